@@ -64,7 +64,7 @@ def test_the_commands_of_the_admin_page(tmp_path: Path) -> None:
         for command, expected in console_examples("admin.md"):
             ran = subprocess.run(
                 ["bash", "-c", command.replace("localhost:9190", proxy.admin)],
-                cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30,
+                cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
                 check=False,
             )  # fmt: skip
             pattern = ".*".join(re.escape(" ".join(part.split())) for part in expected.split("…"))
@@ -183,7 +183,7 @@ def test_the_security_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }  # fmt: skip
     for command, expected in console_examples("security.md"):
         ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, timeout=30, check=False)  # fmt: skip
+                             stderr=subprocess.STDOUT, text=True, timeout=60, check=False)  # fmt: skip
         assert ran.stdout == expected.rstrip("\n") + "\n" * bool(expected.strip()), command
     page = (DOCS / "security.md").read_text()
     documents = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

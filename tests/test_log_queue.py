@@ -221,7 +221,7 @@ def test_standard_error_that_nobody_reads_stops_nothing(tmp_path: Path, workers:
             until(lambda: served(port), 60)
             assert all(served(port) for _ in range(200))  # each is a line when it ends
             child.send_signal(signal.SIGTERM)
-            assert child.wait(20) == 0
+            assert child.wait(60) == 0
         finally:
             child.kill()
             child.wait()

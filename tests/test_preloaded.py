@@ -65,7 +65,7 @@ def test_it_has_the_same_signals_files_and_folder(forks: Forks, monkeypatch: pyt
             assert proxy.child is not None
             facts = seen(proxy)
             proxy.child.signal(signal.SIGTERM)
-            facts["code"] = proxy.child.wait(30)
+            facts["code"] = proxy.child.wait(60)
             facts["lines"] = {json.loads(line)["event"] for line in proxy.logs(100).splitlines()}
             found.append(facts)
 

@@ -76,7 +76,7 @@ def start_and_end(line: str, folder: Path) -> int:
             if '"ready"' in said:
                 break
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     return process.returncode
 
 

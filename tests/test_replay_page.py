@@ -105,7 +105,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
             ran = subprocess.run(
                 ["bash", "-c", command.replace("127.0.0.1:9092", cluster.bootstrap)],
                 cwd=tmp_path, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, timeout=30, check=False,
+                text=True, timeout=60, check=False,
             )  # fmt: skip
             pattern = ".*".join(re.escape(" ".join(part.split())) for part in expected.split("…"))
 

@@ -180,7 +180,7 @@ async def test_a_stream_ends_with_its_token(make_api: Callable[..., Any], shown:
         await stays.lines(1)
         await ends.lines(1)
         made.backend.tokens.use(AdminTokens(**(tokens | {shown: "another"})))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while ends.sent[-1].get("more_body") is not False:
                 ends.came = trio.Event()
                 await ends.came.wait()
@@ -197,7 +197,7 @@ async def test_a_stream_without_a_token_ends_when_one_is_asked_for(api: Any) -> 
     async with listening(api) as listener:
         await listener.lines(1)
         api.backend.tokens.use(AdminTokens("secret"))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while listener.sent[-1].get("more_body") is not False:
                 listener.came = trio.Event()
                 await listener.came.wait()

@@ -137,7 +137,7 @@ async def test_who_waits_for_a_change_that_takes_its_token_changes_nothing(
 
     async with trio.open_nursery() as nursery, keeper.changing if name != "apply_config" else configs.changing:
         nursery.start_soon(ask)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not (keeper.changing.statistics().tasks_waiting or configs.changing.statistics().tasks_waiting):
                 await wait_all_tasks_blocked(0.001)
         writing.backend.tokens.use(tokens)
@@ -182,7 +182,7 @@ async def test_a_download_ends_with_its_token(writing: Api, number: int) -> None
     response = FileResponse(writing.backend, number, 3 * PIECE, "c")
     scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "path": "/api/captures/c/file",
              "headers": [(b"authorization", f"Bearer {OLD}".encode())]}  # fmt: skip
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         await response(scope, receive, send)
 
     assert [one.get("more_body") for one in sent] == [None, True]

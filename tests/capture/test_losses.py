@@ -99,7 +99,7 @@ def ended(path: Path, *put: ObservedExchange, loop: Callable[[CaptureFile], None
     made.append(file)
     for seen in put:
         file.exchange(seen, SERVER, 1.0, behind=False)
-    assert file.join(20)
+    assert file.join(60)
     return file
 
 

@@ -56,7 +56,7 @@ def test_keep_stays_up_at_the_address_it_prints(tmp_path: Path) -> None:
             run_command(command)
         assert (folder / "demo.pcapng").exists()
         demo.signal(signal.SIGTERM)
-        assert demo.wait(20) == 0
+        assert demo.wait(60) == 0
         assert not folder.exists()
 
 

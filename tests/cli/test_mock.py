@@ -72,7 +72,7 @@ def test_a_signal_ends_it(number: signal.Signals) -> None:
     with serving() as (process, bootstrap):
         assert len(bootstrap.split(",")) == 3
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_it_ends_with_its_standard_input_where_that_is_wished() -> None:
@@ -84,7 +84,7 @@ def test_it_ends_with_its_standard_input_where_that_is_wished() -> None:
         assert topics(bootstrap) == {}
         assert process.poll() is None
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_else_it_does_not() -> None:
@@ -138,9 +138,9 @@ def test_with_an_admin_address_kproxy_stands_in_front(tmp_path: Path) -> None:
                 held.sendall(METADATA)  # kproxy holds it, and would wait for that in a drain
                 assert asked(f"{url}/api/rules/held/wait?timeout=20s", " ")["reached"] is True
                 other.send_signal(signal.SIGTERM)
-                assert other.wait(20) == 0
+                assert other.wait(60) == 0
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 METADATA = bytes.fromhex("0000000f 0003 0000 00000001 0001 78 00000000")
@@ -245,7 +245,7 @@ def test_brokers_may_be_listed_with_blanks() -> None:
         with serving("--admin", "127.0.0.1:0", "--upstream", f" {first} , {second}") as (process, address):
             assert topics(address) == {}
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 GARBAGE = [
@@ -279,7 +279,7 @@ def test_garbage_ends_its_own_connection_only(words: tuple[str, ...]) -> None:
             assert topics(bootstrap) == {"orders": 1}
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("name", ["a", "-", "._-", "A.b_c-9"])

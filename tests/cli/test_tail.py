@@ -202,7 +202,7 @@ def test_what_passes_is_told_as_it_passes(form: str) -> None:
         told = tail.stdout.readline()
         tail.send_signal(signal.SIGINT)
         rest = tail.stdout.read()
-        code = tail.wait(10)
+        code = tail.wait(60)
 
     if form == "json":
         event = json.loads(told)

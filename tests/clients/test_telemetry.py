@@ -67,9 +67,9 @@ def test_java(kafka3: Kafka, java: JavaProgram, kproxy_process: Proxies) -> None
     try:
         topic_total = "producer_topic_record_send_total", "writer", "producer", "t1.told"
         lag = "consumer_fetch_manager_records_lag", "reader", "consumer", "t1.told"
-        until(lambda: told(proxy).get(topic_total, 0) and lag in told(proxy), seconds=30)
+        until(lambda: told(proxy).get(topic_total, 0) and lag in told(proxy), seconds=60)
         before = told(proxy)[topic_total]
-        until(lambda: told(proxy)[topic_total] > before, seconds=30)
+        until(lambda: told(proxy)[topic_total] > before, seconds=60)
     finally:
         report = java("traffic_stop", name="told")
 
@@ -96,7 +96,7 @@ def test_librdkafka(kafka3: Kafka, kproxy_process: Proxies) -> None:
             assert producer.flush(30) == 0
         return {values[0] for name, *values in told(proxy) if name == "producer_record_queue_time_max"}
 
-    until(lambda: clients() == {"shop-0", "shop-1"}, seconds=30)
+    until(lambda: clients() == {"shop-0", "shop-1"}, seconds=60)
     names = {name for name, *_ in told(proxy)}
     assert names >= {"producer_node_request_latency_avg", "producer_record_queue_time_avg"}
 
@@ -133,10 +133,10 @@ def test_a_subscription_that_changes(kafka3: Kafka, java: JavaProgram, kproxy_pr
         return {values[0] for name, *values in told(proxy) if name.endswith(f"_latency_{what}")}
 
     try:
-        until(lambda: who_told("avg") == {"writer", "reader", "shop"}, seconds=30)
+        until(lambda: who_told("avg") == {"writer", "reader", "shop"}, seconds=60)
         assert who_told("max") == set()
         reconfigured(proxy, {"interval": "1s", "metrics": most, "labels": ["client_id"]})
-        until(lambda: who_told("max") == {"writer", "reader", "shop"}, seconds=30)
+        until(lambda: who_told("max") == {"writer", "reader", "shop"}, seconds=60)
         reconfigured(proxy, None)
         until(lambda: pushes_within(proxy, 3) == 0, seconds=60)
         assert told(proxy) == {}

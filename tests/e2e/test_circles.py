@@ -169,7 +169,7 @@ def test_a_circle_that_begins_later(fake: Callable[..., Any], kproxy_process: Ca
     finally:
         relay.close()
     fake(port=two)
-    until(lambda: proxy.said("cluster does not lead back to kproxy any more"), 30)
+    until(lambda: proxy.said("cluster does not lead back to kproxy any more"), 60)
     with RawClient(proxy.bootstrap) as client:
         assert client.brokers()
 

@@ -96,7 +96,7 @@ def test_a_half_closed_client_gets_its_answers(fake: Callable[..., Any], kproxy_
     go = threading.Event()
 
     def later(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-        go.wait(20)
+        go.wait(60)
         broker.respond(stream, request, {"topics": []})
 
     proxy = kproxy_process(fake(answers={LIST_OFFSETS: later}).address)

@@ -49,7 +49,7 @@ def proxy(folder: Path, broker: str, workers: int, **limits: Any) -> Iterator[tu
             until(lambda: status(f"127.0.0.1:{admin}", "/readyz") == 200, 60)
             yield f"127.0.0.1:{port}", f"127.0.0.1:{admin}", child
             child.send_signal(signal.SIGTERM)
-            assert child.wait(20) == 0
+            assert child.wait(60) == 0
         finally:
             child.kill()
             child.wait()
@@ -79,7 +79,7 @@ def test_more_clients_than_descriptors(tmp_path: Path, workers: int) -> None:
         with ExitStack() as stack:
             for number in range(CLIENTS):
                 client = stack.enter_context(socket.create_connection((host, int(port))))
-                client.settimeout(10)
+                client.settimeout(60)
                 with suppress(OSError):
                     client.sendall(heartbeat(number))
                 if number % 25 == 0:

@@ -129,7 +129,7 @@ def test_who_has_left_takes_along_what_is_held(running: Running) -> None:
     client, held = hold(running)
     client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, 1)
     client.close()
-    until(lambda: running.held() == [], seconds=30)
+    until(lambda: running.held() == [], seconds=60)
     assert "gone with its client" in how_it_went(running, held)
 
 
@@ -259,10 +259,9 @@ def test_files_of_rules_and_the_end_of_kproxy(broker: FakeBroker) -> None:
             first.send(first.request(METADATA, 8, ASK))
             until(lambda: len(running.held()) == 2)
             before = asked(broker)
-            began = monotonic()
             os.kill(proxy.pid, signal.SIGTERM)
             assert answered(second)
             assert (first.rest(), second.rest()) == (b"", b"")
-            assert proxy.child is not None and proxy.child.wait(20) == 0
-            assert monotonic() - began < 30
+            assert proxy.child is not None and proxy.child.wait(60) == 0
+            assert proxy.said("drained", cut=0)
             assert asked(broker) == before

@@ -121,7 +121,7 @@ def test_the_mock_cluster_with_kproxy_in_front(system: str) -> None:
             with urllib.request.urlopen(f"{admin}/api/exchanges?filter=~k+metadata&wait=20s", timeout=60) as answer:
                 assert json.load(answer)["rows"]
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 

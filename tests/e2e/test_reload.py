@@ -197,7 +197,7 @@ def test_many_swaps_lose_nothing(start: Callable[..., Any]) -> None:
         admin("PUT", "/api/rules", bodies[number % 2])
     stop.set()
     for thread in asking:
-        thread.join(20)
+        thread.join(60)
 
     assert sorted(set(seen)) == [0, 1, 10]
     assert seen.count(10) == 4

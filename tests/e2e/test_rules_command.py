@@ -117,7 +117,7 @@ def test_waiting_for_hits(run: Command, tmp_path: Path) -> None:
     with RawClient(run.proxy.bootstrap) as client:
         client.brokers()
         client.brokers()
-    waiting.join(20)
+    waiting.join(60)
     assert ended == [""]
 
     command = Command(run.proxy)

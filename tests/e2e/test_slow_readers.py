@@ -98,7 +98,7 @@ def test_a_broker_that_stops_reading_stops_its_client(
     arrived: list[int] = []
 
     def slowly(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-        go.wait(30)
+        go.wait(60)
         arrived.append(len(request.body["topic_data"][0]["partition_data"][0]["records"]))
 
     broker = fake(answers={PRODUCE: slowly})
@@ -118,7 +118,7 @@ def test_a_broker_that_stops_reading_stops_its_client(
         assert memory(proxy.pid) - before < ALLOWED
         assert len(other.brokers()) == 1
         go.set()
-        sending.join(30)
+        sending.join(60)
         until(lambda: arrived == [MEGABYTE] * MANY)
 
 

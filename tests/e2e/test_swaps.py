@@ -100,7 +100,7 @@ def test_rules_swapped_under_load(fake: Callable[..., Any], proxy_with: Callable
     finally:
         over.set()
     for writer in writers:
-        writer.join(20)
+        writer.join(60)
         assert not writer.is_alive()
     seen = sum((writer.seen for writer in writers), Counter[tuple[int, ...]]())
 

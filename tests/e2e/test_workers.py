@@ -282,7 +282,7 @@ def test_workers_do_not_outlive_the_supervisor(fake: Callable[..., Any], proxy_w
 
         until(lambda: not served(client))
     until(lambda: all(gone(pid) for pid in living))
-    proxy.child.wait(5)
+    proxy.child.wait(60)
     with pytest.raises(ConnectionRefusedError):
         RawClient(proxy.bootstrap)
 
@@ -323,7 +323,7 @@ def test_all_of_them_drain(fake: Callable[..., Any], proxy_with: Callable[..., A
         assert decode_response(client.frame(), FETCH, 4).body["throttle_time_ms"] == 7
         with pytest.raises(EndOfStream):
             client.frame()
-    assert proxy.child.wait(10) == 0
+    assert proxy.child.wait(60) == 0
     assert all(gone(pid) for pid in living)
     assert proxy.said("draining", connections=4)
 
@@ -343,5 +343,5 @@ def test_a_second_signal_ends_them_all(
     proxy.child.signal(signal.SIGTERM)
 
     assert [client.rest() for client in asking] == [b"", b""]
-    assert proxy.child.wait(10) == 0
+    assert proxy.child.wait(60) == 0
     assert {line["reason"] for line in proxy.said("connection closed")} == {"kproxy was told to stop at once"}

@@ -171,7 +171,7 @@ def test_held_requests_of_all_workers_are_seen_and_released(two: Two) -> None:
     held = two.rule("gate")["held"]
     released = two.admin("POST", "/api/rules/gate/release")
     for one in waiting:
-        one.join(20)
+        one.join(60)
 
     assert (found["reached"], held, released) == (True, 4, {"released": 4})
     assert not any(one.is_alive() for one in waiting)
@@ -204,7 +204,7 @@ def hammered(two: Two, seconds: float) -> tuple[int, float]:
     for one in threads:
         one.start()
     for one in threads:
-        one.join(20)
+        one.join(60)
     return sum(done), time.monotonic() - began
 
 
@@ -281,7 +281,7 @@ def test_a_worker_that_is_killed_comes_back_with_the_rules(two: Two) -> None:
     requests = two.proxy.metric("kproxy_requests_total", api="Metadata")
     victim = int(two.proxy.said("ready")[0]["workers"][0])
     os.kill(victim, signal.SIGKILL)
-    until(lambda: two.proxy.get("/readyz")[0] == 503, seconds=30)
+    until(lambda: two.proxy.get("/readyz")[0] == 503, seconds=60)
     why = json.loads(two.proxy.get("/readyz")[1])["waiting_for"]
     until(lambda: two.proxy.get("/readyz")[0] == 200, seconds=60)
     with ExitStack() as stack:

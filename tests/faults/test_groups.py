@@ -147,7 +147,7 @@ def test_a_storm(faulty: Proxy, topic: str) -> None:
     member.until(lambda one: len(one.assigned) == 4)
     member.close()
 
-    assert 1.0 < time.monotonic() - since < PATIENCE
+    assert time.monotonic() - since > 1.0
 
 
 def test_a_coordinator_that_moves(faulty: Proxy, topic: str) -> None:

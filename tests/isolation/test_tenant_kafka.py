@@ -129,7 +129,7 @@ def exchange(stream: socket.socket, frame: bytes) -> bytes:
 
 def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 @pytest.mark.parametrize("version", [13, 16, 17, 18])
@@ -178,7 +178,7 @@ def test_no_id_shares_what_is_others(sides: Sides) -> None:
         "subscribed_topic_names": ["mine"],
     }
     ask.ask(sides.a, 10, 4, {"key_type": 0, "coordinator_keys": ["g"]})
-    until(lambda: ask.ask(sides.a, 76, 1, beat)["error_code"] == 0, 30)
+    until(lambda: ask.ask(sides.a, 76, 1, beat)["error_code"] == 0, 60)
     for tried in turned(sides.secret):
         topics = [{"topic_id": tried, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}]
         body = {"group_id": "g", "member_id": "M" * 22, "share_session_epoch": 0, "max_wait_ms": 100, "min_bytes": 0,

@@ -24,7 +24,7 @@ def read(bootstrap: str, count: int) -> list[Any]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     found: list[Any] = []
-    until(lambda: found.extend(consumer.consume(1000, 0.5)) or len(found) >= count, 30)
+    until(lambda: found.extend(consumer.consume(1000, 0.5)) or len(found) >= count, 60)
     found += consumer.consume(1000, 1.0)
     consumer.close()
     return found

@@ -16,9 +16,9 @@ HIDDEN = {"listeners", "advertised.listeners", "controller.quorum.voters", "cont
 def configs(bootstrap: str) -> dict[str, ConfigEntry]:
     """All configs of the only broker."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    (node,) = admin.list_topics(timeout=30).brokers
+    (node,) = admin.list_topics(timeout=60).brokers
     (future,) = admin.describe_configs([ConfigResource(BROKER, str(node))]).values()
-    found: dict[str, ConfigEntry] = future.result(30)
+    found: dict[str, ConfigEntry] = future.result(60)
     return found
 
 
@@ -42,12 +42,12 @@ def test_what_is_hidden_is_not_written_back(kafka: Kafka, kproxy_process: Proxie
     proxy = kproxy_process(kafka.bootstrap("PROXIED"))
     before = configs(kafka.bootstrap("DIRECT"))["advertised.listeners"].value
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    (node,) = admin.list_topics(timeout=30).brokers
+    (node,) = admin.list_topics(timeout=60).brokers
     entry = ConfigEntry("advertised.listeners", "", incremental_operation=AlterConfigOpType.SET)
     (future,) = admin.incremental_alter_configs(
         [ConfigResource(BROKER, str(node), incremental_configs=[entry])]
     ).values()
     with pytest.raises(KafkaException):
-        future.result(30)
+        future.result(60)
 
     assert configs(kafka.bootstrap("DIRECT"))["advertised.listeners"].value == before

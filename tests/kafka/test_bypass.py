@@ -20,7 +20,7 @@ def test_only_the_proxy_connects_to_brokers(kafka3: Kafka, plain_proxy: Proxy, w
     for partition in range(30):
         producer.produce("past", f"value-{partition}")
     assert producer.flush(30) == 0
-    brokers = producer.list_topics(timeout=30).brokers.values()
+    brokers = producer.list_topics(timeout=60).brokers.values()
     watch.look()
 
     assert len(brokers) == 3

@@ -63,7 +63,7 @@ def test_the_broker_stores_what_was_edited(
     admin("PUT", "/api/rules/hold", json.dumps(rule).encode(), query={"ttl": "60s"})
     try:
         writing: Future[object] = threads.submit(write, plain_proxy.bootstrap, topic)
-        until(lambda: admin("GET", "/api/held")["held"], seconds=20)
+        until(lambda: admin("GET", "/api/held")["held"], seconds=60)
         assert by_librdkafka(plain_proxy.bootstrap, other) == 0
         assert not writing.done()
         (held,) = admin("GET", "/api/held")["held"]
@@ -72,7 +72,7 @@ def test_the_broker_stores_what_was_edited(
         change = {"revision": held["revision"], "who": "mara", "set": [{"path": f"{path}[0].value", "value": "edited"}]}
         gone = admin("POST", f"/api/held/{held['id']}/resume", json.dumps(change).encode())
         assert gone["gone"] == "edited"
-        writing.result(30)
+        writing.result(60)
     finally:
         admin("DELETE", "/api/rules/hold")
     assert stored(kafka3.bootstrap("DIRECT"), topic) == b"edited"

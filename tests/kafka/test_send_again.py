@@ -17,6 +17,7 @@ from tests.support.topics import create_topics
 from tests.support.wait import until
 
 TRIES = 10
+TRY = 3.0  # seconds: a view that missed a write never shows it
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def written(kafka: Kafka, proxy: Proxy, admin: Admin) -> str:
             producer.produce(topic, f"value {partition}".encode(), b"key", partition)
         assert producer.flush(30) == 0
         with suppress(AssertionError):
-            until(lambda topic=topic: sum(row["records"] for row in kept(admin, writes_to(topic))) == 3, 3)
+            until(lambda topic=topic: sum(row["records"] for row in kept(admin, writes_to(topic))) == 3, TRY)
             return topic
     raise AssertionError(f"of {TRIES} times three writes, one at least was missed each time")
 

@@ -134,10 +134,10 @@ def test_librdkafka_lives_there_too(tenants: Any) -> None:
         assert (message.topic(), message.value()) == ("rd", tenant.letter.encode())
 
         admin = AdminClient(settings)
-        groups = {one.group_id for one in admin.list_consumer_groups().result(20).valid}
+        groups = {one.group_id for one in admin.list_consumer_groups().result(60).valid}
         assert "rd" in groups and not {one for one in groups if one.startswith(("a.", "b."))}
-        assert admin.describe_consumer_groups(["rd"])["rd"].result(20).group_id == "rd"
-        offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("rd")])["rd"].result(20)
+        assert admin.describe_consumer_groups(["rd"])["rd"].result(60).group_id == "rd"
+        offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("rd")])["rd"].result(60)
         assert [(one.topic, one.offset) for one in offsets.topic_partitions] == [("rd", 1)]
 
 

@@ -263,7 +263,7 @@ async def test_a_name_server_that_hangs_is_asked_once_by_all() -> None:
 
     def ask(server: tuple[str, int]) -> list[Any]:
         asked.append(server)
-        assert hanging.wait(30)
+        assert hanging.wait(60)
         if server[0] == "bad":
             raise OSError("no such name")
         return [(2, (server[0], server[1]))]

@@ -173,10 +173,10 @@ def live(address: str, prefix: str, counts: Counts) -> None:
     orders, clicks = f"{prefix}-orders", f"{prefix}-clicks"
     admin = AdminClient({"bootstrap.servers": address, "client.id": "admin"})
     for created in admin.create_topics([NewTopic(name, 2, 1) for name in (orders, clicks)]).values():
-        created.result(30)
+        created.result(60)
     for created in admin.create_topics([NewTopic(orders, 2, 1)]).values():
         with suppress(KafkaException):
-            created.result(30)  # it exists
+            created.result(60)  # it exists
     write(address, "unlucky", orders, 300, counts.stored, **{"enable.idempotence": True})
     write(address, "late", orders, 50, counts.stored, **{"enable.idempotence": True})
     write(address, "careless", clicks, 200, counts.sent, acks=0)
@@ -304,7 +304,7 @@ def test_the_command_of_the_page(lived: dict[str, Lived], folder: Path, detail: 
     (folder / detail).mkdir()
     (folder / detail / "audit").symlink_to(folder / "events" / detail)
     command = ["bash", "-c", shown[1].replace("\n> ", "\n")]
-    said = subprocess.run(command, cwd=folder / detail, capture_output=True, text=True, check=True, timeout=30).stdout
+    said = subprocess.run(command, cwd=folder / detail, capture_output=True, text=True, check=True, timeout=60).stdout
 
     stored: Counter[str] = Counter()
     for (_, topic), number in lived[detail].counts.stored.items():

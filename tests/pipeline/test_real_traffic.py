@@ -122,7 +122,7 @@ def lived(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, C
         topics = [NewTopic(name, 3, 1) for name in ("audit-orders", "audit-clicks")]
         admin = AdminClient({"bootstrap.servers": address, "client.id": "admin"})
         for created in admin.create_topics(topics).values():
-            created.result(30)
+            created.result(60)
         write_confluent(address, "lucky", "audit-orders", 2000, counts)
         write_confluent(address, "unlucky", "audit-orders", 500, counts, **{"enable.idempotence": True})
         write_confluent(address, "careless", "audit-clicks", 300, counts, acks=0)

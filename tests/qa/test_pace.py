@@ -40,13 +40,26 @@ async def test_an_async_test_that_waits_for_ever_ends_by_itself() -> None:
 CLOCKS = {
     "thread_time", "process_time", "perf_counter", "thread_time_ns", "process_time_ns", "perf_counter_ns", "Stopwatch",
 }  # fmt: skip
-MEASURING = ("tests/qa/bench/", "tests/qa/fuzz/", "tests/qa/scale/", "tests/qa/frame_costs.py", "tests/support/")
+MEASURING = (
+    "tests/capture/golden/",
+    "tests/wire/golden/",
+    "tests/qa/soak/",
+    "tests/qa/bench/",
+    "tests/qa/fuzz/",
+    "tests/qa/scale/",
+    "tests/qa/frame_costs.py",
+    "tests/support/",
+)
 """Modules of commands that measure, and helpers of `measured` tests. Their tests are searched."""
 MARKED = {"measured", "IN_BOTH_UNITS", "BY_COST", "up_to"}
 """The marker, and decorators with it."""
+LIMITS = {"timeout", "seconds"}
 WALL_CLOCKS = {"monotonic", "time", "current_time"}
-PATIENCE = 30
-"""Seconds. A limit of 30 s or more is not reached on a slow machine."""
+PATIENCE = 60
+"""Seconds. A limit of a minute or more is not reached on a slow machine."""
+WAITS = {"wait": 0, "join": 0, "result": 0, "fail_after": 0, "until": 1, "run": 9, "communicate": 9, "wait_until": 9}
+"""Functions with a limit of time: its position among their arguments. 9: by name only."""
+POLL = 2  # seconds; shorter waits poll in a loop, or expect that the limit ends them
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -114,6 +127,29 @@ def short_limits(tree: ast.Module) -> Iterator[ast.Assert]:
                         yield assertion
 
 
+def short_waits(tree: ast.Module) -> Iterator[ast.Call]:
+    """Yield calls with a limit below `PATIENCE`. Functions with a clock of the test are left out."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if any(one.arg in ("autojump_clock", "mock_clock") for one in function.args.args):
+            continue
+        for call in ast.walk(function):
+            place = WAITS.get(defined_name(call.func)) if isinstance(call, ast.Call) else None
+            if place is None or not isinstance(call, ast.Call):
+                continue
+            limits = [*call.args[place : place + 1], *(one.value for one in call.keywords if one.arg in LIMITS)]
+            for limit in limits:
+                value = limit.value if isinstance(limit, ast.Constant) else None
+                if isinstance(value, int | float) and POLL <= value < PATIENCE:
+                    yield call
+
+
+def defined_name(function: ast.expr) -> str:
+    """Return the last name of a function that is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
 BAD = """
 from time import monotonic, thread_time
 class Slowest:
@@ -132,6 +168,11 @@ def test_three():
     since = monotonic()
     took = monotonic() - since
     assert 1 < took < 20
+def test_four():
+    assert process.wait(20) == 0
+    until(lambda: thing.done, seconds=10)
+    with trio.fail_after(5):
+        thread.join(timeout=30)
 """
 GOOD = """
 @pytest.mark.measured
@@ -144,6 +185,13 @@ def test_three():
 def test_four():
     now = monotonic() - 5
     assert thing.since <= now
+def test_five():
+    assert process.wait(60) == 0
+    while not over.wait(0.05):
+        thread.join()
+async def test_six(autojump_clock):
+    with trio.fail_after(5):
+        await over.wait()
 """
 
 
@@ -151,7 +199,10 @@ def test_time_limits_in_a_test_are_found() -> None:
     bad, good = ast.parse(BAD), ast.parse(GOOD)
     assert [one.name for one in clock_readers(bad) if isinstance(one, ast.FunctionDef)] == ["test_one"]
     assert [ast.unparse(one.test) for one in short_limits(bad)] == ["Slowest().slowest < 5", "1 < took < 20"]
-    assert [*clock_readers(good), *short_limits(good)] == []
+    assert sorted(ast.unparse(one) for one in short_waits(bad)) == [
+        "process.wait(20)", "thread.join(timeout=30)", "trio.fail_after(5)", "until(lambda: thing.done, seconds=10)",
+    ]  # fmt: skip
+    assert [*clock_readers(good), *short_limits(good), *short_waits(good)] == []
 
 
 def test_no_test_of_make_test_compares_time() -> None:
@@ -162,5 +213,6 @@ def test_no_test_of_make_test_compares_time() -> None:
         helper = name.startswith(MEASURING) and not path.name.startswith("test_")
         if not helper and path != Path(__file__):
             tree = ast.parse(path.read_text())
-            found += [f"{name}:{node.lineno}" for node in (*clock_readers(tree), *short_limits(tree))]
+            nodes: list[ast.stmt | ast.expr] = [*clock_readers(tree), *short_limits(tree), *short_waits(tree)]
+            found += [f"{name}:{node.lineno}" for node in nodes]
     assert found == []

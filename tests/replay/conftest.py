@@ -115,7 +115,7 @@ class Tap:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
-            thread.join(20)
+            thread.join(60)
         for one in self.sockets:
             one.close()
         return self.seen

@@ -43,7 +43,7 @@ def test_requests_go_out_and_answers_come_back(tools: Any) -> None:
         outcomes = play(heartbeats(tools), int(broker.address.rpartition(":")[2]))
 
     assert [one.how for one in outcomes] == ["answered"] * 2
-    assert all(one.seconds is not None and 0 < one.seconds < 5 for one in outcomes)
+    assert all(one.seconds is not None and 0 < one.seconds < 60 for one in outcomes)
     assert [one.api.name for one in broker.requests] == ["ApiVersions", "ListGroups", "ListGroups"]
 
 

@@ -33,7 +33,7 @@ class Begun:
 
     def read(self) -> tuple[list[int], dict[str, object]]:
         """Correlation ids, and what the last block says."""
-        assert self.over.wait(20)
+        assert self.over.wait(60)
         capture = Capture(self.path)
         found = [seen.correlation_id for seen in capture]
         return found, read_note(capture.file.ends[0])
@@ -46,7 +46,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     write = CaptureWriter.write
 
     def waiting(self: CaptureWriter, seen: ObservedExchange, server: tuple[str, int], **more: Any) -> None:
-        assert event.wait(20)
+        assert event.wait(60)
         write(self, seen, server, **more)
 
     monkeypatch.setattr(CaptureWriter, "write", waiting)
@@ -62,7 +62,7 @@ def test_all_that_was_put_is_written(tmp_path: Path) -> None:
         begun.put(metadata(number, who=who))
     begun.file.closed(who, 1001.0)
     begun.file.stop()
-    assert begun.file.join(20)
+    assert begun.file.join(60)
     begun.put(metadata(500))
 
     assert (list(range(500)), "asked") == (begun.read()[0], begun.file.stopped)
@@ -128,7 +128,7 @@ def test_capture_file_after_its_end_keeps_no_entries(tmp_path: Path, slow: threa
     for number in range(5):
         begun.put(metadata(number))
     slow.set()
-    assert begun.over.wait(20)
+    assert begun.over.wait(60)
     begun.file.own([metadata(5)], SERVER, 1001.0)
     assert begun.file.queue.empty()
 
@@ -141,7 +141,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for number in range(1000):
         begun.put(metadata(number))
     begun.file.stop()
-    assert begun.over.wait(20)
+    assert begun.over.wait(60)
     begun.put(metadata(1))
     assert ("failed", "no space left on device") == (begun.file.stopped, begun.file.error)
 
@@ -155,5 +155,5 @@ def test_a_mistake_ends_the_capture_only(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(CaptureWriter, "write", broken)
     begun = Begun(tmp_path / "c")
     begun.put(metadata(1))
-    assert begun.over.wait(20)
+    assert begun.over.wait(60)
     assert ("failed", "ValueError: a bug") == (begun.file.stopped, begun.file.error)

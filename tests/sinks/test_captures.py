@@ -50,7 +50,7 @@ def test_from_start_to_stop(wired: Wired, tmp_path: Path) -> None:
     wired.fanout.take(metadata(2, who=who))
 
     assert made is stopped is wired.captures["orders"]
-    assert stopped.file.join(20)
+    assert stopped.file.join(60)
     assert () == wired.fanout.sinks
     assert [1] == [seen.correlation_id for seen in read(tmp_path / "captures" / "orders.pcapng")]
 
@@ -91,7 +91,7 @@ def test_what_is_refused(wired: Wired, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "MOST_RUNNING", 1)
     assert "too_many_captures" == code(wired.captures, "b")
     wired.captures.stop("a")
-    assert wired.captures["a"].file.join(20)
+    assert wired.captures["a"].file.join(60)
     (tmp_path / "file").write_text("")
     assert "capture_failed" == code(Wired(tmp_path / "file").captures, "a")
     with pytest.raises(FilterError):
@@ -108,7 +108,7 @@ def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.
         wired.captures.start(name)
         if name != "d":
             wired.captures.stop(name)
-            assert wired.captures[name].file.join(20)
+            assert wired.captures[name].file.join(60)
     assert ["b.pcapng", "c.pcapng", "d.pcapng"] == list(wired.captures.by_name)
     wired.fanout.take(metadata(1))
     wired.captures.close()
@@ -123,7 +123,7 @@ def test_each_capture_has_the_clock_of_its_beginning(wired: Wired, tmp_path: Pat
     for name in ("before", "after"):
         wired.captures.start(name)
         wired.fanout.take(metadata())
-        assert wired.captures.stop(name).file.join(20)
+        assert wired.captures.stop(name).file.join(60)
     before, after = (next(iter(Capture(tmp_path / "captures" / f"{name}.pcapng"))) for name in ("before", "after"))
 
     assert before.request is not None and after.request is not None

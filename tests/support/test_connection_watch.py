@@ -56,7 +56,7 @@ def test_the_thread_goes_on_when_descriptors_were_used_up(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ConnectionWatch, "look", look)
     with ConnectionWatch([], []):
-        assert looked.wait(20)
+        assert looked.wait(60)
 
 
 def test_free_ports_can_be_bound_and_lie_below_the_ephemeral_range() -> None:

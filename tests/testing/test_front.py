@@ -19,7 +19,7 @@ def test_a_proxy_that_ends_by_itself_is_told() -> None:
         thread.start()
         assert not over.is_set()
         thread.token.run_sync_soon(thread.scope.cancel)
-        assert over.wait(20)
+        assert over.wait(60)
         thread.stop()
     assert thread.failure.startswith("the proxy has ended: ") and not thread.thread.is_alive()
 
@@ -27,7 +27,7 @@ def test_a_proxy_that_ends_by_itself_is_told() -> None:
 def end_by_itself(thread: FrontThread) -> None:
     """Have a proxy end though nobody has stopped it, and wait for that."""
     thread.token.run_sync_soon(thread.scope.cancel)
-    thread.thread.join(20)
+    thread.thread.join(60)
 
 
 def test_its_end_is_raised_once_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

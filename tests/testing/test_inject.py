@@ -147,7 +147,7 @@ def test_who_sets_up_and_judges_meets_no_fault(kproxy: Kproxy, produce: Produce,
     assert values == [b"1", b"2"]
     assert kproxy.exchanges() == []
     assert [rule.matched for rule in (*rules, late, kproxy.rule("lost"))] == [0] * 6
-    names = AdminClient({"bootstrap.servers": kproxy.upstream, "log_level": 0}).list_topics(timeout=10).topics
+    names = AdminClient({"bootstrap.servers": kproxy.upstream, "log_level": 0}).list_topics(timeout=60).topics
     assert "prod.orders" in names and "orders" not in names
 
 

@@ -24,7 +24,7 @@ def test_output_and_exit_code_are_kept(tmp_path: Path) -> None:
     """What a child prints, to either stream, is in its log; its exit code is reported."""
     child = python("import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)", tmp_path / "log")
 
-    assert child.wait(10) == 3
+    assert child.wait(60) == 3
     assert child.tail().splitlines() == ["out", "err"]
 
 

@@ -212,5 +212,5 @@ def test_only_its_own_certificate_is_believed(tmp_path: Path) -> None:
         else:
             with pytest.raises(OSError, match="another certificate"):
                 secured(client.sock, config, None)
-        thread.join(10)
+        thread.join(60)
         client.sock.close()

@@ -43,7 +43,7 @@ def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path, end: signal.S
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(foreign, timeout=30)
         process.send_signal(end)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_the_commands_of_the_view_page(tmp_path: Path) -> None:
             for command, expected in examples:
                 ran = subprocess.run(
                     ["bash", "-c", command.replace("localhost:9190", proxy.admin)], cwd=tmp_path, env=environment,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
                 )  # fmt: skip
                 pattern = ".*".join(re.escape(" ".join(part.split())) for part in expected.split("…"))
                 assert re.fullmatch(pattern, " ".join(ran.stdout.split())), f"{command}\n{ran.stdout}"

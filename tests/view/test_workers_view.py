@@ -60,7 +60,7 @@ class Page:
         sock = self.connection.sock
         if sock is not None:
             sock.shutdown(2)
-        self.thread.join(10)
+        self.thread.join(60)
         self.connection.close()
 
 
@@ -134,7 +134,7 @@ def test_a_wait_counts_what_passes_in_both_workers(proxy: Proxy) -> None:
     thread.start()
     beat(proxy, 4)  # may be before somebody looks: then they are kept as by then somebody has looked, a moment ago
     until(lambda: beat(proxy, 1) or answers)
-    thread.join(10)
+    thread.join(60)
 
     (answer,) = answers
     assert (answer["reached"], answer["gone"]) == (True, 0)

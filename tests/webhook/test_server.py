@@ -62,7 +62,7 @@ async def exchange(
         await stream.send_all(state.send(h11.Data(data=body)) or b"")
     state.send(h11.EndOfMessage())
     status, data = 0, b""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while True:
             event = state.next_event()
             if event is h11.NEED_DATA:
@@ -163,12 +163,12 @@ async def test_refusals_have_the_form_of_the_admin_api(tmp_path: Path, monkeypat
         async with await webhook.connect() as stream:
             await stream.send_all(b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                                   b"Content-Length: 4194305\r\n\r\n{")  # fmt: skip
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 assert b"HTTP/1.1 413 " in await stream.receive_some()
         async with await webhook.connect() as stream:
             await stream.send_all(b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                                   b"Content-Length: 100\r\n\r\n{")  # fmt: skip
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 assert b"HTTP/1.1 408 " in await stream.receive_some()
         assert await webhook.ask(b"", path="/livez", method="GET") == (200, "ok\n")
         assert await webhook.ask(b"", path="/readyz", method="GET") == (200, "ok\n")
@@ -196,12 +196,12 @@ async def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 1.5)
     async with serving(tmp_path) as webhook:
         silent = [await trio.open_tcp_stream("127.0.0.1", webhook.port) for _ in range(3)]
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             assert await silent[2].receive_some() == b""
             assert [await one.receive_some() for one in silent[:2]] == [b"", b""]
         plain = await trio.open_tcp_stream("127.0.0.1", webhook.port)
         await plain.send_all(b"POST /inject HTTP/1.1\r\n\r\n")
-        with trio.fail_after(30), suppress(trio.BrokenResourceError):
+        with trio.fail_after(60), suppress(trio.BrokenResourceError):
             assert await plain.receive_some() == b""
         kept = [await webhook.connect() for _ in range(2)]
         assert [(await exchange(one, REVIEW))[0] for one in kept] == [200, 200]
@@ -257,7 +257,7 @@ async def test_one_who_takes_all_places_keeps_nobody_else_out(
                 continue
             tls = await stack.enter_async_context(await webhook.connect())
             await tls.send_all(said)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with await webhook.connect("127.0.0.2") as other:
                 assert (await exchange(other, REVIEW))[0] == 200
 
@@ -270,7 +270,7 @@ async def test_a_handshake_that_is_late_makes_room(tmp_path: Path, monkeypatch: 
     async with serving(tmp_path) as webhook, AsyncExitStack() as stack:
         for _ in range(9):
             await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", webhook.port))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             assert (await webhook.ask(REVIEW))[0] == 200
 
 
@@ -280,7 +280,7 @@ async def test_bodies_of_one_leave_room_for_those_of_others(tmp_path: Path, monk
     head = b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n"
     async with serving(tmp_path) as webhook, await webhook.connect() as large:
         await large.send_all(head + b" " * operation.ALL_BODIES)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while operation._bodies.total < operation.ALL_BODIES:
                 await trio.lowlevel.checkpoint()
             assert (await webhook.ask(REVIEW))[0] == 429

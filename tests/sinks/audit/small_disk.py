@@ -96,7 +96,7 @@ def main(target: str, what: str, when_full: str) -> None:
     run = {"full": full, "read_only": read_only}[what](disk, when_full)
     blocked = run.recorder.blocked
     if blocked:
-        run.free.wait(20)
+        run.free.wait(60)
     until(lambda: not run.counters.failing)
     for _ in range(10):
         run.put()

@@ -178,7 +178,7 @@ def test_block_while_the_disk_refuses(audit: Make, monkeypatch: pytest.MonkeyPat
     own.put(12)
     trouble.error = 0
 
-    assert free.wait(20)
+    assert free.wait(60)
     assert not own.recorder.blocked
     assert own.close()
     assert numbers(own) == list(range(1, 14))
@@ -195,7 +195,7 @@ def test_a_slow_disk(audit: Make, monkeypatch: pytest.MonkeyPatch, when_full: st
     blocked = own.recorder.blocked
     trouble.gate.set()
     if blocked:
-        assert free.wait(20)
+        assert free.wait(60)
     assert own.close()
 
     assert blocked == (when_full == "block")

@@ -65,7 +65,7 @@ def test_a_kill_costs_one_flush_interval_at_most(
             due[source] = number
             latest[source] = put_by(acknowledged, moment)[1]
     assert bystander.wait(KILLS * 5) == 0, (tmp_path / "bystander.log").read_text()
-    assert start(folder, "last", tmp_path / "last", 0.5).wait(30) == 0
+    assert start(folder, "last", tmp_path / "last", 0.5).wait(60) == 0
 
     events = published(folder)
     sources = by_source(events)

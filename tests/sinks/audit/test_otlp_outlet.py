@@ -157,7 +157,7 @@ def test_an_event_that_can_never_be_taken(collector: Collector, when_full: Any, 
     """It is found by halves, dropped and told, whatever the policy, and the others go on."""
     held = threading.Event()
     own = Audit(collector.port, when_full=when_full)
-    collector.replies = [Reply(before=lambda: held.wait(20) or None)]
+    collector.replies = [Reply(before=lambda: held.wait(60) or None)]
     own.put()
     until(lambda: collector.paths)
     own.put(8)
@@ -206,7 +206,7 @@ def test_a_slow_collector_holds_up_nobody(collector: Collector) -> None:
     """Events are taken while a request waits for its answer."""
     held = threading.Event()
     own = Audit(collector.port)
-    collector.replies = [Reply(before=lambda: held.wait(20) or None)]
+    collector.replies = [Reply(before=lambda: held.wait(60) or None)]
     own.put()
     until(lambda: collector.paths)
     own.put(500)

@@ -63,7 +63,7 @@ def test_at_the_end_nobody_waits_for_the_disk() -> None:
         raise OSError(errno.ENOSPC, "full")
 
     own.do(job)
-    assert tried.wait(20)
+    assert tried.wait(60)
 
     assert own.close(20) is False
     assert own.ended

@@ -121,7 +121,7 @@ def test_many_samples_go_in_several_requests() -> None:
 def test_the_newest_goes_next(collector: Collector, export: Any) -> None:
     """While one export is under way the snapshots in between are replaced, and counted."""
     held, numbers = threading.Event(), Everything()
-    collector.replies = [Reply(before=lambda: held.wait(20) or None)]
+    collector.replies = [Reply(before=lambda: held.wait(60) or None)]
     own = export()
     for number in (1.0, 2.0, 3.0):
         numbers.number = number

@@ -213,12 +213,12 @@ def test_what_is_held_while_the_page_asks_stays_in_sight(fake: FakeView, open_pa
 
     def late(query: dict[str, str]) -> dict[str, Any]:
         asked.set()
-        told.wait(20)
+        told.wait(60)
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     fake.answers["/api/held"] = late
     page = open_page(fake.page)
-    assert asked.wait(20)
+    assert asked.wait(60)
     fake.tell("held", {"added": [held()], "changed": [], "gone": []})
     page.wait_for_selector(".held-frame")
     told.set()
