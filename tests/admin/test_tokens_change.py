@@ -3,10 +3,12 @@ at again where they have waited, so that a token that is out of force changes no
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import AsyncGeneratorType
 from typing import Any
 
 import pytest
@@ -187,6 +189,8 @@ async def test_a_download_ends_with_its_token(writing: Api, number: int) -> None
 
     assert [one.get("more_body") for one in sent] == [None, True]
     assert not is_open(number)
+    suspended = [one for one in gc.get_objects() if isinstance(one, AsyncGeneratorType) and one.ag_frame is not None]
+    assert [one for one in suspended if "/kproxy/admin/" in one.ag_code.co_filename] == []  # no ResourceWarning later
     assert not writing.backend.tokens.streams
 
 
