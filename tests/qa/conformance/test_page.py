@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.verify.checks import checks
 from tests.qa.pages import END
 
 from . import kept, page, run
@@ -112,6 +113,17 @@ def test_pages_have_no_folders_of_the_machine_that_made_them(tmp_path: Path, mon
         assert "…/threading.py" in text and "…/decoder.js:52:31" in text
     assert page.MATRIX.read_text().count(kept_texts) == 5
     assert page.PAGE.read_text().startswith("before\n") and page.PAGE.read_text().endswith("after\n")
+
+
+def test_matrix_shows_only_checks_that_prove() -> None:
+    """The page is made of kept runs: a check that is renamed, or proves nothing any more, must leave the page."""
+    line = re.compile(r"^(?:<p>kproxy verify:</p><pre>)?([a-z-]+), as [a-z ]+ saw it: (.*)", re.MULTILINE)
+    findings = line.findall(page.MATRIX.read_text())
+    assert len(findings) > 50
+    for name, text in findings:
+        assert checks()[name].level == "proved", name
+        # A producer without idempotence that sends a batch twice may have meant to: such copies are suspect.
+        assert not (name == "duplicate" and "sent twice" in text), text
 
 
 def test_pages_of_nothing() -> None:
