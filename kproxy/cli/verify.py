@@ -83,22 +83,25 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 def command(
     admin: Admin, *, files: tuple[str, ...], listed: bool, following: bool, level: FindingLevel, **given: Any
 ) -> None:
-    """Say which of Kafka's guarantees the traffic in FILEs breaks: lost, doubled or changed records, lost commits,
-    reads of aborted transactions. FILEs are captures, of kproxy or tcpdump, event files of the audit, or
-    folders of them; - is standard input. With --follow it is what passes through a running proxy.
+    """Find violations of Kafka's guarantees in the traffic in FILEs: lost, duplicated or changed records, lost commits,
+    reads of aborted transactions. FILEs are captures of kproxy or tcpdump, event files of the audit, or folders of
+    them; - is standard input. With --follow, the traffic of a running proxy is verified.
 
-    Nothing but the files is read. A check is "clean" only if the files could show a violation; otherwise it is
-    "not checked". The exit code is 1 for a finding of --fail-on, 2 for files that cannot be read. Ctrl-C ends the
-    reading with the verdict so far.
+    Only the files are read. A check is "clean" only if the files could show a violation; otherwise it is
+    "not checked". The exit code is 1 for a finding of --fail-on, and 2 for unreadable files. Ctrl-C ends the reading
+    with the verdict so far.
     """
     if listed:
         print_checks()
         return
     check_input(files, following, given)
-    policy = failing(given.pop("fail_on"))
-    form = ReportForm(level, policy, given.pop("as_json"), given.pop("html"), given.pop("number"))
-    filter_text = given.pop("filter_text")
-    terms = terms_given(max(level, policy.lowest, key=LEVELS.index), given)
+    as_json, html, number, filter_text = (given.pop(name) for name in ("as_json", "html", "number", "filter_text"))
+    try:
+        policy = fail_on(given.pop("fail_on"))
+        terms = terms_given(max(level, policy.lowest, key=LEVELS.index), given)
+    except BadTerm as error:
+        raise click.UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
+    form = ReportForm(level, policy, as_json, html, number)
     title, names = (f"the proxy at {admin.url}", (admin.url,)) if following else (titled(files), files)
     try:
         wanted = make_filter(filter_text)
@@ -152,13 +155,17 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
             raise click.UsageError("name a capture or an event file, or - for standard input")
         return
     if files:
-        raise click.UsageError("--follow is about a running proxy, and reads no files")
+        raise click.UsageError("--follow: expected no files, since it reads from a running proxy")
     if given["view"] == "brokers":
-        raise click.UsageError("--follow: a proxy tells what clients saw; record a capture with --side both")
+        raise click.UsageError(
+            "--follow: expected --view clients, since the stream lacks the brokers' side (record with --side both)"
+        )
     if given["records"]:
-        raise click.UsageError("--follow: a proxy tells no records; record a capture with --payload full")
+        raise click.UsageError(
+            "--follow: expected no --records, since the stream lacks records (record with --payload full)"
+        )
     if given["complete"]:
-        raise click.UsageError("--follow: what passed before is not known, so absence proves nothing")
+        raise click.UsageError("--follow: expected no --complete, since the stream lacks earlier traffic")
 
 
 def bad(message: str) -> click.exceptions.Exit:
@@ -167,35 +174,19 @@ def bad(message: str) -> click.exceptions.Exit:
     return click.exceptions.Exit(2)
 
 
-def failing(given: str | None) -> FailOn:
-    try:
-        return fail_on(given)
-    except BadTerm as error:
-        raise click.UsageError(f"--fail-on: {error}") from None
-
-
 def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
-    """Return the options' terms. Raises UsageError."""
-    read = dict(given) | {"level": level, "memory": int(given["memory"]), "retention": retention(given["retention"])}
+    """Return the options' terms. Raises BadTerm."""
+    read = dict(given) | {"level": level, "memory": int(given["memory"]), "retention": {}}
     for name in ("only", "without", "compacted", "not_compacted"):
         read[name] = None if given[name] is None else words(given[name])
         if read[name] == []:
-            raise click.UsageError(f"--{name.replace('_', '-')}: expected a name, got none")
-    try:
-        return terms_of(read)
-    except BadTerm as error:
-        raise click.UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
-
-
-def retention(given: str | None) -> dict[str, str]:
-    """Return durations by topic as they are written. Raises UsageError."""
-    found: dict[str, str] = {}
-    for word in words(given):
+            raise BadTerm(name, "expected a name, got none")
+    for word in words(given["retention"]):
         topic, sign, time = word.rpartition("=")
         if not sign or not topic:
-            raise click.UsageError(f"--retention: TOPIC=DURATION is wanted, such as orders=7d, found {word}")
-        found[topic] = time
-    return found
+            raise BadTerm("retention", f"expected TOPIC=DURATION such as orders=7d, got {word}")
+        read["retention"][topic] = time
+    return terms_of(read)
 
 
 def words(given: str | None) -> list[str]:
@@ -217,7 +208,7 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
     if interruption.asked:
         terms.incomplete.append(outside(f"it was read up to exchange {verifier.exchanges:,} only, until Ctrl-C"))
     for one in found:
-        verifier.note_not_told(one.not_told())
+        verifier.note_summarized(one.summarized)
     verifier.strangers = sum(one.strangers for one in found)
     if wanted:
         terms.incomplete.append(filtered(f"only exchanges that fit {wanted} were looked at", str(wanted)))

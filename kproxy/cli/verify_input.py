@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kproxy.capture.info import merged
@@ -50,6 +51,8 @@ class JudgedCapture:
     unreadable file.
     """
 
+    summarized: Mapping[str, int] = MappingProxyType({})
+
     def __init__(self, path: str, *following: str) -> None:
         self.path, self.problem = f"{path} to {following[-1]}" if following else path, ""
         self.capture = Capture(path, *following, most=LONGEST_FRAME, side="both")
@@ -75,10 +78,6 @@ class JudgedCapture:
         counts, file = self.capture.counts, self.capture.file
         return 0 if counts.gaps or counts.unread or file.dropped or file.torn else counts.strangers
 
-    def not_told(self) -> Mapping[str, int]:
-        """Return nothing: captures have each request."""
-        return {}
-
     def missing(self) -> Iterator[MissingPart]:
         """Yield the parts that the capture lacks, after it was read."""
         capture = self.capture
@@ -100,7 +99,8 @@ class JudgedCapture:
 class JudgedEvents:
     """Event files of one process, read once. `clock` receives steps back of their times.
 
-    The first event is read at once. Raises NoInput for a file without events, OSError.
+    `summarized`: requests by API that the files have in summaries only. The first event is read at once. Raises NoInput
+    for a file without events, OSError.
     """
 
     side = "client"
@@ -109,14 +109,14 @@ class JudgedEvents:
     def __init__(self, path: str, files: Sequence[str], clock: RecordClock) -> None:
         self.path, self.files = path, files
         self.trouble = Trouble()
-        self.minutes: Counter[str] = Counter()
+        self.summarized: Counter[str] = Counter()
         self.lost = self.gaps = 0
         self.last: dict[str, int] = {}
         self.newest: dict[str, float] = {}
         self.clock = clock
         rest = self._read()
         first = next(rest, None)
-        if first is None and not (self.minutes or self.trouble.other or self.trouble.bad_lines):
+        if first is None and not (self.summarized or self.trouble.other or self.trouble.bad_lines):
             raise NoInput(f"{path} has no events")
         self.pairs: Iterator[EventView] = chain(() if first is None else (first,), rest)
 
@@ -131,7 +131,7 @@ class JudgedEvents:
                     yield EventView(data)
                 elif kind == SUMMARY_EVENT.name:
                     if data.get("topic") is None:
-                        self.minutes[str(data.get("api"))] += number_in(data, "count")
+                        self.summarized[str(data.get("api"))] += number_in(data, "count")
                 else:
                     self.trouble.other[kind] += 1
                     self.lost += number_in(data, "dropped") if kind == RECOVERED_EVENT.name else 0
@@ -164,10 +164,6 @@ class JudgedEvents:
             yield MissingPart(f"{self.lost} events were dropped, or lost with a process that was killed")
         if self.gaps > self.lost:
             yield MissingPart(f"{self.gaps - self.lost} events are missing between others")
-
-    def not_told(self) -> Mapping[str, int]:
-        """Return the requests that the files have in summaries only, by API, after they were read."""
-        return self.minutes
 
 
 def number_in(data: Mapping[str, Any], column: str) -> int:

@@ -1,9 +1,8 @@
-"""Verification of recorded traffic: which of Kafka's guarantees a history breaks, proved by its own exchanges.
+"""Verification of Kafka's guarantees in recorded traffic.
 
-    exchanges (capture, tape)  →  facts (reading)  →  order of time  →  checks  →  findings  →  explanations
+    exchanges of captures and tapes → facts → ordered by time → checks → findings → explanations
 
-Nothing is asked of a client, broker or topic. What a check needs and the record lacks makes it *not checked*, never
-clean.
+The record is the only source. A check is *not checked*, never clean, if the record lacks exchanges that it needs.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ HANDLED_KINDS: dict[FactHandler, tuple[type[Fact], ...]] = {}
 class CheckState:
     """State that the checks of one view share. `compared`: comparisons that could have found a violation. `counts`:
     figures of the line "checked". `recast`: number of batches that a broker stores in another form. `unread_markers`:
-    number of control batches whose record was not kept. `room`: memory of everything but the logs. `forgot`: evicted
+    number of control batches without their record. `room`: memory of everything but the logs. `forgot`: evicted
     facts by check, without the entries of its maps."""
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:

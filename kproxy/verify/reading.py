@@ -25,10 +25,10 @@ from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFa
 from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
 
-MOST_CONNECTIONS = 20_000  # whose fetch sessions are followed; the least recently used one is evicted
+MOST_CONNECTIONS = 20_000  # with followed fetch sessions; the least recently used one is evicted
 LONGEST_TEXT = 200
 MOST_RULES = 16  # names of fired rules that a witness stores
-MOST_NAMES = 100_000  # topic ids whose names are stored, some 30 MB
+MOST_NAMES = 100_000  # stored names of topic ids, some 30 MB
 
 ALTERING = frozenset((api_keys.ALTER_CONFIGS, api_keys.INCREMENTAL_ALTER_CONFIGS))
 FactTeller = Callable[[ReadExchange], Iterator[Fact]]
@@ -91,10 +91,6 @@ class FactReader:
             MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), FetchSessions.end
         )
 
-    def facts(self, seen: ObservedExchange, witness: Witness, others: ClientNames | None = None) -> list[Fact]:
-        """Return an exchange's facts. `others`: names at the broker that differ from the client's."""
-        return self.told(seen, witness, self.read(seen, witness), others)
-
     def told(
         self, seen: ObservedExchange, witness: Witness, exchange: ReadExchange | None, others: ClientNames | None = None
     ) -> list[Fact]:
@@ -135,12 +131,6 @@ class FactReader:
 
         exchange = ReadExchange(seen.key, seen.version, witness, request, response, name_of, sessions, self.records)
         return exchange
-
-    def learn(self, exchange: ReadExchange) -> None:
-        """Store the topic names of an exchange, without other facts."""
-        for fact in TELLERS[exchange.key](exchange):
-            if isinstance(fact, TopicFact):
-                self.name(fact)
 
     def name(self, fact: TopicFact) -> None:
         if fact.topic_id and len(self.names) < MOST_NAMES:

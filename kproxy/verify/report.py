@@ -25,7 +25,7 @@ WIDTH = 120
 MARGIN = " " * 9  # the width of a level
 MOST_SHOWN = 5  # findings of one check
 STYLES: Mapping[FindingLevel, str] = {"proved": "bold red", "suspect": "bold yellow", "note": "bold"}
-# APIs whose responses are the evidence: the arrow points to the client.
+# The responses of these APIs are the evidence, so the arrow points to the client.
 TOLD_BY_BROKERS = frozenset((
     "Fetch", "ListOffsets", "Metadata", "OffsetFetch", "SyncGroup", "ApiVersions", "ShareFetch",
     "DescribeTopicPartitions",

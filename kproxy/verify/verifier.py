@@ -123,7 +123,8 @@ class Verifier:
             give(cluster.clients, witness, shared)
             if behind is None and not front.answered_by_rule:
                 if self.apart.get(witness.connection):
-                    shared = self.behind_reader.facts(front, witness, self.names.of(front))
+                    read = self.behind_reader.read(front, witness)
+                    shared = self.behind_reader.told(front, witness, read, self.names.of(front))
                 give(cluster.brokers, witness, shared)
         if at_broker is not None:
             give(cluster.brokers, other, at_broker)
@@ -156,8 +157,8 @@ class Verifier:
             cluster.servers.learn(witness.server, None, facts)
         give(cluster.clients, witness, facts)
 
-    def note_not_told(self, requests: Mapping[str, int]) -> None:
-        """Note requests that the record has in sums only, by API."""
+    def note_summarized(self, requests: Mapping[str, int]) -> None:
+        """Note the requests that the record has in summaries only, by API."""
         self.front_reader.counts.not_kept.update(requests)
 
     def cluster(self, name: str | None) -> ClusterVerifier | None:

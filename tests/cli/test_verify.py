@@ -163,7 +163,7 @@ def test_options_choose(broken: Path, words: Sequence[str], code: int) -> None:
             ["--without", "order,nonsense"],
             "--without: expected a check that `kproxy verify --list` prints, got 'nonsense'",
         ),
-        (["--retention", "orders"], "--retention: TOPIC=DURATION is wanted, such as orders=7d, found orders"),
+        (["--retention", "orders"], "--retention: expected TOPIC=DURATION such as orders=7d, got orders"),
         (["--retention", "orders=soon"], "a duration is wanted"),
         (["--skew", "soon"], "a duration is wanted"),
         (["--memory", "much"], "a size is wanted"),

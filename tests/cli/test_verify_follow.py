@@ -94,10 +94,10 @@ def test_what_is_no_proxy(told: list[Line]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x.pcapng"], "--follow is about a running proxy, and reads no files"),
-        (["--view", "brokers"], "a proxy tells what clients saw"),
-        (["--records"], "a proxy tells no records"),
-        (["--complete"], "what passed before is not known"),
+        (["x.pcapng"], "--follow: expected no files"),
+        (["--view", "brokers"], "expected --view clients, since the stream lacks"),
+        (["--records"], "expected no --records, since the stream lacks"),
+        (["--complete"], "expected no --complete, since the stream lacks"),
         (["--admin", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
     ],
 )
