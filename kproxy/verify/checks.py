@@ -1,4 +1,4 @@
-"""Definitions of the checks, from `checks.yaml`: what each proves, what it needs, and what else it could be."""
+"""Definitions of the checks, from `checks.yaml`: claims, required data, and doubts."""
 
 from __future__ import annotations
 

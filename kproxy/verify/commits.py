@@ -1,4 +1,4 @@
-"""Checks of a group's commits: the last one is reported, none of an aborted transaction is, and none goes back."""
+"""Checks of a group's commits: lost, aborted, lower than before, or beyond the log."""
 
 from __future__ import annotations
 

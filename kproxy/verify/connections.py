@@ -1,4 +1,4 @@
-"""Checks of connections: versions, leader epochs, answers without requests, and what clients should not do."""
+"""Checks of connections: versions, leader epochs, responses without requests, and the conformance of clients."""
 
 from __future__ import annotations
 

@@ -421,7 +421,8 @@ class LogBoundsCheck(HistoryCheck):
 
     def raise_to(self, fact: BoundFact, kind: str, offset: int, scope: Hashable) -> None:
         if offset >= 0 and scope is not None:
-            known, key = self.known(fact, kind, scope), self.key(fact, kind, scope)
+            key = self.key(fact, kind, scope)
+            known = self.highest.get(key)
             self.highest[key] = (offset, fact.witness) if known is None or offset > known[0] else known
 
     def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> None:

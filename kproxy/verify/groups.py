@@ -1,4 +1,4 @@
-"""Checks of groups: that a partition has one owner, and not none for too long."""
+"""Checks of groups: partitions with two owners or without one, and generations that go back."""
 
 from __future__ import annotations
 

@@ -36,13 +36,9 @@ class RecentMap(Generic[RecentKey, Kept]):
         if room is not None:
             room.maps.append(self)
 
-    def _use(self, key: RecentKey) -> None:
-        if self.room is not None and self.last != key:
-            self._weigh_last()
-            self.last = key
-
     def __getitem__(self, key: RecentKey) -> Kept:
-        self._use(key)
+        if self.room is not None and self.last != key:
+            self._weigh_last(key)
         entry = self.entries.get(key)
         if entry is None:
             entry = self.entries[key] = self.make()
@@ -53,7 +49,8 @@ class RecentMap(Generic[RecentKey, Kept]):
         return entry
 
     def __setitem__(self, key: RecentKey, entry: Kept) -> None:
-        self._use(key)
+        if self.room is not None and self.last != key:
+            self._weigh_last(key)
         self.entries[key] = entry
         self.entries.move_to_end(key)
         if len(self.entries) > self.most:
@@ -62,8 +59,9 @@ class RecentMap(Generic[RecentKey, Kept]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def _weigh_last(self) -> None:
+    def _weigh_last(self, key: RecentKey) -> None:
         last, room, weigh = self.last, self.room, self.weigh
+        self.last = key
         if last is None or room is None or weigh is None or last not in self.entries:
             return
         now = weigh(self.entries[last])

@@ -1,4 +1,4 @@
-"""Checks of the order of batches: sequences of idempotent producers, and writes of producers without an id."""
+"""Checks of the order of batches: sequences of idempotent producers, and writes without a producer id."""
 
 from __future__ import annotations
 

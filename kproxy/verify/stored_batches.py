@@ -1,5 +1,4 @@
-"""Checks of what is stored where: other batches than were acknowledged or read, offsets given twice, and batches that
-are at more offsets than they were written."""
+"""Checks of stored batches: their content at each offset, the number of copies, and their writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of transactions and of their producers: ends, fenced epochs, and the ids and epochs that coordinators give."""
+"""Checks of transactions and producers: ends, fenced epochs, and the ids and epochs from coordinators."""
 
 from __future__ import annotations
 
