@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -124,10 +124,11 @@ class AcknowledgedCheck(HistoryCheck):
                 if len(highest) > MOST_WATERMARKS:
                     del highest[: MOST_WATERMARKS // 2]
         if known.holes:
-            batches = {batch.base: batch for batch in write.batches if batch.comparable}
             for hole in known.holes:
-                for base, batch in batches.items():
-                    if hole.first <= base and batch.last <= hole.last and not hole.witness.before(write.witness):
+                if hole.witness.before(write.witness):
+                    continue
+                for batch in write.batches:
+                    if batch.comparable and hole.first <= batch.last <= hole.last:
                         self.lose(known, write.place, KnownBatch(batch, write.witness), hole)
 
     @handles(ReadFact)
@@ -137,7 +138,7 @@ class AcknowledgedCheck(HistoryCheck):
         if read.shared:
             return
         known = self.of(read.place)
-        self.watermark(known, read)
+        self.watermark(known, read, read.high_watermark)
         self.log_start(known, read.witness, read.log_start)
         ascending = all(one.base > before.last for before, one in zip(read.batches, read.batches[1:], strict=False))
         if read.partial or not ascending or not all(one.comparable for one in read.batches):
@@ -169,18 +170,18 @@ class AcknowledgedCheck(HistoryCheck):
                 self.compared("lost-write", known.written, read.witness, place=read.place, doubts=doubts)
                 return
 
-    def watermark(self, known: AcknowledgedWrites, read: ReadFact) -> None:
+    def watermark(self, known: AcknowledgedWrites, read: ReadFact | ListedOffsetFact, high: int) -> None:
         """Report a high watermark that is not above the offsets that were acknowledged before its request."""
         written = known.before(read.witness.began)
-        if written is None or read.high_watermark < 0:
+        if written is None or high < 0:
             return
         self.compared("watermark-behind", written.witness, read.witness, place=read.place)
-        if read.high_watermark > written.last:
+        if high > written.last:
             return
-        says = (f"the high watermark is {read.high_watermark} after a write up to {written.last} was acknowledged with "
+        says = (f"the high watermark is {high} after a write up to {written.last} was acknowledged with "
                 "acks all")  # fmt: skip
         shown = ((written.witness, f"base_offset {written.base}, up to {written.last}"),
-                 (read.witness, f"high watermark {read.high_watermark}"))  # fmt: skip
+                 (read.witness, f"high watermark {high}"))  # fmt: skip
         doubts = "follower", "anew", "unclean"
         self.report("watermark-behind", read.place, says, *shown, doubts=doubts, level="suspect")
 
@@ -189,9 +190,11 @@ class AcknowledgedCheck(HistoryCheck):
             return
         hole = LogHole(first, last, read.position, read.log_start, read.witness)
         known.holes.append(hole)
-        for batch in islice(self.partitions[read.place].batches.between(first, last), MOST_LOST):
+        batches = self.partitions[read.place].batches
+        below = batches.below(first)  # a response from the middle of a batch contains all of it
+        for batch in islice(chain(() if below is None else (below,), batches.between(first, last)), MOST_LOST):
             seen = batch.written is not None or (batch.read is not None and batch.read.before(read.witness))
-            if seen and batch.batch.last <= last:
+            if seen and first <= batch.batch.last <= last:
                 self.lose(known, read.place, batch, hole)
 
     def lose(self, known: AcknowledgedWrites, place: PartitionPlace, batch: KnownBatch, hole: LogHole) -> None:
@@ -260,6 +263,8 @@ class AcknowledgedCheck(HistoryCheck):
     def offset_reported(self, fact: ListedOffsetFact) -> None:
         if fact.bound == "start":
             self.log_start(self.of(fact.place), fact.witness, fact.offset)
+        elif fact.bound == "end":
+            self.watermark(self.of(fact.place), fact, fact.offset)
 
     def log_start(self, known: AcknowledgedWrites, witness: Witness, start: int) -> None:
         """Check refused reads of this node. Log starts do not go back, so the earlier one was not higher."""
@@ -322,7 +327,7 @@ def stretches(batches: list[BatchFact]) -> Iterator[tuple[int, int]]:
 MOST_BOUNDS = 100_000
 # Version of ListOffsets since which a new leader reports no end before it knows the high watermark (KIP-207).
 LATEST_IS_FENCED = 5
-START, END, WATERMARK = "log start", "end", "high watermark"
+START, END, WATERMARK, STABLE = "log start", "end", "high watermark", "last stable offset"
 ANYWHERE = "any node"
 BoundFact = ReadFact | WriteFact | ListedOffsetFact | RecordsDeletedFact
 # Exchanges whose bounds are compared (None: none), and the doubts about the comparison.
@@ -344,6 +349,7 @@ class LogBoundsCheck(HistoryCheck):
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         """Compare the bounds and the batches of a Fetch response with earlier bounds."""
+        self.not_deleted(read)
         if read.shared:
             return
         self.start(read, read.log_start)
@@ -352,8 +358,8 @@ class LogBoundsCheck(HistoryCheck):
         scopes: list[Scope] = [(scope, ("anew",))] if self.state.leads(read.place, read.leader_epoch, node) else []
         scopes.append((node, ("follower", "anew", "unclean")))
         self.compare(read, WATERMARK, read.high_watermark, scopes)
+        self.compare(read, STABLE, read.last_stable, scopes)
         self.raise_to(read, END, read.high_watermark, ANYWHERE)
-        self.not_deleted(read)
 
     @handles(ListedOffsetFact)
     def listed(self, fact: ListedOffsetFact) -> None:
@@ -361,11 +367,13 @@ class LogBoundsCheck(HistoryCheck):
         if fact.bound == "start":
             self.start(fact, fact.offset)
         elif fact.bound is not None:
-            kind = "end in ListOffsets" if fact.bound == "end" else "last stable offset"
+            kind = "end in ListOffsets" if fact.bound == "end" else "last stable offset in ListOffsets"
             doubts = "follower", "anew", "unclean"
             fenced = doubts[1:] if fact.witness.version >= LATEST_IS_FENCED else doubts
             scopes: list[Scope] = [(fact.witness.node, fenced), (ANYWHERE, doubts)]
-            self.compare(fact, kind, fact.offset, scopes)
+            if not self.compare(fact, kind, fact.offset, scopes):
+                scopes = [(fact.witness.node, ("follower", "anew", "unclean"))]
+                self.compare(fact, WATERMARK if fact.bound == "end" else STABLE, fact.offset, scopes)
             self.raise_to(fact, END, fact.offset, ANYWHERE)
 
     @handles(WriteFact)
@@ -425,8 +433,9 @@ class LogBoundsCheck(HistoryCheck):
             known = self.highest.get(key)
             self.highest[key] = (offset, fact.witness) if known is None or offset > known[0] else known
 
-    def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> None:
-        """Compare a bound with the highest earlier one in each scope, and keep it. -1: the response has none."""
+    def compare(self, fact: BoundFact, kind: str, offset: int, scopes: list[Scope]) -> bool:
+        """Compare a bound with the highest earlier one in each scope, and keep it. -1: the response has none. Return
+        True if it is lower."""
         found = False
         for scope, doubts in scopes:
             known = self.known(fact, kind, scope)
@@ -440,3 +449,4 @@ class LogBoundsCheck(HistoryCheck):
                         self.report("log-goes-back", fact.place, says, *shown, doubts=doubts)
                     found, self.highest[self.key(fact, kind, scope)] = True, (offset, fact.witness)
             self.raise_to(fact, kind, offset, scope)
+        return found

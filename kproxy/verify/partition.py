@@ -175,7 +175,8 @@ class BatchCopies:
 
 class SequencePlace(NamedTuple):
     """Sequence at an offset. `log_start`: where the log began then, -1 if the response has no such field. `loose`: the
-    batch was acknowledged by its leader only. `newest`: highest timestamp of the batch in ms, below 0 for none."""
+    batch was acknowledged by its leader only. `newest`: highest timestamp of the batch in ms, below 0 for none.
+    `delta`: last sequence less the first."""
 
     offset: int
     sequence: int
@@ -183,6 +184,7 @@ class SequencePlace(NamedTuple):
     log_start: int
     loose: bool
     newest: int
+    delta: int
 
 
 @dataclass(slots=True)

@@ -174,7 +174,7 @@ class CommittedReadsCheck(HistoryCheck):
         if read.last_stable < 0 or not read.committed_only or not read.batches:
             return
         self.compared("read-beyond-stable", read.witness, place=read.place, doubts=("anew",))
-        batch = next((one for one in read.batches if one.base >= read.last_stable), None)
+        batch = next((one for one in read.batches if one.last >= read.last_stable), None)
         if batch is None:
             return
         says = f"a read_committed response has a batch at {batch.base}, and the last stable offset {read.last_stable}"

@@ -51,7 +51,9 @@ class SequencesCheck(HistoryCheck):
         for batch in fact.batches:
             identity = batch.identity
             if identity.producer_id >= 0 and identity.sequence >= 0 and not batch.marker:
-                mine = SequencePlace(batch.base, identity.sequence, fact.witness, fact.log_start, loose, batch.newest)
+                mine = SequencePlace(
+                    batch.base, identity.sequence, fact.witness, fact.log_start, loose, batch.newest, batch.delta
+                )  # fmt: skip
                 new = self.twice(history, fact.place, identity, mine)
                 self.ascends(history, fact.place, identity, mine, new)
         self.partitions.grow(history, before)
@@ -66,17 +68,24 @@ class SequencesCheck(HistoryCheck):
             history.sequences[key] = mine
             return known is None
         lower, higher = sorted((known, mine), key=attrgetter("offset"))
+        self.compared(
+            "duplicate-sequence", known.witness, mine.witness, place=place, doubts=doubts_about(lower, higher)
+        )  # fmt: skip
+        if known.offset != mine.offset and abs(known.offset - mine.offset) < HALF_RANGE:
+            self.is_twice(place, identity, identity.sequence, lower, higher)
+        return False
+
+    def is_twice(
+        self, place: PartitionPlace, identity: BatchIdentity, sequence: int, lower: SequencePlace, higher: SequencePlace
+    ) -> None:
+        """Report two batches with the same sequence."""
+        says = (f"sequence {sequence} of producer {identity.producer_id}, epoch {identity.epoch}, is at offsets "
+                f"{lower.offset + (sequence - lower.sequence) % SEQUENCES} and {higher.offset}")  # fmt: skip
+        shown = [(one.witness, f"at {one.offset}") for one in (lower, higher)]
+        question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (lower, higher)])
         doubts = doubts_about(lower, higher)
-        self.compared("duplicate-sequence", known.witness, mine.witness, place=place, doubts=doubts)
-        if known.offset == mine.offset or abs(known.offset - mine.offset) >= HALF_RANGE:
-            return False
-        says = (f"sequence {identity.sequence} of producer {identity.producer_id}, epoch {identity.epoch}, is at "
-                f"offsets {lower.offset} and {higher.offset}")  # fmt: skip
-        shown = [(one.witness, f"at {one.offset}") for one in (known, mine)]
-        question = BatchInQuestion(place, [(one.witness.number, one.offset) for one in (known, mine)])
         candidate = self.report("duplicate-sequence", place, says, *shown, doubts=doubts, batch=question)
         self.state.expiring[identity.producer_id].doubt(candidate)
-        return False
 
     def ascends(
         self, history: PartitionHistory, place: PartitionPlace, identity: BatchIdentity, mine: SequencePlace, new: bool
@@ -105,12 +114,15 @@ class SequencesCheck(HistoryCheck):
     def compare(
         self, place: PartitionPlace, identity: BatchIdentity, lower: SequencePlace, higher: SequencePlace
     ) -> None:
-        """Report a lower sequence at a higher offset."""
+        """Report a lower sequence at a higher offset, or one that the batch below contains."""
         doubts = doubts_about(lower, higher)
         for check in self.names:
             self.compared(check, lower.witness, higher.witness, place=place, doubts=doubts)
-        difference = higher.sequence - lower.sequence
-        if difference >= 0 or difference < -HALF_RANGE or higher.offset - lower.offset >= HALF_RANGE:
+        difference, apart = higher.sequence - lower.sequence, higher.offset - lower.offset
+        if 0 < difference % SEQUENCES <= lower.delta and lower.delta < apart < HALF_RANGE:
+            self.is_twice(place, identity, higher.sequence, lower, higher)
+            return
+        if difference >= 0 or difference < -HALF_RANGE or apart >= HALF_RANGE:
             return  # between batches that far apart sequences may have begun again at 0 behind 2³¹ − 1
         says = (f"producer {identity.producer_id}, epoch {identity.epoch}: sequence {lower.sequence} is at offset "
                 f"{lower.offset}, and sequence {higher.sequence} after it, at {higher.offset}")  # fmt: skip
@@ -128,7 +140,8 @@ def beside(history: PartitionHistory, identity: BatchIdentity, offset: int, *, u
         same = (other.producer_id, other.epoch) == (identity.producer_id, identity.epoch) and other.sequence >= 0
         if same and witness is not None and not known.batch.marker:
             loose = known.read is None and known.acks != ALL_REPLICAS
-            return SequencePlace(known.batch.base, other.sequence, witness, NOT_TOLD, loose, known.batch.newest)
+            batch = known.batch
+            return SequencePlace(batch.base, other.sequence, witness, NOT_TOLD, loose, batch.newest, batch.delta)
     return None
 
 

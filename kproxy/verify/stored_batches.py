@@ -77,6 +77,8 @@ class StoredBatchesCheck(HistoryCheck):
         if known is not None:
             self.met(place, known, witness, write)
         if known is not None and is_same(known, batch, write):
+            if write is not None and is_another_write(known, batch, witness):
+                self.conflict(place, known, batch, witness, write)
             self.confirm(history, known, witness, write)
         elif known is not None and (write is None or known.written is None) and recast(known, batch, write):
             self.state.recast += known.batch.content is None or batch.content is None
@@ -246,14 +248,15 @@ class SentBatchesCheck(HistoryCheck):
                 sent.refused[key] = batch, write.witness
             else:
                 sent.stored.add(key)
-                sent.unwritten.pop(key, None)
+                if (unwritten := sent.unwritten.pop(key, None)) is not None:
+                    self.is_written(write.place, unwritten[1])
                 if self.terms.complete and batch.identity.producer_id < 0:
                     sent.forms.setdefault(count, set()).add(batch.attributes & IN_FORM)
                     sent.times.add((count, batch.oldest))
         if write.base is not None and all(self.state.is_first_attempt(one) for one in write.batches):
             history = self.partitions[write.place]
             history.begin = min(history.begin, write.base)
-        if len(sent.stored) > MOST_SENT or len(sent.refused) > MOST_REFUSED:
+        if max(len(sent.stored), len(sent.times)) > MOST_SENT or len(sent.refused) > MOST_REFUSED:
             self.state.forgot.update(self.names)
             self.sent.forget((write.place, self.partitions.era(write.place.topic)))
 
@@ -268,8 +271,8 @@ class SentBatchesCheck(HistoryCheck):
             if not batch.comparable or batch.marker or not 0 < batch.identity.records == batch.delta + 1:
                 continue  # compaction has changed the batch, or it is a marker
             key = key_of(batch)
-            if self.terms.complete:
-                self.compared("phantom-record", read.witness, place=read.place, doubts=("unseen", "anew"))
+            if key in sent.stored:
+                self.is_written(read.place, read.witness)
             if sent.refused:
                 self.compared("refused-but-stored", read.witness, place=read.place, doubts=("unseen", "anew"))
             if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
@@ -278,6 +281,11 @@ class SentBatchesCheck(HistoryCheck):
                 sent.unwritten[key] = batch, read.witness
             else:
                 self.state.forgot.update(self.names)
+
+    def is_written(self, place: PartitionPlace, witness: Witness) -> None:
+        """Note a comparison: without a write of its batch, the response would have a phantom record."""
+        if self.terms.complete:
+            self.compared("phantom-record", witness, place=place, doubts=("unseen", "anew"))
 
     def pending(self) -> Iterator[Candidate]:
         for (place, era), sent in self.sent.entries.items():
@@ -342,7 +350,16 @@ def spelled(batch: BatchFact, *, verb: str) -> str:
 
 
 def alike(known: BatchFact, batch: BatchFact) -> bool:
-    return known.identity == batch.identity and known.delta == batch.delta
+    # Contents differ with equal checksums if a checksum is not that of the bytes.
+    differ = None not in (known.content, batch.content) and known.content != batch.content
+    return known.identity == batch.identity and known.delta == batch.delta and not differ
+
+
+def is_another_write(known: KnownBatch, batch: BatchFact, witness: Witness) -> bool:
+    """True if an equal batch was acknowledged before or after, which gets an own offset without a producer id. Two
+    proxies may have recorded one write: these exchanges overlap."""
+    other = known.written
+    return batch.identity.producer_id < 0 and other is not None and (other.before(witness) or witness.before(other))
 
 
 def is_same(known: KnownBatch, batch: BatchFact, write: WriteFact | None) -> bool:
