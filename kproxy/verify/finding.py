@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +70,7 @@ class Verdict:
     "checked", such as "acknowledged writes" and "commits". `incomplete`: sentences about missing parts of the record
     (gaps, torn ends, unreadable frames). `views`: the verified views. `names`: the brokers' names of topics and groups.
     `exit_code`: 1 if findings fail the verification, None before `FailOn.decide`; `reason`: its cause, in one line.
+    `not_shown`: findings below the level, by check.
     """
 
     findings: list[Finding]
@@ -81,6 +84,12 @@ class Verdict:
     names: BrokerNames | None = None
     exit_code: int | None = None
     reason: str = ""
+    not_shown: Counter[str] = field(default_factory=Counter)
+
+    def keep(self, wanted: Callable[[Finding], bool]) -> None:
+        """Remove the other findings, and count them."""
+        self.not_shown.update(one.check for one in self.findings if not wanted(one))
+        self.findings = [one for one in self.findings if wanted(one)]
 
 
 def number_of(count: int, noun: str) -> str:

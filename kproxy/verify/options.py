@@ -157,7 +157,7 @@ class FailOn:
             if other:
                 verdict.reason += f", with another level for {other} checks"
         shown = LEVELS.index(level)
-        verdict.findings = [one for one in verdict.findings if self.fails(one) or LEVELS.index(one.level) <= shown]
+        verdict.keep(lambda one: self.fails(one) or LEVELS.index(one.level) <= shown)
 
 
 FailOnTerm = str | Iterable[str] | None  # value of --fail-on; None: default

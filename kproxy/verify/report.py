@@ -98,7 +98,9 @@ def conclusion(verdict: Verdict) -> str:
     levels = Counter(finding.level for finding in verdict.findings)
     found = ", ".join(f"{levels[level]} {level}" for level in LEVELS if levels[level])
     result = f"{number_of(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
-    return f"{result}; clean: {', '.join(verdict.clean) or 'none'}"
+    hidden, names = number_of(verdict.not_shown.total(), "finding"), ", ".join(sorted(verdict.not_shown))
+    below = f"; {hidden} below --level: {names}" if names else ""
+    return f"{result}; clean: {', '.join(verdict.clean) or 'none'}{below}"
 
 
 def by_reason(not_checked: Mapping[str, str]) -> dict[str, list[str]]:
@@ -234,6 +236,7 @@ def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
         "findings": [finding_json(finding) for finding in verdict.findings],
         "clean": list(verdict.clean),
         "not_checked": dict(verdict.not_checked),
+        "not_shown": dict(verdict.not_shown),
         "exit_code": verdict.exit_code,
         "reason": verdict.reason,
     }

@@ -208,8 +208,6 @@ class Verifier:
                     finding.about = f"{finding.about} of {name or 'a cluster without a name'}"
             found += of_cluster
         del self.terms.incomplete[of_record:]
-        lowest = LEVELS.index(self.terms.level)
-        found = [one for one in found if LEVELS.index(one.level) <= lowest]
         found.sort(key=rank)
         if self.terms.view != "clients":
             counts.append(self.behind_reader.counts)
@@ -221,7 +219,7 @@ class Verifier:
         incomplete += reading_remarks(self.terms, views, counts)
         if self.beyond:
             incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
-        return Verdict(
+        verdict = Verdict(
             findings=found,
             clean=clean,
             not_checked=not_checked,
@@ -232,6 +230,8 @@ class Verifier:
             views=tuple(dict.fromkeys(view.view for view in views)),
             names=self.names,
         )
+        verdict.keep(lambda one: LEVELS.index(one.level) <= LEVELS.index(self.terms.level))
+        return verdict
 
 
 def give(view: ViewVerifier | None, witness: Witness, facts: list[Fact]) -> None:
