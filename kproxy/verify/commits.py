@@ -62,11 +62,14 @@ class AppliedCommit:
 @dataclass(slots=True)
 class ReportedOffset:
     """Offset of an OffsetFetch that no commit explains so far. `commits`: the last ones before it. `aborted`: the
-    TxnOffsetCommits of aborted transactions with this offset."""
+    TxnOffsetCommits of aborted transactions with this offset. `waiting`: those of transactions that were open then;
+    `later`: those of them that were committed after the response."""
 
     fact: FetchedCommitFact
     commits: list[AppliedCommit]
     aborted: list[AppliedCommit]
+    waiting: list[CommitFact]
+    later: list[AppliedCommit] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -92,10 +95,6 @@ class CommittedOffsets:
         """Approximate size in bytes."""
         commits = len(self.last) + len(self.open) + len(self.aborted)
         return 800 + 700 * commits + 900 * len(self.unexplained)
-
-    def has(self, offset: int) -> bool:
-        """True if an accepted or possible commit has this offset."""
-        return any(one.fact.offset == offset for one in self.last) or any(one.offset == offset for one in self.open)
 
 
 @dataclass(slots=True)
@@ -268,6 +267,12 @@ class CommitsCheck(HistoryCheck):
 
     def decide(self, commit: CommitFact, end: Witness, *, committed: bool) -> None:
         known, decided = self.of(commit.group, commit.place), AppliedCommit(commit, end)
+        for one in [one for one in known.unexplained if commit in one.waiting]:
+            one.waiting.remove(commit)
+            if end.began <= (one.fact.witness.ended or math.inf):
+                known.unexplained.remove(one)
+            else:
+                (one.later if committed else one.aborted).append(decided)
         if commit not in known.open:  # its group or topic was deleted, or memory ran out
             return
         known.open.remove(commit)
@@ -321,7 +326,11 @@ class CommitsCheck(HistoryCheck):
             self.compared("lost-commit", known.last[-1].fact.witness, fact.witness)
         if known.aborted and (known.last or first is not None):
             self.compared("aborted-commit", known.aborted[-1].fact.witness, fact.witness)
-        if known.has(fact.offset) or len(known.unexplained) >= MOST_REPORTED:
+        waiting = [one for one in known.open if one.offset == fact.offset]
+        undecided = any(one.producer is None or one.result != "ok" for one in waiting)
+        if undecided or any(one.fact.offset == fact.offset for one in known.last):
+            return
+        if len(known.unexplained) >= MOST_REPORTED:
             return
         # Without an accepted commit, an earlier OffsetFetch shows that the group was elsewhere before.
         if not known.last and (
@@ -329,7 +338,7 @@ class CommitsCheck(HistoryCheck):
             or not first.witness.before(aborted[0].fact.witness)
         ):  # fmt: skip
             return
-        known.unexplained.append(ReportedOffset(fact, list(known.last), aborted))
+        known.unexplained.append(ReportedOffset(fact, list(known.last), aborted, waiting))
 
     def may_be_expired(self, last: list[AppliedCommit], reported: FetchedCommitFact) -> bool:
         """True if the coordinator may have removed the last commit after its retention."""
@@ -346,7 +355,8 @@ class CommitsCheck(HistoryCheck):
             deleted = (self.groups.get(group), self.groups.get((group, place.topic)))
             for one in known.unexplained:
                 gone = any(by is not None and by.may_explain(one.fact.witness) for by in deleted)
-                if not (known.too_many or gone or any(map(self.is_unsure, (*one.commits, *one.aborted)))):
+                unsure = any(map(self.is_unsure, (*one.commits, *one.aborted, *one.later)))
+                if not (known.too_many or gone or one.waiting or unsure):
                     yield self.unexplained(f"group {group}, {place}", place, one)
 
     def is_unsure(self, commit: AppliedCommit) -> bool:
@@ -366,13 +376,14 @@ class CommitsCheck(HistoryCheck):
             doubts += ("anew",)
         if any(one.witness.may_be_elsewhere(fact.witness) for one in commits):
             doubts += ("coordinator",)
-        if any(one.producer is not None for one in commits):
+        if reported.later or any(one.producer is not None for one in commits):
             doubts += ("unseen",)  # such as an EndTxn between the commit and the end that the record has
         offset = "none" if fact.offset == NO_COMMIT else str(fact.offset)
         last = max(commits, key=lambda one: one.witness.ended or 0.0)
         shown = [(last.witness, f"commits {last.offset}"), (fact.witness, f"reports {offset}")]
         if aborted is None or aborted.end is None:
             says = f"OffsetFetch reports {offset} although {last.offset} was committed last"
+            shown += [(one.end, f"commits the transaction with {offset}") for one in reported.later if one.end]
             return candidate_of("lost-commit", about, says, *shown, doubts=doubts, place=place, logs=(OFFSETS_LOG,))
         says = f"OffsetFetch reports {offset}, which only an aborted transaction committed"
         shown.insert(1, (aborted.end, "aborts"))

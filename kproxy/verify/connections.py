@@ -151,6 +151,8 @@ class ConformanceCheck(HistoryCheck):
 
     @handles(PartitionsAddedFact)
     def partitions_added(self, fact: PartitionsAddedFact) -> None:
+        if not fact.places:  # AddOffsetsToTxn
+            return
         added = self.added[fact.producer_id, fact.epoch]
         added.seen = True
         if fact.result != "failed" and len(added.places) < MOST_ADDED:

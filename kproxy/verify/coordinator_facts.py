@@ -255,8 +255,11 @@ def added_partitions(exchange: ReadExchange) -> Iterator[Fact]:
 
 
 def added_offsets(exchange: ReadExchange) -> Iterator[Fact]:
-    if exchange.response is not None and exchange.response["error_code"] in FENCED:
-        yield FencedFact(exchange.witness, exchange.request["producer_id"], exchange.request["producer_epoch"])
+    error = None if exchange.response is None else exchange.response["error_code"]
+    producer = exchange.request["producer_id"], exchange.request["producer_epoch"]
+    if error in FENCED:
+        yield FencedFact(exchange.witness, *producer)
+    yield PartitionsAddedFact(exchange.witness, *producer, [], coordinator_result(error))
 
 
 def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:

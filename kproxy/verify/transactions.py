@@ -11,8 +11,10 @@ from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
 from .candidate import SHORTEST_EXPIRY, Candidate
 from .cluster import TRANSACTIONS_LOG
 from .facts import (
+    CommitFact,
     FencedFact,
     PartitionPlace,
+    PartitionsAddedFact,
     ProducerFact,
     ReadFact,
     RequestFact,
@@ -23,6 +25,7 @@ from .facts import (
 )
 from .history_check import CheckState, HistoryCheck, handles
 from .lru_map import RecentMap
+from .reads import delivered
 
 SENT_AGAIN = 5  # version of EndTxn since which a repeated request gets the same response
 MOST_IDS = 100_000
@@ -86,7 +89,7 @@ def weight_of(producer: ProducerHistory) -> int:
 class TransactionsCheck(HistoryCheck):
     """Checks of transaction ends, and of writes with a fenced epoch."""
 
-    names = ("torn-transaction", "hidden-transaction", "zombie-write")
+    names = ("torn-transaction", "hidden-transaction", "aborted-read", "zombie-write")
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
@@ -124,10 +127,24 @@ class TransactionsCheck(HistoryCheck):
             if write.base is not None:
                 producer.writes.append(WrittenBatch(write.place, batch.base, batch.last, identity.epoch, write.witness))
 
+    @handles(PartitionsAddedFact, CommitFact)
+    def added(self, fact: PartitionsAddedFact | CommitFact) -> None:
+        """Compare an accepted request of a transaction with the fences."""
+        if isinstance(fact, CommitFact):
+            producer_id, epoch = fact.producer or (-1, -1)
+        else:
+            producer_id, epoch = fact.producer_id, fact.epoch
+        producer = self.producers.get(producer_id)
+        if producer is not None and fact.result == "ok":
+            commit = isinstance(fact, CommitFact)
+            self.behind_fence(producer, producer_id, epoch, fact.witness, None, commit=commit)
+
     def behind_fence(
-        self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, place: PartitionPlace | None
-    ) -> None:
-        """Report an epoch that was accepted although it was fenced. `place`: the written partition; None for EndTxn. A
+        self, producer: ProducerHistory, producer_id: int, epoch: int, witness: Witness, place: PartitionPlace | None,
+        *, commit: bool = False,
+    ) -> None:  # fmt: skip
+        """Report an epoch that was accepted although it was fenced. `place`: the written partition; None for requests
+        to a coordinator. `commit`: TxnOffsetCommit, since the offsets are in a partition as well. A
         partition has the fence by its marker. It accepts the epoch if it belongs to a new topic, has lost the marker,
         or has dropped the producer's state."""
         earlier = [one for one in producer.fences if one.witness.before(witness)]
@@ -138,12 +155,12 @@ class TransactionsCheck(HistoryCheck):
             return
         fence = max(fences, key=lambda one: one.certain)
         doubts = ["unclean"] if place is None else ["unclean", "anew"]
-        if not fence.certain:
+        if commit or not fence.certain:
             doubts.append("race")
         if place is not None and (witness.ended or witness.began) - fence.witness.began > SHORTEST_EXPIRY:
             doubts.append("restart")
-        what = "end its transaction" if place is None else str(place)
-        says = f"{witness.api} ({what}) with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
+        what = "" if place is None else f" ({place})"
+        says = f"{witness.api}{what} with epoch {epoch} was accepted behind a fence at epoch {fence.epoch}"
         candidate = self.report(
             "zombie-write", f"producer {producer_id}", says, (fence.witness, f"epoch {fence.epoch}"),
             (witness, f"epoch {epoch}, accepted"), doubts=doubts, place=place,
@@ -183,6 +200,8 @@ class TransactionsCheck(HistoryCheck):
         """Compare the markers in a response, and the transactions that it lists as aborted, with earlier ends."""
         if read.committed_only and read.aborted:
             self.listed(read, frozenset(read.aborted))
+        if read.committed_only:
+            self.handed_out(read)
         for batch in read.batches:
             end = batch.end
             if end is None:
@@ -231,6 +250,31 @@ class TransactionsCheck(HistoryCheck):
                 )  # fmt: skip
                 if fact.own_epoch:
                     self.sure_once(producer, fact.epoch + 1, candidate)
+
+    def handed_out(self, read: ReadFact) -> None:
+        """Report a response with a batch of a transaction that EndTxn aborted, unless the response has its marker."""
+        ended = {batch.identity.producer_id for batch in read.batches if batch.marker}
+        for batch in delivered(read):
+            producer_id = batch.identity.producer_id
+            producer = self.producers.get(producer_id)
+            if producer is None or producer_id in ended or not batch.last < read.last_stable:
+                continue
+            for written, fact in producer.expected.get(read.place) or ():
+                if (written.base, written.epoch) != (batch.base, batch.identity.epoch):
+                    continue
+                self.compared("aborted-read", fact.witness, read.witness, place=read.place, doubts=("anew",))
+                if not fact.committed:
+                    candidate = self.report(
+                        "aborted-read", read.place,
+                        f"a read_committed reader received the batch at {batch.base}, and EndTxn aborted it",
+                        (written.witness, f"writes the batch at {batch.base}"),
+                        (fact.witness, f"aborts, epoch {fact.epoch}"),
+                        (read.witness, f"does not list the batch at {batch.base} as aborted"),
+                        doubts=("lowered" if fact.own_epoch else "unseen", "anew", *OF_ENDS),
+                        logs=(TRANSACTIONS_LOG, read.place.topic),
+                    )  # fmt: skip
+                    if fact.own_epoch:
+                        self.sure_once(producer, fact.epoch + 1, candidate)
 
     def sure_once(self, producer: ProducerHistory, epoch: int, candidate: Candidate) -> None:
         """Keep the doubt "lowered" until a later transaction has an own epoch. If the cluster's transaction version was
