@@ -95,7 +95,7 @@ def commands() -> str:
 
 def explored_faults() -> str:
     """Return the table of the faults that explorations try: API, fault, class, and where Kafka's source says so."""
-    from kproxy.explore.faults import fault_table
+    from kproxy.explore.plan import fault_table
 
     rows = ["| API | fault | class | where Kafka's source says so |", "|---|---|---|---|"]
     for api, faults in fault_table().by_api.items():

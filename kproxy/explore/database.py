@@ -7,11 +7,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from kproxy.errors import InputError
 from kproxy.explore.model import FaultPlan, dumps, loads
@@ -141,15 +143,28 @@ def slug(text: str) -> str:
     return re.sub("[^A-Za-z0-9_]+", "-", text).strip("-")[:LONGEST_STEM].strip("-")
 
 
-SCHEMA = "kproxy.explore.baseline/1"
+SCHEMA: Literal["kproxy.explore.baseline/1"] = "kproxy.explore.baseline/1"
 LARGEST_BASELINE = 16 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailure:
+    test: str
+    signature: FailureSignature
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineFile:
+    schema: Literal["kproxy.explore.baseline/1"]
+    failures: tuple[KnownFailure, ...]
 
 
 class Baseline:
     """Known failures by test: a JSON file, sorted so that diffs are short."""
 
-    def __init__(self, failures: Iterable[dict[str, Any]] = ()) -> None:
-        self.failures = {(one["test"], one["signature"]): one for one in failures}
+    def __init__(self, failures: Iterable[KnownFailure] = ()) -> None:
+        self.failures = {(one.test, one.signature): one for one in failures}
 
     @classmethod
     def read(cls, path: Path | None, update: bool = False) -> Baseline:
@@ -165,15 +180,11 @@ class Baseline:
         except OSError as error:
             raise InputError(f"{path}: the baseline cannot be read: {error.strerror or error}") from None
         try:
-            document = json.loads(data)
-            if document["schema"] != SCHEMA:
-                raise ValueError(f"expected schema {SCHEMA!r}, got {document['schema']!r}")
-            failures = [
-                {"test": str(one["test"]), "plan": str(one["plan"]), "signature": signature_from(one["signature"])}
-                for one in document["failures"]
-            ]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}: this is no baseline of explorations: {error}") from None
+            failures = msgspec.convert(json.loads(data), BaselineFile).failures
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise InputError(f"{path}: expected a baseline of explorations: {error}") from None
+        if wrong := {one.signature.outcome for one in failures} - FINDINGS:
+            raise InputError(f"{path}: expected outcome {', '.join(sorted(FINDINGS))}, got {', '.join(sorted(wrong))}")
         return cls(failures)
 
     def known(self, test: str) -> frozenset[FailureSignature]:
@@ -185,7 +196,7 @@ class Baseline:
         names = {result.test for result in explored}
         kept = [one for (test, _), one in self.failures.items() if test not in names]
         found = [
-            {"test": result.test, "signature": finding.signature, "plan": plan_text(finding.smallest)}
+            KnownFailure(result.test, finding.signature, plan_text(finding.smallest))
             for result in explored
             for finding in result.findings
             if not finding.is_of_test
@@ -193,29 +204,9 @@ class Baseline:
         return Baseline([*kept, *found])
 
     def text(self) -> str:
-        failures = sorted(
-            ({**one, "signature": plain_signature(one["signature"])} for one in self.failures.values()),
-            key=lambda one: json.dumps(one, sort_keys=True),
-        )
+        """Return the file's content. Empty fields of signatures are left out."""
+        failures = [asdict(one) for one in self.failures.values()]
+        for one in failures:
+            one["signature"] = {name: value for name, value in one["signature"].items() if value}
+        failures.sort(key=lambda one: json.dumps(one, sort_keys=True))
         return json.dumps({"schema": SCHEMA, "failures": failures}, indent=1, sort_keys=True) + "\n"
-
-
-def plain_signature(signature: FailureSignature) -> dict[str, Any]:
-    fields = {
-        "outcome": signature.outcome,
-        "type": signature.type,
-        "message": signature.message,
-        "where": signature.where,
-        "checks": list(signature.checks),
-        "cause": list(signature.cause),
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
-def signature_from(fields: dict[str, Any]) -> FailureSignature:
-    """Return a signature. Raises KeyError, TypeError and ValueError."""
-    if fields["outcome"] not in FINDINGS:
-        raise ValueError(f"expected outcome {', '.join(sorted(FINDINGS))}, got {fields['outcome']!r}")
-    texts = {name: str(fields.get(name, "")) for name in ("type", "message", "where")}
-    checks, cause = (tuple(map(str, fields.get(name, ()))) for name in ("checks", "cause"))
-    return FailureSignature(fields["outcome"], checks=checks, cause=cause, **texts)

@@ -124,8 +124,6 @@ class Explorer:
         if not self.result.problem:
             self.result.problem = f"time was up before {before}, after {self.clock() - self.began:.0f} s"
 
-    # ---- learn
-
     def learn(self) -> bool:
         """Run the test twice without faults. Return True if it can be explored."""
         result, settings = self.result, self.settings
@@ -182,8 +180,6 @@ class Explorer:
         result.flaky = len(bad) < len(judged)
         word = "is flaky" if result.flaky else "fails"
         result.problem = f"the test {word} ({failing}: {in_line(bad[0].what)}), and is not explored"
-
-    # ---- explore
 
     def try_plans(self) -> None:
         """Run plans until the time is used or no plan is left, kept findings first. Plans of runs that were ended early
@@ -296,8 +292,6 @@ class Explorer:
             usual = self._passed[len(self._passed) // 2]
             self.result.limit = self.runner.limit = max(LEAST_LIMIT, TIMES * usual) + self.waits
 
-    # ---- confirm
-
     def confirm(self, findings: Sequence[FaultFinding]) -> None:
         chosen = [one for one in findings if not one.confirmed]
         self.runner.until = self.deadline
@@ -315,8 +309,6 @@ class Explorer:
         )
         if self.store is not None:
             self.store.forget(finding.signature)
-
-    # ---- shrink
 
     def shrink_all(self) -> None:
         """Shrink the new findings, each in an equal share of the time that is left, and save them."""
@@ -366,8 +358,6 @@ class Explorer:
         other.add_minimal(finding.smallest, *finding.rate)
         self.result.findings.remove(finding)
         return True
-
-    # ---- save
 
     def keep(self, finding: FaultFinding) -> None:
         """Keep a finding for the next exploration, and write its rule file if it was reproduced."""

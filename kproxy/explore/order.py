@@ -32,10 +32,9 @@ from random import Random
 from kproxy.errors import InputError
 from kproxy.rules.select.match import is_pattern, text_test
 
-from .faults import DEFAULT_CLASSES, FaultTable, fault_table
 from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault
 from .places import FIRST_RANK, POLLED, LearnedPlaces
-from .plan import SELECTORS
+from .plan import DEFAULT_CLASSES, SELECTORS, FaultTable, fault_table
 
 AGAIN, SAME_PLACE, DEEPER, EARLY = 0.3, 0.8, 0.5, 0.4
 MOST_PLANS = 50_000  # waiting plans; no time limit reaches as many

@@ -68,7 +68,7 @@ def places_of(exchanges: Sequence[ExchangeFacts]) -> tuple[ExchangePlace, ...]:
                 continue
             met.add(counted)
             numbers[counted] += 1
-            mark = mark_of(lane, entity, numbers[counted], batches)
+            mark = mark_of(lane, entity, numbers[counted], batches[lane])
             if mark.again > 1:
                 traits |= {"again"}
             found.append(replace(lane, mark=mark, traits=traits))
@@ -91,18 +91,12 @@ def with_offset(api: str, entity: EntityFacts) -> bool:
     return api in OFFSET_APIS and entity.offset is not None and entity.offset >= 0
 
 
-def mark_of(
-    lane: ExchangePlace,
-    entity: EntityFacts,
-    nth: int,
-    batches: defaultdict[ExchangePlace, dict[Hashable, list[int]]],
-) -> PlaceMark:
+def mark_of(lane: ExchangePlace, entity: EntityFacts, nth: int, batches: dict[Hashable, list[int]]) -> PlaceMark:
     if with_offset(lane.api, entity):
         return PlaceMark("offset", nth, entity.offset)
     if entity.batch is None:
         return PlaceMark("ordinal", nth)
-    known = batches[lane]
-    number = known.setdefault((entity.partition, entity.batch), [len(known) + 1, 0])
+    number = batches.setdefault((entity.partition, entity.batch), [len(batches) + 1, 0])
     number[1] += 1
     return PlaceMark("batch", nth, batch=number[0], again=number[1])
 
@@ -132,9 +126,6 @@ def errors_of(exchanges: Iterable[ExchangeFacts]) -> tuple[str, ...]:
     """Return the names of the errors in responses, each once, without those of ApiVersions."""
     asked = (exchange for exchange in exchanges if exchange.api != "ApiVersions")
     return tuple(dict.fromkeys(one.error for exchange in asked for one in exchange.entities if one.error))
-
-
-# ---- what two runs have in common
 
 
 @dataclass(frozen=True, slots=True)

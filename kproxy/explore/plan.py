@@ -1,4 +1,4 @@
-"""Plans as rules, as sentences, and as rule files.
+"""Table of the faults that a real cluster shows (`faults.yaml`), and plans as rules, sentences and rule files.
 
 Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`counts: all`), also those that
 an earlier rule decides, so the faults of a plan do not shift each other.
@@ -7,23 +7,99 @@ an earlier rule decides, so the faults of a plan do not shift each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from kproxy.errors import InputError
+from kproxy.explore.model import ExchangePlace, FaultClass, FaultPlan, KnownFault, PlaceMark, PlannedFault
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.match import is_pattern
 from kproxy.terminal import in_line
 from kproxy.testing.faults import InjectedFaults, NamedFault
+from kproxy.wire.table.schema import read_yaml
 
-from .faults import fault_table
-from .model import ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
+TABLE = files("kproxy.explore") / "faults.yaml"
+DEFAULT_CLASSES: tuple[FaultClass, ...] = ("transient", "fatal")
+MOMENTS = {"before": "before the work", "after": "after the work", "crash": "and the client dies"}
+BREAKING = frozenset(("disconnect", "drop"))  # kinds of rules that break the connection
+
+
+class FaultTable:
+    """Table of faults by API. `weights`: danger of faults by API, multiplied with the weight of each fault."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        everywhere = document["connections"]
+        self.weights: Mapping[str, float] = {
+            api: entry["weight"] for api, entry in document.items() if api != "connections"
+        }
+        self.by_api: Mapping[str, tuple[KnownFault, ...]] = {
+            api: tuple(faults_of(api, document[api], everywhere)) for api in self.weights
+        }
+
+    @property
+    def all(self) -> Iterator[KnownFault]:
+        for faults in self.by_api.values():
+            yield from faults
+
+    def at(
+        self, place: ExchangePlace, classes: Collection[FaultClass] = DEFAULT_CLASSES, on_mock: bool = False
+    ) -> Iterator[KnownFault]:
+        """Yield the faults of these classes that can occur at a place; `on_mock` excludes those with `unlike_mock`."""
+        for fault in self.by_api.get(place.api, ()):
+            if fault.kind_of in classes and suits(fault, place) and not (on_mock and is_unlike_mock(fault, place)):
+                yield fault
+
+    def untried(self, place: ExchangePlace, classes: Collection[FaultClass]) -> Iterator[KnownFault]:
+        """Yield the faults that `on_mock` excludes."""
+        return (fault for fault in self.at(place, classes) if is_unlike_mock(fault, place))
+
+
+@cache
+def fault_table() -> FaultTable:
+    return FaultTable(read_yaml(TABLE))
+
+
+def faults_of(api: str, entry: Mapping[str, Any], everywhere: Mapping[str, Any]) -> Iterator[KnownFault]:
+    for name in entry.get("connections", ()):
+        unlike = entry.get("unlike_mock", {}).get(name, "")
+        yield known_fault(api, name, {"unlike_mock": unlike, **everywhere[name]})
+    for fault in entry.get("faults", ()):
+        error = fault.get("error")
+        if error is None:
+            yield known_fault(api, fault["name"], fault)
+            continue
+        moment = fault["moment"]
+        rule = {"kind": "error", "error": error, "at": "request" if moment == "before" else "response"}
+        name = f"{error}, {MOMENTS[moment]}"
+        yield known_fault(api, name, {**fault, "rule": rule, "text": name})
+
+
+def known_fault(api: str, name: str, entry: Mapping[str, Any]) -> KnownFault:
+    return KnownFault(
+        f"{api}: {name}", api, entry["class"], entry["moment"], entry["weight"], entry["text"], dict(entry["rule"]),
+        entry["source"], frozenset(entry.get("needs", ())), frozenset(entry.get("without", ())),
+        entry.get("unlike_mock", ""), entry.get("goes_on", True),
+    )  # fmt: skip
+
+
+def suits(fault: KnownFault, place: ExchangePlace) -> bool:
+    return fault.needs <= place.traits and fault.without.isdisjoint(place.traits)
+
+
+def is_unlike_mock(fault: KnownFault, place: ExchangePlace) -> bool:
+    return fault.unlike_mock == "always" or fault.unlike_mock in place.traits
+
+
+def breaks_connection(fault: KnownFault) -> bool:
+    return fault.rule.get("kind") in BREAKING
+
 
 SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")  # least specific first
 OF_PLACE = frozenset(("name", "match", "when", "not"))  # keys of a rule that select where it acts
@@ -76,9 +152,6 @@ def trigger(step: PlannedFault) -> dict[str, Any]:
     return when
 
 
-# ---- as sentences
-
-
 def step_text(step: PlannedFault) -> str:
     """Return a sentence such as `Produce #1 (out[0]) of app-p: the answer is lost, after the work`."""
     return f"{place_text(step.place)}: {step.fault.text}"
@@ -111,9 +184,6 @@ def shown(name: str | None) -> str:
 
 def plan_text(plan: FaultPlan) -> str:
     return "; ".join(map(step_text, plan.steps)) or "no fault"
-
-
-# ---- as a file
 
 
 def rule_file(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> str:

@@ -61,8 +61,6 @@ class ExploredSession:
         self.explorations: list[Exploration] = []
         self.notes: list[str] = []
 
-    # ---- hooks of pytest
-
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Check markers before the first run, and remove time limits of other plugins: each run has its own limit."""
@@ -119,8 +117,6 @@ class ExploredSession:
         self.notes, is_written = write_reports(self.explorations, self.options, self.baseline)
         if not is_written and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    # ---- one test
 
     def reports(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
         """Yield pytest's reports of an explored test. Only a cluster that outlives a test is set up here; each run sets

@@ -11,9 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from kproxy.explore.model import ExchangePlace, FaultPlan, RaisedError, RunOutcome
+from kproxy.explore.model import ExchangePlace, FaultPlan, RunOutcome
 from kproxy.explore.plan import place_text, plan_rules, plan_text, selectors
-from kproxy.explore.result import Exploration, FailureSignature, FaultFinding, JudgedRun
+from kproxy.explore.result import Exploration, FaultFinding, JudgedRun
 from kproxy.terminal import in_line
 from kproxy.wire.table.schema import read_yaml
 
@@ -215,31 +215,24 @@ def json_report(results: Iterable[Exploration]) -> str:
     return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
 
 
+def fields_of(value: object, names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names.split()}
+
+
 def exploration_document(result: Exploration) -> dict[str, Any]:
     learned = result.learned
     return {
-        "test": result.test,
-        "problem": result.problem,
-        "flaky": result.flaky,
-        "skipped": result.skipped,
-        "interrupted": result.interrupted,
+        **fields_of(
+            result, "test problem flaky skipped interrupted classes jobs limit outcomes drip left refused notes"
+        ),
         "exit_code": result.exit_code(),
-        "classes": list(result.classes),
-        "jobs": result.jobs,
         "seconds": round(result.seconds, 3),
         "exploring_seconds": round(result.exploring, 3),
-        "limit": result.limit,
-        "learned": {"runs": len(result.learning), "kinds": learned.kinds, "varying": list(learned.varying)},
+        "learned": {"runs": len(result.learning), "kinds": learned.kinds, "varying": learned.varying},
         "places": [place_document(place) for place in learned.places],
         "runs": [run_document(one) for one in result.runs],
-        "outcomes": result.outcomes,
         "findings": [finding_document(one) for one in result.findings],
         "coverage": {"faults": sorted(result.all_faults), "applied": sorted(result.covered & result.all_faults)},
-        "drip": result.drip,
-        "left": result.left,
-        "refused": result.refused,
-        "unlike_mock": list(result.unlike_mock),
-        "notes": result.notes,
     }
 
 
@@ -288,32 +281,11 @@ def run_document(one: JudgedRun) -> dict[str, Any]:
         "plan": plan_document(run.plan),
         "outcome": one.outcome,
         "seconds": round(run.seconds, 3),
-        "counters": [
-            {"matched": each.matched, "fired": each.fired, "applied": each.applied, "problems": list(each.problems)}
-            for each in run.counters
-        ],
-        "errors": list(run.errors),
-        "digest": run.digest,
-        "raised": raised_document(run.raised),
-        "violations": [{"check": each.check, "text": each.text} for each in run.violations],
-        "problem": run.problem,
+        **fields_of(run, "errors digest problem"),
+        "counters": [asdict(each) for each in run.counters],
+        "raised": run.raised and fields_of(run.raised, "type message where"),
+        "violations": [asdict(each) for each in run.violations],
         "signature": None if one.signature is None else one.signature.short,
-    }
-
-
-def raised_document(raised: RaisedError | None) -> dict[str, str] | None:
-    return None if raised is None else {"type": raised.type, "message": raised.message, "where": raised.where}
-
-
-def signature_document(signature: FailureSignature) -> dict[str, Any]:
-    return {
-        "short": signature.short,
-        "outcome": signature.outcome,
-        "type": signature.type,
-        "message": signature.message,
-        "where": signature.where,
-        "checks": list(signature.checks),
-        "cause": list(signature.cause),
     }
 
 
@@ -321,20 +293,14 @@ def finding_document(finding: FaultFinding) -> dict[str, Any]:
     failed, controls = finding.controls
     behaviour = known_behaviour(finding)
     return {
-        "signature": signature_document(finding.signature),
-        "first": finding.first,
-        "met": finding.met,
-        "fails": finding.fails,
-        "of": finding.of,
-        "certain": finding.certain,
-        "known": finding.known,
+        **fields_of(finding, "first met fails of certain known file"),
+        "signature": {"short": finding.signature.short, **asdict(finding.signature)},
         "controls": {"failed": failed, "of": controls},
         "example": plan_document(finding.example.run.plan),
         "smallest": plan_document(finding.smallest),
         "minimal": [{**plan_document(plan), "failed": fails, "of": of} for plan, fails, of in finding.minimal],
         "replays": None if finding.replays is None else {"failed": finding.replays, "of": finding.replays_of},
         "shrinking": {"tried": finding.tried, "seconds": round(finding.seconds, 3), "complete": finding.complete},
-        "software": list(finding.example.run.software),
-        "file": finding.file,
+        "software": finding.example.run.software,
         "client_behaviour": None if behaviour is None else {**asdict(behaviour), "text": list(behaviour.lines())},
     }

@@ -13,10 +13,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from kproxy.errors import KproxyError
-from kproxy.explore.faults import FaultTable, breaks_connection, fault_table
 from kproxy.explore.model import ExchangePlace, FaultClass, FaultPlan, MarkKind, PlaceMark, PlannedFault, Runner
 from kproxy.explore.places import by_lane
-from kproxy.explore.plan import saved_form
+from kproxy.explore.plan import FaultTable, breaks_connection, fault_table, saved_form
 from kproxy.explore.result import NO_FAULT, FailureSignature, FaultFinding, JudgedRun, judge
 
 # runs plans side by side; returns the index of the first one that still fails, or None
@@ -163,8 +162,6 @@ class Trials:
         self.runner = runner
         self.ran = 0
 
-    # ---- confirm
-
     def confirm(self, findings: Sequence[FaultFinding]) -> None:
         """Measure the failure rates of findings side by side, and the rate without faults.
 
@@ -210,8 +207,6 @@ class Trials:
                         finding.of += 1
                         finding.fails += alike(one, finding.signature)
         return controls
-
-    # ---- shrink
 
     def shrink(self, finding: FaultFinding, shrinking: Shrinking, time_is_up: Callable[[], bool]) -> list[MeasuredPlan]:
         """Replace the plan of a finding by the smallest one that is as reproducible as each plan before it.
@@ -267,8 +262,6 @@ class Trials:
         for plan in dict.fromkeys(plans):
             if (tally := self.holds(plan, finding.signature, Tally(*finding.rate))) is not None:
                 finding.add_minimal(plan, *tally)
-
-    # ---- runs
 
     def form(self, plan: FaultPlan) -> FaultPlan:
         """Return a plan as its rule file has it; the plan itself if rule files cannot contain it."""

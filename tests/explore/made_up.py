@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
-from kproxy.explore.faults import FaultTable
 from kproxy.explore.model import (
     ExchangePlace,
     ExploredRun,
@@ -17,6 +16,7 @@ from kproxy.explore.model import (
     StepCounters,
 )
 from kproxy.explore.places import EntityFacts, ExchangeFacts, common_places, digest_of, errors_of, places_of
+from kproxy.explore.plan import FaultTable
 
 TABLE = FaultTable({
     "connections": {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.explore.faults import fault_table
 from kproxy.explore.page import html_report
 from kproxy.explore.places import common_places
+from kproxy.explore.plan import fault_table
 from kproxy.explore.result import Exploration, FaultFinding, judge
 from kproxy.testing.cluster import MockCluster
 from tests.explore.made_up import COPY, commit, exchange, failed_run, made_run, plan, planned, produce, stable

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from kproxy.explore import explorer as explorer_module
-from kproxy.explore.database import Baseline, FindingStore, KeptFinding
+from kproxy.explore.database import Baseline, FindingStore, KeptFinding, KnownFailure
 from kproxy.explore.explorer import Explorer, ExploreSettings
-from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExploredRun, FaultPlan, PlannedFault, RaisedError, StepCounters
 from kproxy.explore.order import OrderSettings
-from kproxy.explore.plan import rule_file, saved_form
+from kproxy.explore.plan import fault_table, rule_file, saved_form
 from kproxy.explore.report import report_lines
 from kproxy.explore.result import NOT_ON_MOCK, Exploration, FailureSignature, KnownFailures, judge
 from tests.explore.made_up import (
@@ -338,8 +337,8 @@ def test_interrupted_before_anything_is_sure(tmp_path: Path) -> None:
     assert {finding.file for finding in result.findings} == {""} and not list(tmp_path.iterdir())
     assert "not confirmed" in "\n".join(report_lines(result))
     assert result.exit_code() == 2
-    known = {"test": result.test, "plan": "p", "signature": judge(failed_run(FaultPlan())).signature}
-    assert Baseline([known]).updated([result]).known(result.test) == {known["signature"]}
+    known = KnownFailure(result.test, judge(failed_run(FaultPlan())).signature, "p")
+    assert Baseline([known]).updated([result]).known(result.test) == {known.signature}
 
 
 def test_rules_are_saved(tmp_path: Path) -> None:

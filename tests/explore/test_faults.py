@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.explore.faults import DEFAULT_CLASSES, breaks_connection, fault_table
 from kproxy.explore.model import FAULT_CLASSES, ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
-from kproxy.explore.plan import plan_rules, rule_file
+from kproxy.explore.plan import DEFAULT_CLASSES, breaks_connection, fault_table, plan_rules, rule_file
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source

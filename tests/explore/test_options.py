@@ -13,11 +13,10 @@ from click.testing import CliRunner
 from kproxy.cli.explore import command, replay_line
 from kproxy.errors import InputError
 from kproxy.explore.database import Baseline
-from kproxy.explore.faults import fault_table
 from kproxy.explore.fork_session import packed_exploration, unpacked_exploration, write_reports
 from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault
 from kproxy.explore.options import OPTIONS, ExploreOptions, read_options, read_patterns
-from kproxy.explore.plan import faults_of_files, rule_file
+from kproxy.explore.plan import fault_table, faults_of_files, rule_file
 from kproxy.explore.pytest_session import marked, options_of_tests
 from kproxy.explore.result import Exploration, FailureSignature, FaultFinding, JudgedRun, KnownFailures, plain_message
 

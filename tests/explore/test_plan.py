@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.errors import InputError
-from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps, loads
-from kproxy.explore.plan import plan_of_file, plan_rules, plan_text, rule_file
+from kproxy.explore.plan import fault_table, plan_of_file, plan_rules, plan_text, rule_file
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.base.rule import LONGEST_NAME

@@ -13,7 +13,6 @@ import pytest
 
 from kproxy.errors import InputError
 from kproxy.explore.database import Baseline
-from kproxy.explore.faults import fault_table
 from kproxy.explore.model import (
     ExchangePlace,
     FaultPlan,
@@ -26,6 +25,7 @@ from kproxy.explore.model import (
 )
 from kproxy.explore.page import MOST_DETAILS, html_report
 from kproxy.explore.places import common_places
+from kproxy.explore.plan import fault_table
 from kproxy.explore.report import (
     SCHEMA,
     coverage_properties,
@@ -413,13 +413,15 @@ def test_baseline_of_missing_file_is_empty_only_for_update(tmp_path: Path) -> No
         '{"schema": "kproxy.explore.baseline/1", "failures": [1]}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "t", "plan": "", "signature": {}}]}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "", "plan": "", "signature": {"outcome": ""}}]}',
+        '{"schema": "kproxy.explore.baseline/1", "failures": '
+        '[{"test": "t", "plan": "p", "signature": {"outcome": "failed", "checks": "gap"}}]}',
     ],
 )
 def test_a_wrong_baseline_is_an_input_error(tmp_path: Path, text: str) -> None:
     """Another file is refused with its name; nothing is taken for known."""
     file = tmp_path / "known.json"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"known\.json: this is no baseline"):
+    with pytest.raises(InputError, match=r"known\.json: expected a baseline of explorations"):
         Baseline.read(file)
     with pytest.raises(InputError, match="cannot be read"):
         Baseline.read(tmp_path)

@@ -8,8 +8,8 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.explore.faults import breaks_connection
 from kproxy.explore.model import FAULT_CLASSES, ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps
+from kproxy.explore.plan import breaks_connection
 from kproxy.explore.reruns import DROPPED, Shrinking
 from tests.explore.made_up import COPY, TABLE, commit, fault, matches, plan, planned, produce, stable
 

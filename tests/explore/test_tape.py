@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExploredRun, FaultPlan, PlaceMark, PlannedFault, dumps, loads
-from kproxy.explore.plan import plan_rules
-from kproxy.explore.tape import MOST_LINES, batches_in, describe_run, first_entry, reads_lost_offsets, story_of
+from kproxy.explore.plan import fault_table, plan_rules
+from kproxy.explore.runs.sandbox import MOST_LINES, batches_in, describe_run, first_entry, reads_lost_offsets, story_of
 from kproxy.rules.entity import Entity
 from kproxy.testing.inject import Kproxy
 from kproxy.wire.records import Batch, Record, encode_batch

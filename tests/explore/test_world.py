@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kproxy.explore.faults import fault_table
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault
+from kproxy.explore.plan import fault_table
 from kproxy.explore.runs.child import RunJob
 from kproxy.explore.runs.sandbox import RunWorld, imported_clients
 from kproxy.testing.cluster import MockCluster

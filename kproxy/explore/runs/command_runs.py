@@ -150,8 +150,6 @@ class CommandRun:
             sleep(TO_SPEAK)
             signal_started(signal.SIGKILL)
 
-    # ---- commands
-
     def run_commands(self) -> None:
         """Run all commands in order. Raises CommandEnd if one fails."""
         test = self.test
@@ -242,9 +240,6 @@ def environment(kproxy: Kproxy, job: RunJob) -> Mapping[str, str]:
         "KPROXY_DIRECT": kproxy.own_bootstrap_servers,
         "KPROXY_RUN": str(job.number),
     }
-
-
-# ---- the process that forks
 
 
 def server_command(test: CommandTest) -> list[str]:

@@ -113,8 +113,6 @@ class ForkRunner:
             self._process.wait()
         self._printed.close()
 
-    # ---- runs
-
     def run(self, plans: Iterable[FaultPlan]) -> Generator[ExploredRun, None, None]:
         """Yield runs as they end. At `until`, end the runs under way. Raises ClusterGone if no broker responds, and
         InternalError if the process that forks has ended."""
@@ -171,8 +169,6 @@ class ForkRunner:
         output = answer.run.output or ended.output
         return replace(answer.run, plan=plan, stacks=ended.stacks or answer.run.stacks, output=output)
 
-    # ---- topics that runs leave
-
     def _delete_topics(self) -> None:
         """Delete the topics of ended runs, and note the reason if some stay. Raises InternalError."""
         if not self.shared:
@@ -190,8 +186,6 @@ class ForkRunner:
         self._reports.extendleft(reversed(kept))
         self._deleted = number
         self.left = self._run_of(FaultPlan(), report.ended).problem
-
-    # ---- the process that forks
 
     @property
     def _patience(self) -> float:

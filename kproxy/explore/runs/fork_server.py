@@ -182,8 +182,6 @@ class ForkServer:
             child.late = True
             child.kill()
 
-    # ---- children
-
     def _begin(self, job: RunJob) -> None:
         opened: list[int] = []
         flush_streams()

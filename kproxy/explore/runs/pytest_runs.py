@@ -78,8 +78,6 @@ class ItemRun:
             where, line = (shown_line(*at, self.item), linecache.getline(str(at[0]), at[1]).strip()) if at else ("", "")
             self.raised = raised_error(error, where, line[:LONGEST_LINE])
 
-    # ---- hooks of pytest
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         runtestprotocol(item, log=False, nextitem=None)
