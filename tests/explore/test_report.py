@@ -402,6 +402,11 @@ def test_baseline_of_missing_file_is_empty_only_for_update(tmp_path: Path) -> No
     assert Baseline.read(None).failures == {}
 
 
+WRONG_CHECKS = """{"schema": "kproxy.explore.baseline/1", "failures": [
+    {"test": "t", "plan": "", "signature": {"outcome": "failed", "checks": "gap"}}
+]}"""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -413,8 +418,7 @@ def test_baseline_of_missing_file_is_empty_only_for_update(tmp_path: Path) -> No
         '{"schema": "kproxy.explore.baseline/1", "failures": [1]}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "t", "plan": "", "signature": {}}]}',
         '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "", "plan": "", "signature": {"outcome": ""}}]}',
-        '{"schema": "kproxy.explore.baseline/1", "failures": [{"test": "t", "plan": "", "signature": '
-        + '{"outcome": "failed", "checks": "gap"}}]}',
+        WRONG_CHECKS,
     ],
 )
 def test_a_wrong_baseline_is_an_input_error(tmp_path: Path, text: str) -> None:
