@@ -209,7 +209,8 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
         terms.incomplete.append(outside(f"it was read up to exchange {verifier.exchanges:,} only, until Ctrl-C"))
     for one in found:
         verifier.note_summarized(one.summarized)
-    verifier.strangers = sum(one.strangers for one in found)
+    counted = [one.strangers for one in found if one.strangers is not None]
+    verifier.strangers = sum(counted) if counted else None
     if wanted:
         terms.incomplete.append(filtered(f"only exchanges that fit {wanted} were looked at", str(wanted)))
     verdict = verifier.verdict()

@@ -73,10 +73,14 @@ class JudgedCapture:
             self.problem = str(error).removeprefix(f"{self.path}: ")
 
     @property
-    def strangers(self) -> int:
-        """Responses without a request, after the reading; 0 if a missing part may have the requests."""
+    def strangers(self) -> int | None:
+        """Responses without a request, after the reading; 0 if a missing part may have the requests.
+
+        None for a capture of kproxy without such responses: kproxy closes a connection at one.
+        """
         counts, file = self.capture.counts, self.capture.file
-        return 0 if counts.gaps or counts.unread or file.dropped or file.torn else counts.strangers
+        count = 0 if counts.gaps or counts.unread or file.dropped or file.torn else counts.strangers
+        return count or (None if self.capture.own else 0)
 
     def missing(self) -> Iterator[MissingPart]:
         """Yield the parts that the capture lacks, after it was read."""
@@ -104,7 +108,7 @@ class JudgedEvents:
     """
 
     side = "client"
-    strangers = 0
+    strangers: int | None = None
 
     def __init__(self, path: str, files: Sequence[str], clock: RecordClock) -> None:
         self.path, self.files = path, files

@@ -184,18 +184,14 @@ class AnswerOrderCheck(HistoryCheck):
 
     names = ("answer-order",)
 
-    def __init__(self, state: CheckState) -> None:
-        super().__init__(state)
-        self.strangers = 0
-
     @handles(RequestFact)
     def requested(self, fact: RequestFact) -> None:
         if fact.witness.ended is not None and not fact.witness.made_by_kproxy:
             self.compared("answer-order", fact.witness)
 
     def pending(self) -> Iterable[Candidate]:
-        if not self.strangers:
+        if not self.state.strangers:
             return ()
-        says = f"{self.strangers} answers came without a request, twice, or out of turn"
+        says = f"{self.state.strangers} answers came without a request, twice, or out of turn"
         doubts = () if self.terms.proves_absence() else ("gaps",)
         return (candidate_of("answer-order", "the record", says, doubts=doubts),)

@@ -35,8 +35,8 @@ HANDLED_KINDS: dict[FactHandler, tuple[type[Fact], ...]] = {}
 class CheckState:
     """State that the checks of one view share. `compared`: comparisons that could have found a violation. `counts`:
     figures of the line "checked". `recast`: number of batches that a broker stores in another form. `unread_markers`:
-    number of control batches without their record. `room`: memory of everything but the logs. `forgot`: evicted
-    facts by check, without the entries of its maps."""
+    number of control batches without their record. `room`: memory of everything but the logs. `strangers`: as in
+    `Verifier`. `forgot`: evicted facts by check, without the entries of its maps."""
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
         self.terms = terms
@@ -58,6 +58,7 @@ class CheckState:
             weigh=lambda producer: 500 + 1000 * len(producer.candidates),
         )  # fmt: skip
         self.recast = self.unread_markers = 0
+        self.strangers: int | None = None
         self.latest = 0.0
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:

@@ -63,13 +63,14 @@ class ClusterVerifier:
 class Verifier:
     """Verifier of a record, exchange by exchange.
 
-    `strangers`: responses without requests, as the record's reader counts them. `clusters`: by name, empty for none.
-    `beyond`: exchanges of clusters that are not verified.
+    `strangers`: responses without requests, as the record's reader counts them. None for records of kproxy, which
+    closes a connection at such a response. `clusters`: by name, empty for none. `beyond`: exchanges of clusters that
+    are not verified.
     """
 
     def __init__(self, terms: VerifyTerms = DEFAULT_TERMS) -> None:
         self.terms = terms
-        self.strangers = 0
+        self.strangers: int | None = None
         self.exchanges = self.beyond = self.events = 0
         self.connections: RecentMap[ConnectionKey, list[ConnectionKey]] = RecentMap(
             MOST_CONNECTIONS, list[ConnectionKey]
@@ -193,7 +194,7 @@ class Verifier:
             self.cluster(None)
         views, counts = self.views, [self.front_reader.counts]
         for view in views:
-            view.answers_without_requests(self.strangers)
+            view.state.strangers = self.strangers
             if not so_far:
                 view.end()
         found, of_record = [], len(self.terms.incomplete)

@@ -42,7 +42,11 @@ def test_answers_without_a_request() -> None:
         verifier = Verifier(VerifyTerms(complete=complete))
         for pair in History().pairs:
             verifier.take(pair.front, pair.behind)
-        assert verifier.verdict().findings == []
+        verdict = verifier.verdict()
+        assert verdict.findings == []
+        assert verdict.not_checked["answer-order"] == "kproxy closes such connections"
+        verifier.strangers = 0
+        assert "answer-order" in verifier.verdict().clean
         verifier.strangers = 2
         (finding,) = verifier.verdict().findings
         assert (finding.check, finding.level) == ("answer-order", level)

@@ -25,7 +25,7 @@ from tests.verify.site import PATIENCE, Site, client
 LIVE_CLEAN = {
     "lost-write", "watermark-behind", "offset-given-twice", "inconsistent-offset", "duplicate-sequence",
     "read-disorder", "order", "aborted-read", "read-beyond-stable", "torn-transaction",
-    "commit-beyond", "answer-order",
+    "commit-beyond",
 }  # fmt: skip
 """Checks that a capture of live traffic decides."""
 LOSS = {

@@ -40,7 +40,7 @@ def verdict(path: Path, terms: VerifyTerms, *others: Path) -> Verdict:
     for pair in by_time(found, Filter("")):
         verifier.add(pair)
     terms.incomplete.extend(told(found))
-    verifier.strangers = sum(one.strangers for one in found)
+    verifier.strangers = sum(one.strangers or 0 for one in found)
     return verifier.verdict()
 
 
