@@ -1,4 +1,4 @@
-"""`kproxy explore`: runs a program again and again through kproxy, each time with another fault."""
+"""`kproxy explore`: runs a program repeatedly through kproxy, each time with another fault."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: 
 
 
 def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
-    """Return the command that replays a finding, with `{name}` for its rule file and `{limit}` for a limit of hangs."""
+    """Return the command that replays a finding, with `{name}` for its file and `{limit}` for a limit of hangs."""
     texts = [f"--{name} {shlex.quote(given[name])}" for name in ("upstream", "before", "check") if given[name]]
     files = [f"--rules {shlex.quote(file)}" for file in given["rules"]]
     seed = [] if given["seed"] is None else [f"--seed {given['seed']}"]

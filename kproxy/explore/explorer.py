@@ -1,11 +1,7 @@
 """One exploration: learn, explore, confirm, shrink, save.
 
-The runner of plans, the clock and the function that reports progress are arguments of the constructor. The runner takes
-plans one by one, so that each choice uses the results of all runs that have ended. Some plans appear only after the
-last run; then the runner is called again.
-
-All phases together end after `ExploreSettings.seconds`: exploration leaves a share of the time to confirm and shrink,
-and the runner ends the runs that are under way at that time.
+The runner takes plans one by one, so each choice uses the results of all ended runs. All phases end after
+`ExploreSettings.seconds`: exploration leaves a share of the time to confirm and shrink.
 """
 
 from __future__ import annotations

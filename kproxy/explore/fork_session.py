@@ -102,11 +102,8 @@ def unpacked_exploration(text: str) -> Exploration:
 
 
 def replay_finding(test: ExploredTest, plan: FaultPlan, options: ExploreOptions, tell: Callable[[str], object]) -> int:
-    """Run a test under a plan, `options.runs` times or once, and report each run.
-
-    Return 1 if a run failed; otherwise 2 if a run was broken, interrupted or not exercised; otherwise 0. Raises
-    InternalError.
-    """
+    """Run a test under a plan, `options.runs` times or once. Return 1 if a run failed; otherwise 2 if a run was broken,
+    interrupted or not exercised; otherwise 0. Raises InternalError."""
     times = options.runs or 1
     outcomes: Counter[RunOutcome] = Counter()
     interrupted = False

@@ -1,7 +1,5 @@
-"""Places, faults, plans and runs of an exploration: values that travel between processes as JSON.
-
-Texts in them come from clients and tests, so reports escape them.
-"""
+"""Places, faults, plans and runs of an exploration: values that travel as JSON. Their texts come from clients and
+tests."""
 
 from __future__ import annotations
 
@@ -29,12 +27,9 @@ RunOutcome = Literal["passed", "failed", "raised", "hang", "died", "slow", "loud
 
 @dataclass(frozen=True, slots=True)
 class PlaceMark:
-    """Mark that distinguishes a place from others of its client, API and entity.
-
-    `nth`: ordinal of the request among those that match the place. For the kind `offset`: among those with this
-    `offset`, which Fetch requests and OffsetCommit and TxnOffsetCommit commit. For `batch`: ordinal of attempt `again`
-    to write batch number `batch`. `first`, `last`: ordinals in lanes whose counts differ between runs.
-    """
+    """Mark that distinguishes a place from others of its client, API and entity. `nth`: ordinal of the request among
+    those that match the place, and the `offset` that Fetch requests or a commit has. For `batch`: ordinal of attempt
+    `again` to write batch number `batch`. `first`, `last`: ordinals in lanes whose counts differ between runs."""
 
     kind: MarkKind
     nth: int
@@ -54,11 +49,9 @@ LONGEST_SHORT = 300  # characters of a message in one line
 
 @dataclass(frozen=True, slots=True)
 class ExchangePlace:
-    """Place of an exchange, the same in each run; None for a missing selector.
-
-    `traits`: `idempotent`, `transactional`, `records` (at least one), `batches` (several), `unanswered`, `again` (a
-    batch sent before), and `topic`, `group`, `transactional_id`, `member` if the request names one.
-    """
+    """Place of an exchange, the same in each run; None for a missing selector. `traits`: `idempotent`, `transactional`,
+    `records` (at least one), `batches` (several), `unanswered`, `again` (a batch sent before), and `topic`, `group`,
+    `transactional_id`, `member` if the request names one."""
 
     api: str
     client_id: str | None = None
@@ -181,11 +174,9 @@ class ExploredRun:
 
 
 class Runner(Protocol):
-    """Runner of plans, each in an isolated process and cluster.
-
-    `run` takes the next plan only when it can begin with it, so plans can depend on runs that have ended. It yields
-    runs as they end, in any order. A run that cannot be made is `broken`. Closing the iterator ends the runs under way.
-    """
+    """Runner of plans, each in an isolated process and cluster. `run` takes the next plan only when it can begin with
+    it. It yields runs as they end. A run that cannot be made is `broken`. Closing the iterator ends the runs under
+    way."""
 
     jobs: int  # maximum number of runs side by side
     limit: float  # maximum seconds of a run, set by the explorer; a longer run is a hang

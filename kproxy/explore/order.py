@@ -1,22 +1,10 @@
 """Order of plans, and plans with several faults.
 
-The next plan has the highest product, over its faults, of
-
-    weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^ tried(place)
-
-halved for each further fault. So dangerous faults come first, then each fault once, then more places. Plans under way
-count as reached, so runs side by side try different plans.
-
-An error damages the exchanges after it, and most of them come after the first exchange of a client, API and entity.
-So each error is also tried there early: such a plan has a second priority, the product of its weights and EARLY, with a
-count of its own. It delays other plans and does not change their order.
-
-Plans with the same faults are a heap, ordered by place. The counts of places only grow: a plan on top whose place was
-tried since is moved down. The weights also fall and rise as runs end, so they are computed when the tops of all heaps
-are compared: some hundred heaps, many thousand plans.
-
-A second fault is tried only where the first one makes room for it: at places that appear only after the first fault,
-and at the next exchange of the same client, API and entity.
+The next plan has the highest product, over its faults, of weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^
+tried(place), halved for each further fault. Plans under way count as reached. Each error is also tried early, at the
+first exchange of its lane, with a second priority and a count of its own: its effects show in later exchanges. Plans
+with the same faults are a heap by place. Counts of places only grow, so a plan on top whose place was tried since moves
+down. A second fault is tried only at places that appear after the first one, and at the next exchange of the same lane.
 """
 
 from __future__ import annotations
@@ -54,11 +42,8 @@ HeapKey = tuple[tuple[str, ...], bool]  # names of the faults; True for early er
 
 
 class PlanOrder:
-    """Plans that wait for their turn, the most promising one first.
-
-    `reached`, `tried`: runs, under way or ended, by fault and by place. `refused`: plans beyond MOST_PLANS.
-    `unlike_mock`: names of faults that are excluded on the mock.
-    """
+    """Plans that wait for their turn. `reached`, `tried`: runs, under way or ended, by fault and by place. `refused`:
+    plans beyond MOST_PLANS. `unlike_mock`: names of faults that are excluded on the mock."""
 
     def __init__(self, learned: LearnedPlaces, settings: OrderSettings, table: FaultTable | None = None) -> None:
         self.learned, self.settings, self.table = learned, settings, table or fault_table()
@@ -98,9 +83,7 @@ class PlanOrder:
 
     def allowed(self, plan: FaultPlan) -> FaultPlan | None:
         """Return a plan of an earlier exploration with the faults of today's table; None if the settings exclude it.
-
-        Selectors that shrinking has removed match each text of `only`.
-        """
+        Selectors that shrinking has removed match each text of `only`."""
         wanted, steps = place_filter(self.settings.only, missing=True), []
         for step in plan.steps:
             faults = self.table.at(step.place, self.settings.classes, self.settings.on_mock)
@@ -253,10 +236,8 @@ def position(places: Sequence[ExchangePlace], wanted: ExchangePlace) -> int | No
 
 
 def place_filter(text: str, missing: bool = False) -> Callable[[ExchangePlace], bool]:
-    """Return a test for places from a text such as `api=Produce,client_id=app-*`. A place passes if all parts hold.
-
-    `missing`: result of a part if the place lacks its selector. Raises InputError.
-    """
+    """Return a test for places from a text such as `api=Produce,client_id=app-*`. `missing`: result of a part if the
+    place lacks its selector. Raises InputError."""
     if not isinstance(text, str):  # of a test's marker
         raise InputError(f"only: expected a text such as api=Produce, got {text!r}")
     tests = []

@@ -1,8 +1,5 @@
-"""Report of explorations as an HTML page without scripts: a matrix of places and faults for each API.
-
-Clients, brokers and tests choose the texts on this page. `element` escapes all text that it has not made, and the
-policy of the page permits no content from elsewhere. A cell shows its run by the address alone (`:target`).
-"""
+"""Report of explorations as an HTML page without scripts. Clients, brokers and tests choose its texts, so `element`
+escapes them. A cell shows its run by the address alone (`:target`)."""
 
 from __future__ import annotations
 

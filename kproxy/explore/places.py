@@ -1,9 +1,8 @@
 """Exchanges of a run as places, and the places that two runs have in common.
 
-Retries, empty polls and heartbeats change the number of a request. So a place has a mark that a rule can select and
-that is the same in each run: the offset of a Fetch or commit, or the ordinal of a new batch. Other places have ordinals
-if both runs count the same, otherwise only `first` and `last`. `match: {offset: …}` and `when: {nth, counts: all}`
-select a place again.
+Retries and polls change the number of a request. So a place has a mark that a rule can select: the offset of a Fetch or
+commit, or the ordinal of a new batch. Other places have ordinals if both runs count the same, otherwise only `first`
+and `last`.
 """
 
 from __future__ import annotations
@@ -130,11 +129,9 @@ def errors_of(exchanges: Iterable[ExchangeFacts]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LearnedPlaces:
-    """Places that both runs without faults have, in their order.
-
-    `kinds`: number of lanes (a client, an API, an entity). `varying`: APIs whose request counts differ. `ranks`: order
-    within a lane. `by_partition`: topics, by client and API, whose partitions are the same in both runs.
-    """
+    """Places of both runs without faults, in order. `kinds`: number of lanes (a client, an API, an entity). `varying`:
+    APIs with other request counts in each run. `ranks`: order within a lane. `by_partition`: topics, by client and API,
+    with the same partitions in both runs."""
 
     places: tuple[ExchangePlace, ...] = ()
     kinds: int = 0
@@ -148,7 +145,7 @@ class LearnedPlaces:
 
 
 def common_places(first: Sequence[ExchangePlace], second: Sequence[ExchangePlace]) -> LearnedPlaces:
-    """Return the places that two runs have in common, at which the same rule acts in both."""
+    """Return the places of both runs at which the same rule acts in both."""
     apart = partitions_alike(first, second)
     learned = LearnedPlaces(by_partition=apart)
     ours, theirs = (by_lane(place for place in run if learned.tells(place)) for run in (first, second))
@@ -182,7 +179,7 @@ def topic_of(place: ExchangePlace) -> ExchangePlace:
 
 
 def partitions_alike(first: Iterable[ExchangePlace], second: Iterable[ExchangePlace]) -> frozenset[ExchangePlace]:
-    """Return the topics, by client and API, whose partitions have the same offsets and batches in both runs."""
+    """Return the topics, by client and API, that have the same offsets and batches by partition in both runs."""
 
     def said(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, set[tuple[object, ...]]]:
         found: defaultdict[ExchangePlace, set[tuple[object, ...]]] = defaultdict(set)

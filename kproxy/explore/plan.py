@@ -1,7 +1,7 @@
 """Table of the faults that a real cluster shows (`faults.yaml`), and plans as rules, sentences and rule files.
 
-Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`counts: all`), also those that
-an earlier rule decides, so the faults of a plan do not shift each other.
+Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`counts: all`), so the faults
+of a plan do not shift each other.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def named(rule: Mapping[str, Any]) -> Iterator[NamedFault]:
 
 
 def known_by_rule(rule: Mapping[str, Any]) -> KnownFault | None:
-    """Return the fault that a rule makes; None for other rules. The two crash faults have the same rule, so the name of
-    the rule distinguishes them."""
+    """Return the fault that a rule makes, or None. Both crash faults have the same rule; the name distinguishes
+    them."""
     match = rule.get("match") or {}
     api = match.get("api")
     effect = {name: value for name, value in rule.items() if name not in OF_PLACE}
@@ -229,8 +229,8 @@ def rule_bytes(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -
 
 
 def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
-    """Return the plan of a finding's rule file, and True if it gives readers one batch at a time. Raises DocumentError
-    and InputError."""
+    """Return the plan of a rule file, and True if it gives readers one batch at a time. Raises DocumentError,
+    InputError."""
     return plan_of_source(Source.open(file))
 
 

@@ -1,8 +1,4 @@
-"""Pytest plugin of `pytest --kproxy-explore`.
-
-Pytest loads it in each installation of kproxy, so it imports nothing until the option is used. In the user's pytest it
-explores each test that uses the fixture `kproxy`. In the pytest that this starts, it forks for each run.
-"""
+"""Pytest plugin of `pytest --kproxy-explore`. Each pytest loads it, so it imports nothing until the option is used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Repeated runs of plans: confirmation of findings, and smaller plans that fail as often.
 
-All plans run as `plan.saved_form` returns them, so each measured rate is the rate of the saved rule file. The runner's
-`until` may end each call early; the tallies then contain fewer runs.
+All plans run as rule files have them. The runner's `until` may end each call early; the tallies then contain fewer
+runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MOST_FAULTS = 6  # candidates in place of one fault
 
 
 class Shrinking:
-    """Smaller plans. Each step removes a fault, chooses an earlier exchange, a transient fault, an error instead of a
-    broken connection, or removes a selector, so shrinking ends. `places`: those of the runs."""
+    """Steps to smaller plans: fewer faults, an earlier exchange, a transient fault, an error instead of a broken
+    connection, fewer selectors. `places`: those of the runs."""
 
     def __init__(
         self, places: Iterable[ExchangePlace] = (), table: FaultTable | None = None, on_mock: bool = False
@@ -73,7 +73,8 @@ class Shrinking:
         mark = step.place.mark
         lane = self.lanes.get(step.place.lane, [])
         if mark.offset is not None:
-            before = sorted({one.mark.offset for one in lane if one.mark.offset is not None} & set(range(mark.offset)))
+            offsets = {one.mark.offset for one in lane if one.mark.offset is not None}
+            before = sorted(offset for offset in offsets if offset < mark.offset)
             for offset in dict.fromkeys((before[0], before[len(before) // 2], before[-1])) if before else ():
                 yield moved(step, lane, PlaceMark("offset", 1, offset))
         for nth in dict.fromkeys((1, mark.nth // 2, mark.nth - 1)):
@@ -148,7 +149,7 @@ class Tally(NamedTuple):
         return self.failed == self.of
 
     def required(self, runs: int) -> int:
-        """Return the failures in `runs` with which another plan is as reproducible as this one."""
+        """Return the failures in `runs` that make another plan as reproducible as this one."""
         return runs if self.certain else max(1, ceil((self.rate - TOLERANCE) * runs - 1e-9))
 
 
@@ -163,11 +164,8 @@ class Trials:
         self.ran = 0
 
     def confirm(self, findings: Sequence[FaultFinding]) -> None:
-        """Measure the failure rates of findings side by side, and the rate without faults.
-
-        Three failures in three runs are certain. If another plan of an intermittent finding always fails, it becomes
-        the example. Otherwise the plan gets ten runs.
-        """
+        """Measure the failure rates of findings side by side, and the rate without faults. Three failures in three runs
+        are certain. Otherwise another plan that always fails becomes the example, or the plan gets ten runs."""
         controls = self.repeat(findings, CONFIRMED_IN, Tally(), FEW_CONTROLS)
         for finding in findings:
             if finding.confirmed and not finding.certain:
@@ -179,7 +177,7 @@ class Trials:
             finding.controls = controls
 
     def prefer_certain(self, finding: FaultFinding) -> None:
-        """Replace the example of a finding by a run whose plan always fails."""
+        """Replace the example of a finding by a run with a plan that always fails."""
         for other in finding.others:
             times = CONFIRMED_IN - 1
             if self.tally(other.run.plan, finding.signature, times, times) == (times, times):
@@ -209,11 +207,8 @@ class Trials:
         return controls
 
     def shrink(self, finding: FaultFinding, shrinking: Shrinking, time_is_up: Callable[[], bool]) -> list[MeasuredPlan]:
-        """Replace the plan of a finding by the smallest one that is as reproducible as each plan before it.
-
-        Each plan is compared with the highest rate so far, so several steps cannot lower the rate one tolerance at a
-        time. Return all accepted plans, for `replay`.
-        """
+        """Replace the plan of a finding by the smallest one that is as reproducible as each plan before it, so several
+        steps cannot lower the rate one tolerance at a time. Return all accepted plans."""
         began = self.ran
         forms = [MeasuredPlan(finding.example.run.plan, Tally(finding.fails, finding.of))]
         tries = 1 if finding.certain else FLAKY_TRIES

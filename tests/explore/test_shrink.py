@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from hypothesis import given
@@ -184,3 +185,11 @@ def test_a_bug_at_one_exchange_is_found(numbers: list[int], data: st.DataObject)
     assert step.place.mark.nth == bug + 1
     assert step.fault.kind_of == FAULT_CLASSES[0]
     assert step.place.topic is None
+
+
+def test_shrink_huge_offset_costs_no_more_than_a_small_one() -> None:
+    """A client chooses the offset; candidates come from the offsets of the run alone."""
+    lane = [replace(stable(COPY)[2], mark=PlaceMark("offset", 1, offset)) for offset in (1, 5, 2**62)]
+    step = planned("OffsetCommit", "answer lost", lane[-1])
+    earlier = Shrinking(lane).earlier(step)
+    assert [one.place.mark.offset for one in earlier] == [1, 5]

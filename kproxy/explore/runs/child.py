@@ -1,8 +1,8 @@
 """Messages between the explorer, the process that forks and its children, and a child's side of them.
 
-A test that hangs cannot be interrupted: it waits in C. At its limit, a watchdog thread collects facts about the run and
-the stacks of all threads, reports them, and ends the process. If a thread keeps Python's lock, `faulthandler` writes
-the stacks from a C thread, and the process that forks kills the child and reads them.
+A test that hangs waits in C. At its limit, a watchdog thread reports the run with the stacks of all threads, and ends
+the process. If a thread keeps Python's lock, `faulthandler` writes the stacks, and the process that forks kills the
+child.
 """
 
 from __future__ import annotations
@@ -129,10 +129,8 @@ class ChildPipes:
 
 
 class RunWatchdog:
-    """Watchdog of one run in this process. `tell` reports the answer; only the first answer counts.
-
-    At the limit, the watchdog's thread calls `at_limit`, which acts on the run while it lives, then `collect("hang")`.
-    """
+    """Watchdog of one run in this process. Only the first answer counts. At the limit, its thread calls `at_limit`,
+    which acts on the run while it lives, then `collect("hang")`."""
 
     def __init__(
         self, job: RunJob, pipes: ChildPipes, collect: CollectAnswer, at_limit: Callable[[], None] | None = None

@@ -1,9 +1,5 @@
-"""Runs of commands: each child has a proxy and starts the user's commands.
-
-A run consists of `--before`, the command, and `--check`, with the addresses in their environment. It fails if one of
-them ends with another exit code than 0. With a check, another exit code of the command counts like an exception of a
-test.
-"""
+"""Runs of commands: `--before`, the command, and `--check`, with a proxy. A run fails if one of them ends with another
+exit code than 0. With a check, another exit code of the command counts like an exception of a test."""
 
 from __future__ import annotations
 
@@ -37,11 +33,9 @@ FORWARDED_IN = 5.0  # seconds until a released request has to be on its way to t
 
 
 def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None:
-    """Kill the processes that this one has started, except `others`, while the rule holds their request.
-
-    `goes_on`: the broker still receives the request. The processes are stopped first, so none of them reads the
-    response or closes its connections.
-    """
+    """Kill the processes that this one has started, except `others`, while the rule holds their request. `goes_on`: the
+    broker receives it. The processes are stopped first, so none of them reads the response or closes its
+    connections."""
     pids = signal_started(signal.SIGSTOP, others)
     if goes_on:
         rule.release()
@@ -54,7 +48,7 @@ def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None
 
 
 def close_held(rule: Injected) -> None:
-    """Close the connections whose requests a rule holds; these requests are lost."""
+    """Close the connections of the requests that a rule holds; these requests are lost."""
     server = rule.engine.proxy.server
 
     def close() -> None:

@@ -53,11 +53,9 @@ class NoReportError(InternalError):
 
 
 class ForkRunner:
-    """Runner of plans by a process that forks. `command` starts it, with the number of a socket as last argument.
-
-    A context manager for the life of the process. `jobs`, `limit` and `until` as in `Runner`. On a shared cluster,
-    names of a run begin with `token` and its number. Their topics are deleted after many runs and at the end.
-    """
+    """Runner of plans by a process that forks. `command` starts it, with the number of a socket as last argument. On a
+    shared cluster, names of a run begin with `token` and its number; their topics are deleted after many runs and at
+    the end."""
 
     def __init__(self, command: Sequence[str], jobs: int, cwd: Path | None = None, until: float = inf) -> None:
         if not HAS_FORKS:

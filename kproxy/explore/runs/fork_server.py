@@ -1,9 +1,8 @@
 """Process that forks a child for each run, kills it when it hangs, and reports its end.
 
-It has imported everything and starts no thread, so children begin in milliseconds. One loop serves the explorer's
-socket and the pipes of all children, so none of them delays the others. The process ends with the socket. Each child
-leads a process group, which is killed at its end. Processes that left the group, such as daemons, become children of
-this process when their run ends. All children that were not forked here are such strays, and are killed.
+It starts no thread, so children begin in milliseconds. One loop serves the explorer's socket and the pipes of all
+children. Each child leads a process group, which is killed at its end. Processes that left the group, such as daemons,
+become children of this process, which kills children that it has not forked.
 """
 
 from __future__ import annotations

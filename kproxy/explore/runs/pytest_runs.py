@@ -1,7 +1,7 @@
 """Runs of a test of pytest: another pytest collects the test once, and forks for each run.
 
-It has the arguments of the user's pytest, except for the tests, so it has the same plugins, fixtures, paths and hooks.
-Its children run the test by pytest's own protocol, with a plugin that applies the plan's rules and records the end.
+It has the arguments of the user's pytest, except for the tests. Its children run the test by pytest's own protocol,
+with a plugin that applies the plan's rules and records the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Sandbox of one run: its proxy with the rules of its plan, its own names on a shared cluster, and its evidence.
-
-At the end of a run, `describe_run` reads its exchanges. Those that cannot be decoded, because of a rule or a broker,
-are left out.
-"""
+"""Sandbox of one run: its proxy with the rules of its plan, its own names on a shared cluster, and its evidence."""
 
 from __future__ import annotations
 
@@ -46,17 +42,11 @@ NAMED = ("topic", "group", "transactional_id", "member")
 
 
 def describe_run(
-    plan: FaultPlan,
-    ended: RunEnd,
-    seconds: float,
-    exchanges: Sequence[SeenExchange],
-    libraries: Iterable[str] = (),
-    **others: Any,
+    plan: FaultPlan, ended: RunEnd, seconds: float, exchanges: Sequence[SeenExchange], **others: Any
 ) -> ExploredRun:
-    """Return a run with the facts of its exchanges. `libraries`: further client libraries. `others`: fields of
-    ExploredRun."""
+    """Return a run with the facts of its exchanges. `others`: further fields of ExploredRun."""
     facts = list(read_facts(exchanges))
-    software = sorted({one.client_software for one in facts if one.client_software} | set(libraries))
+    software = sorted({one.client_software for one in facts if one.client_software} | set(imported_clients()))
     return ExploredRun(
         plan, ended, seconds, places=places_of(facts), digest=digest_of(facts), errors=errors_of(facts),
         patience=patience_of(exchanges), story=tuple(story_of(exchanges)), software=tuple(software), **others,
@@ -216,8 +206,7 @@ class RunEvidence(NamedTuple):
 
 
 class RunWorld:
-    """Sandbox of one run. `shared`: other runs use its cluster. `killed`: steps of the plan at which a client was
-    killed, which count as applied."""
+    """Sandbox of one run. `shared`: other runs use its cluster. `killed`: steps at which a client was killed."""
 
     def __init__(self, kproxy: Kproxy, job: RunJob, shared: bool) -> None:
         self.kproxy, self.job = kproxy, job
@@ -263,7 +252,7 @@ class RunWorld:
         elif not self.shared and (violations or ended != "passed") and reads_lost_offsets(exchanges):
             ended, problem, raised, violations = "skipped", NOT_ON_MOCK, None, ()
         run = describe_run(
-            self.job.plan, ended, seconds, exchanges, imported_clients(), counters=counters, raised=raised,
+            self.job.plan, ended, seconds, exchanges, counters=counters, raised=raised,
             problem=problem, output=output, violations=violations,
         )  # fmt: skip
         return ChildAnswer(run, self.shared)
