@@ -165,7 +165,12 @@ class Candidates:
         if doubt == "anew":
             return not self.topics.may_be_another(topic, witnesses)
         if doubt == "unclean":
-            return all(self.topics.is_off(log, "unclean", witnesses) for log in candidate.logs or (topic,))
+            number = None if candidate.place is None else candidate.place.number
+            logs = candidate.logs or (topic,)
+            return all(self.topics.is_clean(log, number if log == topic else None, witnesses) for log in logs)
+        if doubt == "truncation":
+            place = candidate.place
+            return place is not None and self.topics.has_one_leader(topic, place.number, witnesses)
         if doubt == "retention":
             return self.terms.retention.get(topic, 0.0) > candidate.age + self.terms.clock.back
         return doubt in OF_ABSENCE and self.terms.proves_absence() and not (doubt == "aborter" and self.aborter)

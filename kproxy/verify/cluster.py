@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from kproxy.wire.table.api_keys import METADATA
 
-from .facts import Fact, ReadFact, TopicFact, Witness, WriteFact
+from .facts import Fact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
 from .lru_map import RecentMap, SharedRoom
-from .options import CONFIG_APIS, TOPIC_APIS, VerifyTerms
+from .options import CONFIG_APIS, ELECTION_APIS, TOPIC_APIS, VerifyTerms
 from .read_exchange import ReadExchange
 
 MOST_TOPICS = 100_000
 MOST_IDS = 4
 SETTINGS = "compacted", "unclean"
+MOST_EPOCHS = 4  # latest leader epochs of one partition
+MOST_NODES = 16
+LAG = 10.0  # seconds that a broker may lag; the controller fences it after broker.session.timeout.ms (9 s)
 # Topics that brokers create, and that no client deletes past a record.
 COORDINATORS_LOGS = OFFSETS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"
 # First versions that name topics by id, so that requests certainly refer to the topic with this id.
@@ -26,11 +29,17 @@ BY_ID = {"Fetch": 13, "Produce": 13, "ShareFetch": 0}
 @dataclass(slots=True)
 class ReportedStretch:
     """Time from the end of the first response to the beginning of the last one with the same value. No response reports
-    that a topic was re-created or its configs were altered."""
+    that a topic was re-created or its configs were altered.
+
+    A broker may lag, so its last response (`by_node`) counts LAG earlier for exchanges with other nodes. The last one
+    without a node, such as to a request of kproxy's own (`own`), counts as it is.
+    """
 
     since: float = math.inf
     until: float = -math.inf
     clock: int = -1
+    own: float = -math.inf
+    by_node: dict[int, float] = field(default_factory=dict)
 
     def add(self, witness: Witness) -> None:
         if self.clock < 0:
@@ -38,7 +47,11 @@ class ReportedStretch:
         elif self.clock != witness.clock:
             return  # times of two clocks cannot be compared
         self.since = min(self.since, witness.began if witness.ended is None else witness.ended)
-        self.until = max(self.until, witness.began)
+        self.until, node = max(self.until, witness.began), witness.node
+        if node is None:
+            self.own = max(self.own, witness.began)
+        elif node in self.by_node or len(self.by_node) < MOST_NODES:
+            self.by_node[node] = max(self.by_node.get(node, witness.began), witness.began)
 
     def meets(self, other: ReportedStretch) -> bool:
         """True if two stretches overlap or have different clocks; False for an empty one."""
@@ -48,8 +61,10 @@ class ReportedStretch:
         return min(self.since, self.until) <= last and first <= max(self.since, self.until) and self.since < math.inf
 
     def holds(self, witness: Witness) -> bool:
-        ended = witness.ended or witness.began
-        return witness.clock == self.clock and self.since < witness.began and ended < self.until
+        """True if an exchange lies wholly within."""
+        of_node = -math.inf if witness.node is None else self.by_node.get(witness.node, -math.inf)
+        until = max(self.own, self.until - LAG, of_node)
+        return witness.clock == self.clock and self.since < witness.began and (witness.ended or witness.began) < until
 
 
 @dataclass(slots=True)
@@ -63,7 +78,7 @@ class ReportedSetting:
     def learn(self, value: bool | None, witness: Witness) -> None:
         if value:
             self.on = True
-        elif value is not None:
+        elif value is not None and not witness.by_rule:
             self.off = self.off or ReportedStretch()
             self.off.add(witness)
 
@@ -71,11 +86,12 @@ class ReportedSetting:
 @dataclass(slots=True)
 class TopicKnowledge:
     """Topic in the responses of a record. `ids`: when each of them was returned. `own_ids`: the same in responses to
-    kproxy, with the broker's ids, which may differ from those that clients see. `made`, `deleted`: CreateTopics or
-    DeleteTopics did it in this record."""
+    kproxy, with the broker's ids, which may differ from those that clients see. `epochs`: by partition, when responses
+    had its latest leader epochs. `made`, `deleted`: CreateTopics or DeleteTopics did it in this record."""
 
     ids: dict[str, ReportedStretch] = field(default_factory=dict)
     own_ids: dict[str, ReportedStretch] = field(default_factory=dict)
+    epochs: dict[int, dict[int, ReportedStretch]] = field(default_factory=dict)
     settings: dict[str, ReportedSetting] = field(default_factory=lambda: {one: ReportedSetting() for one in SETTINGS})
     made: bool = False
     deleted: bool = False
@@ -89,9 +105,11 @@ class KnownTopics:
         # By setting, the time in which it was altered to an unknown value.
         self.altered = {one: ReportedStretch() for one in SETTINGS}
         self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
-            MOST_TOPICS, TopicKnowledge, room=room,
-            weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)),
-        )  # fmt: skip
+            MOST_TOPICS,
+            TopicKnowledge,
+            room=room,
+            weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)) + 800 * len(topic.epochs),
+        )
 
     def learn(self, fact: TopicFact) -> bool:
         """Add a response; return True if it has another id than before, so the topic was re-created."""
@@ -105,13 +123,12 @@ class KnownTopics:
         """Add a topic id; return True if the topic had another one before. `own`: see TopicFact."""
         ids = self.by_name[name].own_ids if own else self.by_name[name].ids
         known = ids.get(topic_id)
-        if known is not None:
-            known.add(witness)
-            return False
-        if len(ids) < MOST_IDS:
+        new = known is None
+        if known is None and len(ids) < MOST_IDS:
             ids[topic_id] = known = ReportedStretch()
+        if known is not None and not witness.by_rule:
             known.add(witness)
-        return len(ids) > 1
+        return new and len(ids) > 1
 
     def alter(self, setting: str, witness: Witness) -> None:
         """Add an exchange that changed a setting to an unknown value."""
@@ -140,6 +157,31 @@ class KnownTopics:
             return None
         return False if self.is_created(name) or not ever else None
 
+    def led(self, fact: LeaderEpochFact) -> None:
+        """Add the leader epoch of a partition in a response that no rule has changed."""
+        if fact.witness.by_rule:
+            return
+        epochs = self.by_name[fact.place.topic].epochs.setdefault(fact.place.number, {})
+        epochs.setdefault(fact.epoch, ReportedStretch()).add(fact.witness)
+        if len(epochs) > MOST_EPOCHS:
+            del epochs[min(epochs)]
+
+    def is_clean(self, name: str, number: int | None, witnesses: Sequence[Witness]) -> bool:
+        """True if a partition certainly had no unclean leader election during these exchanges. `number`: None for all
+        partitions of the topic."""
+        if self.has_one_leader(name, number, witnesses):
+            return True
+        # ElectLeaders elects an unclean leader whatever the configs are. An operator may send it past the record.
+        return self.terms.proves_absence(ELECTION_APIS) and self.is_off(name, "unclean", witnesses)
+
+    def has_one_leader(self, name: str, number: int | None, witnesses: Sequence[Witness]) -> bool:
+        """True if a partition certainly had one leader epoch during these exchanges, and so no leader election."""
+        topic = self.by_name.get(name)
+        if topic is None or self.may_be_another(name, witnesses):
+            return False
+        found = [*topic.epochs.values()] if number is None else [topic.epochs.get(number, {})]
+        return bool(found) and all(any(is_led(epoch, one, witnesses) for epoch in one) for one in found)
+
     def is_off(self, name: str, setting: str, witnesses: Sequence[Witness]) -> bool:
         """True if a setting of a topic was certainly off during these exchanges."""
         topic, altered = self.by_name.get(name), self.altered[setting]
@@ -160,9 +202,20 @@ class KnownTopics:
         reported = [*topic.ids.values(), *topic.own_ids.values()]
         if topic.ids.keys() == topic.own_ids.keys() and reported[0].clock == reported[-1].clock:
             # one id, reported to clients and to kproxy
+            nodes = {node: time for one in reported for node, time in one.by_node.items()}
             since, until = min(one.since for one in reported), max(one.until for one in reported)
-            reported = [ReportedStretch(since, until, reported[0].clock)]
+            reported = [ReportedStretch(since, until, reported[0].clock, max(one.own for one in reported), nodes)]
         return not all(is_by_id(one) or any(stretch.holds(one) for stretch in reported) for one in witnesses)
+
+
+def is_led(epoch: int, reported: Mapping[int, ReportedStretch], witnesses: Sequence[Witness]) -> bool:
+    """True if a partition had this leader epoch during these exchanges. A lagging broker may return it after another
+    broker has returned a later one."""
+    stretch = reported[epoch]
+    later = any(
+        other > epoch and (one.clock != stretch.clock or one.since <= stretch.until) for other, one in reported.items()
+    )
+    return not later and all(map(stretch.holds, witnesses))
 
 
 def is_by_id(witness: Witness) -> bool:

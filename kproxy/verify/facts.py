@@ -52,6 +52,11 @@ class Witness:
         """True if this exchange ended before the other began. No other order is certain."""
         return self.ended is not None and self.ended < other.began
 
+    @property
+    def by_rule(self) -> bool:
+        """True if a rule of kproxy may have changed or made the response."""
+        return self.made_by_kproxy or bool(self.rules)
+
     def may_be_elsewhere(self, other: Witness) -> bool:
         """True unless both exchanges were certainly with the same node."""
         return self.node is None or self.node != other.node

@@ -161,6 +161,7 @@ class ErasCheck(HistoryCheck):
 
     @handles(LeaderEpochFact)
     def led(self, fact: LeaderEpochFact) -> None:
+        self.topics.led(fact)
         if fact.leader >= 0:
             self.state.leaders[fact.place, self.partitions.era(fact.place.topic), fact.epoch] = fact.leader
 

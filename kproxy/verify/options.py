@@ -20,6 +20,7 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # names that brokers accept
 LONGEST_SHOWN = 80  # characters of a wrong value in an error
 CONFIG_APIS = frozenset(("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"))
 TOPIC_APIS = frozenset(("Metadata", "CreateTopics", "DeleteTopics"))
+ELECTION_APIS = CONFIG_APIS | TOPIC_APIS | {"ElectLeaders"}
 NO_APIS: frozenset[str] = frozenset()
 
 

@@ -18,7 +18,7 @@ from .candidate import NATURAL, rules_of
 from .checks import checks
 from .cluster import KnownServers
 from .event_reader import EventReader, event_witness
-from .facts import ConnectionKey, Fact, FetchedCommitFact, ReadFact, TopicFact, Witness, WriteFact
+from .facts import ConnectionKey, Fact, FetchedCommitFact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
 from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
 from .options import VerifyTerms
@@ -133,13 +133,13 @@ class Verifier:
                 self.share_topics(cluster, other, at_broker)
 
     def share_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
-        """Give the topics in an exchange of kproxy's own to the clients' view, which uses the brokers' names."""
+        """Give topics and leader epochs of kproxy's own exchange to the clients' view, with the brokers' names."""
         if witness.server:
             cluster.servers.learn(witness.server, None, facts)
         own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicFact)]
         for fact in own:
             self.front_reader.name(fact)
-        give(cluster.clients, witness, [*own])
+        give(cluster.clients, witness, [*own, *(one for one in facts if isinstance(one, LeaderEpochFact))])
 
     def take_event(self, data: ViewedEvent, recording: int = 0) -> None:
         """Take the next exchange from its request event. `recording`: its number among several recordings."""

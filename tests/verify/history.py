@@ -83,7 +83,7 @@ class History:
         self.pairs: list[BothSides] = []
         self.by_clock = by_clock
         self.known, self.compacted, self.unclean, self.over = known, compacted, unclean, False
-        self.strangers = 0
+        self.strangers = self.epoch = self.log_epoch = 0
         self.ends: list[tuple[float, int]] = []
         if known:
             self.metadata(0.1)
@@ -109,13 +109,24 @@ class History:
         self.pairs.append(BothSides(seen, other))
         return seen
 
-    def metadata(self, at: float, topic_id: UUID = TOPIC_ID, epoch: int = 0, *, who: Somebody = CONSUMER) -> None:
-        """Add a Metadata with the topic's id and the leader epoch of its partition."""
+    def elect(self) -> None:
+        """Raise the leader epochs in later Metadata responses, as leader elections do."""
+        self.epoch, self.log_epoch = self.epoch + 1, self.log_epoch + 1
+
+    def metadata(
+        self, at: float, topic_id: UUID = TOPIC_ID, epoch: int | None = None, *, who: Somebody = CONSUMER
+    ) -> None:
+        """Add a Metadata with the topic's id and the leader epochs. `epoch`: of the topic, None for the last one."""
         if topic_id != TOPIC_ID:
             self.ends.clear()
-        parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": epoch}]
+        self.epoch = self.epoch if epoch is None else epoch
+        parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": self.epoch}]
+        logs = [
+            {"name": name, "partitions": [{"partition_index": 0, "leader_id": 2, "leader_epoch": self.log_epoch}]}
+            for name in COORDINATORS_LOGS
+        ]
         topic = {"name": TOPIC, "topic_id": topic_id, "partitions": parts}
-        self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, who=who)
+        self.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic, *logs]}, who=who)
 
     def create(self, at: float) -> None:
         """Add a CreateTopics of the topic."""
@@ -267,7 +278,7 @@ class History:
         """Add the last Metadata and DescribeConfigs, unless the history has them or is to have none."""
         last = max((pair.front.request.last for pair in self.pairs if pair.front and pair.front.request), default=0.0)
         if not self.over and self.known:
-            self.metadata(last + 20, epoch=-1)
+            self.metadata(last + 20)
         if not self.over and self.compacted is not None:
             self.configs(last + 20.1, self.compacted)
         self.over = True

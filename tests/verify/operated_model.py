@@ -13,7 +13,8 @@ from uuid import UUID
 
 from kproxy.capture.pairs import BothSides
 from kproxy.observe.exchange import Form
-from tests.support.exchange_factory import Somebody
+from kproxy.verify.cluster import COORDINATORS_LOGS
+from tests.support.exchange_factory import Somebody, exchange
 from tests.verify.history import TOPIC, TOPIC_ID, History, batch, marker
 from tests.verify.model import Client, Model, ModelBatch, ModelLog, ended
 
@@ -35,6 +36,7 @@ class OperatedModel(Model):
         self.beside = random.random() < 0.5
         self.hidden = False
         self.topic_id = TOPIC_ID
+        self.epochs = [0 for _ in self.logs]
         told = self.compacted if random.random() < 0.8 else None
         self.history = History(known=random.random() < 0.8, compacted=told, unclean=self.unclean)
         self.operations = random.sample(OPERATIONS, random.randint(1, 4))
@@ -62,7 +64,8 @@ class OperatedModel(Model):
         super().run(steps)
         last = max(ended(pair) for pair in self.history.pairs)
         if self.history.known:
-            self.history.metadata(last + 1, self.topic_id)
+            _, _, _, described = next(self.metadata())
+            self.history.add(last + 1, "Metadata", 12, {"topics": None}, described())
         if self.history.compacted is not None:
             self.history.configs(last + 2, self.history.compacted)
         return sorted(self.history.pairs, key=ended)
@@ -114,6 +117,7 @@ class OperatedModel(Model):
 
         def work() -> dict[str, Any]:
             self.logs[:] = [ModelLog() for _ in self.logs]
+            self.epochs = [0 for _ in self.logs]
             self.commits.clear()
             self.topic_id = UUID(int=self.random.getrandbits(100))
             return {"responses": [{"name": TOPIC}]}
@@ -124,7 +128,9 @@ class OperatedModel(Model):
         """Elect a leader that lacks the last batches."""
 
         def work() -> dict[str, Any]:
-            log = self.logs[self.random.randrange(len(self.logs))]
+            at = self.random.randrange(len(self.logs))
+            log = self.logs[at]
+            self.epochs[at] += 1
             kept = log.batches[: max(len(log.batches) - self.random.randint(0, 4), 0)]
             log.end = kept[-1].last + 1 if kept else log.start
             log.batches, log.open = kept, {}
@@ -151,6 +157,7 @@ class OperatedModel(Model):
     def lose_commits(self) -> Client:
         """Elect a coordinator that lacks the last commits, if the configs permit it."""
         if self.unclean is not False and self.commits:
+            self.history.log_epoch += 1
             del self.commits[self.random.choice(sorted(self.commits))]
         yield from ()
 
@@ -184,10 +191,19 @@ class OperatedModel(Model):
 
     def metadata(self) -> Client:
         """Read the id of the topic."""
-        parts = [{"partition_index": at, "leader_id": 1} for at in range(len(self.logs))]
-        yield "Metadata", 12, {"topics": None}, lambda: {
-            "brokers": [], "topics": [{"name": TOPIC, "topic_id": self.topic_id, "partitions": parts}]
-        }  # fmt: skip
+
+        def described() -> dict[str, Any]:
+            parts = [
+                {"partition_index": at, "leader_id": 1, "leader_epoch": epoch} for at, epoch in enumerate(self.epochs)
+            ]
+            logs = [
+                {"name": name, "partitions": [{"partition_index": 0, "leader_epoch": self.history.log_epoch}]}
+                for name in COORDINATORS_LOGS
+            ]
+            topics = [{"name": TOPIC, "topic_id": self.topic_id, "partitions": parts}, *logs]
+            return {"cluster_id": "model", "brokers": [], "topics": topics}
+
+        yield "Metadata", 12, {"topics": None}, described
 
     def configs(self) -> Client:
         """Read the policy of the topic."""
@@ -208,7 +224,7 @@ def reopen(log: ModelLog, one: ModelBatch) -> None:
         log.open.setdefault(one.producer, one.base)
 
 
-OPERATED = frozenset(("DeleteTopics", "DeleteGroups", "WriteTxnMarkers", "DeleteRecords"))
+OPERATED = frozenset(("DeleteTopics", "DeleteGroups", "WriteTxnMarkers", "DeleteRecords", "ElectLeaders"))
 """APIs of which requests may bypass the proxy. Configs are an assumption: they do not change unseen and change back."""
 
 
@@ -218,7 +234,12 @@ def cut(pairs: list[BothSides], share: float) -> list[BothSides]:
 
 
 def apart(pairs: list[BothSides], offset: float) -> list[BothSides]:
-    """Return the exchanges in the recordings of two proxies. The clock of the second one is ahead by an offset."""
+    """Return the exchanges in the recordings of two proxies of one cluster. The clock of the second one is ahead by an
+    offset."""
+    response = {"cluster_id": "model", "brokers": [], "topics": []}
+    for number in (0, 1):
+        who = Somebody(number, client_port=3000 + number)
+        pairs.append(BothSides(exchange("Metadata", 9, {"topics": None}, response, who=who, at=0.3), None))
     for pair in pairs:
         seen = pair.front
         assert seen is not None, "the model makes both"

@@ -19,7 +19,7 @@ def test_commits_that_may_be_the_last() -> None:
     for at, offset in ((5, 5), (6, 6), (7, 7), (8, 8)):
         history.told(at, offset)
     assert "lost-commit" not in history.findings()
-    history.told(9, 9)
+    history.told(9, 4)
     assert history.findings()["lost-commit"] == "suspect"
 
 

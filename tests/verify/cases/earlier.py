@@ -38,6 +38,7 @@ def a_refused_batch_that_was_stored_before_the_recording(history: History) -> No
 
 @unproved(complete=True, compacted=False)
 def a_commit_of_a_write_with_acks_1_that_a_new_leader_lacks(history: History) -> None:
+    history.elect()
     history.read(1, 0, (0, A), high=1)
     history.write(2, B, 1, acks=1)
     history.commit(3, 2)

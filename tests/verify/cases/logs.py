@@ -118,7 +118,7 @@ def an_offset_of_two_batches(history: History) -> None:
     history.write(2, B, 5, who=STRANGER)
 
 
-@broken("offset-given-twice", level="suspect")
+@broken("offset-given-twice")
 def an_offset_of_two_batches_with_acks_1(history: History) -> None:
     history.write(1, A, 0, acks=1)
     history.write(2, B, 0, acks=1, who=OTHER)

@@ -272,7 +272,7 @@ def a_later_transactional_write_with_a_lower_offset(history: History) -> None:
     history.write(2, DATA, 2, who=OTHER)
 
 
-@broken("realtime-order", level="suspect")
+@broken("realtime-order")
 def a_later_write_with_acks_1_and_a_lower_offset(history: History) -> None:
     history.write(1, A, 5)
     history.write(2, B, 2, who=OTHER, acks=1)

@@ -82,6 +82,7 @@ def an_application_that_sends_again_on_a_new_connection(history: History) -> Non
 @unproved()
 def an_unclean_election_after_acks_all(history: History) -> None:
     """The new leader lacks two batches. The configs are not in the record."""
+    history.elect()
     for offset, data in enumerate((A, B, C)):
         history.write(1 + offset, data, offset)
     history.write(5, D, 1)
@@ -90,6 +91,7 @@ def an_unclean_election_after_acks_all(history: History) -> None:
 
 @unproved(complete=True, compacted=False, unclean=True)
 def an_unclean_election_that_the_configs_permit(history: History) -> None:
+    history.elect()
     for offset, data in enumerate((A, B, C)):
         history.write(1 + offset, data, offset)
     history.write(5, D, 1)
@@ -99,6 +101,7 @@ def an_unclean_election_that_the_configs_permit(history: History) -> None:
 @unproved(complete=True, compacted=False)
 def an_unclean_election_that_an_operator_requests(history: History) -> None:
     """The configs forbid unclean elections, which ElectLeaders ignores."""
+    history.elect()
     for offset, data in enumerate((A, B, C)):
         history.write(1 + offset, data, offset)
     topics = [{"topic": TOPIC, "partitions": [0]}]
@@ -109,6 +112,7 @@ def an_unclean_election_that_an_operator_requests(history: History) -> None:
 
 @unproved(complete=True, compacted=False, unclean=True)
 def an_idempotent_retry_after_an_unclean_election(history: History) -> None:
+    history.elect()
     history.write(1, sent(0), 0)
     history.write(2, sent(1), 1)
     history.read(3, 0, (0, sent(0)), (1, sent(1)))
@@ -118,6 +122,7 @@ def an_idempotent_retry_after_an_unclean_election(history: History) -> None:
 @unproved(complete=True, compacted=False, unclean=True)
 def a_commit_marker_that_an_unclean_election_lost(history: History) -> None:
     """A reader has the data, whose marker was lost. An operator aborts the transaction that seems to be open."""
+    history.elect()
     data = sent(0, transactional=True)
     history.read(1, 0, (0, data), committed=True, stable=2)
     history.read(3, 0, (0, data), (1, marker(7, 0, commit=False)), committed=True, aborted=((7, 0),), who=TWO)
@@ -125,6 +130,7 @@ def a_commit_marker_that_an_unclean_election_lost(history: History) -> None:
 
 @unproved(complete=True, compacted=False, unclean=True)
 def a_commit_that_an_unclean_election_of_the_coordinator_lost(history: History) -> None:
+    history.elect()
     history.commit(1, 1)
     history.commit(2, 2)
     history.told(4, 1)
@@ -132,6 +138,7 @@ def a_commit_that_an_unclean_election_of_the_coordinator_lost(history: History) 
 
 @unproved(complete=True, compacted=False, unclean=True)
 def a_fence_that_an_unclean_election_lost(history: History) -> None:
+    history.elect()
     history.init(1, 7, 1)
     history.write(3, sent(0, transactional=True), 0)
 
@@ -191,6 +198,7 @@ def a_coordinator_of_an_unknown_node(history: History) -> None:
 @unproved(complete=True, compacted=False)
 def a_default_that_an_operator_restored(history: History) -> None:
     """AlterConfigs deletes the configs that it does not list, so that those of the brokers count."""
+    history.elect()
     for at in (1.5, 3):
         resource = {"resource_type": 2, "resource_name": TOPIC, "configs": []}
         history.add(at, "AlterConfigs", 1, {"resources": [resource]}, {"responses": []}, who=ADMIN)

@@ -1,0 +1,156 @@
+"""Lawful histories that look broken since causes lie outside of the record, or since its order or its names mislead.
+
+No check proves anything of them. Beside most of them is a history of the same kind with a proved finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.cli.verify import for_sides
+from kproxy.cli.verify_input import JudgedCapture, by_time, recordings
+from kproxy.observe.filter.filter import Filter
+from kproxy.verify import Verdict, Verifier, VerifyTerms
+from tests.support.exchange_factory import Somebody, write_capture
+from tests.verify.history import (
+    CONSUMER,
+    COORDINATOR,
+    PRODUCER,
+    TOPIC,
+    TOPIC_ID,
+    History,
+    batch,
+    thinned,
+)
+from tests.verify.test_attacks import HERE, ONE, OTHER
+from tests.verify.test_events import events, judged
+
+A, B, C = batch(b"a"), batch(b"b", at=1), batch(b"c", at=2)
+OTHER_NODE = replace(CONSUMER, number=9, client_port=50009, node=2)
+LATER = replace(PRODUCER, number=10, client_port=50010)
+"""The writer on a later connection."""
+Lived = Callable[[History], None]
+
+
+def levels(history: History, **terms: Any) -> set[str]:
+    """Return the levels of all findings of a history."""
+    return set(history.findings(**terms).values())
+
+
+# ---- leader elections past the record
+
+
+def two_batches_at_one_offset(history: History) -> None:
+    history.write(1, A, 0)
+    history.write(2, B, 0)
+
+
+def a_batch_that_replaces_another(history: History) -> None:
+    history.write(1, A, 0)
+    history.read(2, 0, (0, B))
+
+
+def a_sequence_at_two_offsets(history: History) -> None:
+    for at, offset in ((1, 0), (2, 1)):
+        history.read(at, offset, (offset, batch(b"a", producer=(7, 0, 0))))
+
+
+def a_write_below_the_end(history: History) -> None:
+    history.read(1, 0, (0, A), (1, B))
+    history.write(2, C, 1)
+
+
+def a_write_below_an_earlier_one(history: History) -> None:
+    history.write(1, A, 5)
+    history.write(2, B, 3, who=LATER)
+
+
+def a_read_that_is_out_of_range(history: History) -> None:
+    history.write(1, A, 5)
+    history.refused_read(2, 6)
+    history.read(3, 5, (5, A))
+
+
+def a_generation_that_goes_back(history: History) -> None:
+    for at, generation in ((1, 5), (2, 4)):
+        request = {"group_id": "g", "generation_id": generation, "member_id": "m", "assignments": []}
+        history.add(at, "SyncGroup", 3, request, {"assignment": b""}, who=COORDINATOR)
+
+
+def an_epoch_that_goes_back(history: History) -> None:
+    history.init(1, 7, 5)
+    history.init(2, 7, 4)
+
+
+UNCLEAN = (
+    two_batches_at_one_offset, a_batch_that_replaces_another, a_sequence_at_two_offsets, a_write_below_the_end,
+    a_write_below_an_earlier_one, a_read_that_is_out_of_range, a_generation_that_goes_back, an_epoch_that_goes_back,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lived", UNCLEAN)
+def test_election_past_the_record_is_not_proved(lived: Lived) -> None:
+    """The configs forbid unclean elections before and after. ElectLeaders ignores them, and they may change between."""
+    history = History()
+    lived(history)
+    history.elect()
+    assert levels(history) == {"suspect"}
+
+
+@pytest.mark.parametrize("lived", UNCLEAN)
+def test_one_leader_epoch_proves_the_same_histories(lived: Lived) -> None:
+    """Without any election the configs do not matter."""
+    for unclean in (False, True):
+        history = History(unclean=unclean)
+        lived(history)
+        if unclean:
+            history.configs(0.25, compacted=False)
+        assert "proved" in levels(history)
+
+
+def test_writes_with_acks_1_and_one_leader_epoch_are_proved() -> None:
+    """A new leader may lack them, and there was none."""
+    for elected, level in ((False, "proved"), (True, "suspect")):
+        history = History()
+        history.write(1, A, 0, acks=1)
+        history.write(2, B, 0, acks=1)
+        if elected:
+            history.elect()
+        assert history.findings() == {"offset-given-twice": level}
+
+
+def test_old_epoch_of_a_lagging_broker_is_not_proved() -> None:
+    """One broker returns the new leader epoch, and another one returns the old epoch afterwards."""
+    history = History()
+    a_batch_that_replaces_another(history)
+    history.metadata(3, epoch=1)
+    history.metadata(30, epoch=0, who=OTHER_NODE)
+    assert levels(history) == {"suspect"}
+
+
+@pytest.mark.parametrize("rules", [(), ("stale",)])
+def test_metadata_that_a_rule_changed_is_not_a_proof(rules: tuple[str, ...]) -> None:
+    """A rule such as stale_metadata returns the first response again."""
+    history = History(compacted=None)
+    a_batch_that_replaces_another(history)
+    parts = [{"partition_index": 0, "leader_id": 1, "leader_epoch": 0}]
+    topic = {"name": TOPIC, "topic_id": TOPIC_ID, "partitions": parts}
+    history.add(30, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": [topic]}, rules=rules)
+    history.over = True
+    assert levels(history) == {"suspect" if rules else "proved"}
+
+
+def test_topic_id_of_a_lagging_broker_is_not_a_proof() -> None:
+    """The topic was created again, and a broker that does not know it yet returns the old id."""
+    for who, level in ((OTHER_NODE, "suspect"), (CONSUMER, "proved")):
+        history = History(compacted=None)
+        a_batch_that_replaces_another(history)
+        history.metadata(4, who=who)
+        history.over = True
+        assert levels(history) == {level}
