@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from kproxy.wire.table.api_keys import ALTER_REPLICA_LOG_DIRS, UPDATE_FEATURES, WRITE_TXN_MARKERS
+
 from .checks import doubt_text, unknown_text
 from .cluster import KnownServers, KnownTopics
 from .facts import PartitionPlace, Witness
@@ -30,7 +32,9 @@ NATURAL = frozenset(
 )  # fmt: skip
 
 # Doubts about exchanges outside of the record, which a complete record excludes.
-OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered", "aborter"})
+OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered", "aborter", "log-dir"})
+# Requests that are the cause itself, if they are in the record.
+CAUSING_APIS = {"aborter": WRITE_TXN_MARKERS, "log-dir": ALTER_REPLICA_LOG_DIRS, "lowered": UPDATE_FEATURES}
 SHORTEST_EXPIRY = 3600.0  # assumed minimum of producer.id.expiration.ms, in seconds; the default is a day
 
 
@@ -97,7 +101,7 @@ class Candidates:
         self.terms, self.topics, self.servers = terms, topics, servers
         self.by_place: PlacedCandidates = {}
         self.dropped = self.dropped_late = 0
-        self.aborter = False  # an operator ended a transaction in single partitions, with WriteTxnMarkers
+        self.causes: set[int] = set()  # those of CAUSING_APIS that are in the record
 
     def add(self, candidate: Candidate) -> None:
         """Keep a candidate, or count it if there are many like it."""
@@ -173,7 +177,8 @@ class Candidates:
             return place is not None and self.topics.has_one_leader(topic, place.number, witnesses)
         if doubt == "retention":
             return self.terms.retention.get(topic, 0.0) > candidate.age + self.terms.clock.back
-        return doubt in OF_ABSENCE and self.terms.proves_absence() and not (doubt == "aborter" and self.aborter)
+        absent = CAUSING_APIS.get(doubt) not in self.causes
+        return doubt in OF_ABSENCE and absent and self.terms.proves_absence()
 
 
 @dataclass(slots=True)

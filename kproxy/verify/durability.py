@@ -279,8 +279,8 @@ class AcknowledgedCheck(HistoryCheck):
                 continue
             _, base, last, written = before
             position = refused.position
-            leads = self.state.leads(refused.place, refused.leader_epoch, witness.node)
-            doubts = ["anew", "unclean"] + ["follower"] * (not leads)
+            # Another node may be a leader that was replaced, and does not know it.
+            doubts = ["anew", "unclean"] + ["follower"] * written.may_be_elsewhere(refused.witness)
             doubts += ["old-start"] * (witness.connection != refused.witness.connection)
             self.compared("out-of-range", written, refused.witness, witness, place=refused.place, doubts=doubts)
             if start <= position <= last + 1:
@@ -354,8 +354,11 @@ class LogBoundsCheck(HistoryCheck):
             return
         self.start(read, read.log_start)
         node, scope = read.witness.node, (read.witness.connection, read.leader_epoch)
-        # A leader never lowers its watermark. A follower does if its new leader has a lower one.
-        scopes: list[Scope] = [(scope, ("anew",))] if self.state.leads(read.place, read.leader_epoch, node) else []
+        # A follower lowers its watermark for a new leader with a lower one, and a broker when it moves a log to another
+        # directory. A leader never does so for its clients or followers.
+        scopes: list[Scope] = (
+            [(scope, ("log-dir", "anew"))] if self.state.leads(read.place, read.leader_epoch, node) else []
+        )
         scopes.append((node, ("follower", "anew", "unclean")))
         self.compare(read, WATERMARK, read.high_watermark, scopes)
         self.compare(read, STABLE, read.last_stable, scopes)
@@ -369,7 +372,7 @@ class LogBoundsCheck(HistoryCheck):
         elif fact.bound is not None:
             kind = "end in ListOffsets" if fact.bound == "end" else "last stable offset in ListOffsets"
             doubts = "follower", "anew", "unclean"
-            fenced = doubts[1:] if fact.witness.version >= LATEST_IS_FENCED else doubts
+            fenced = ("log-dir", *doubts[1:]) if fact.witness.version >= LATEST_IS_FENCED else doubts
             scopes: list[Scope] = [(fact.witness.node, fenced), (ANYWHERE, doubts)]
             if not self.compare(fact, kind, fact.offset, scopes):
                 scopes = [(fact.witness.node, ("follower", "anew", "unclean"))]

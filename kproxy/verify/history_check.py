@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from .candidate import Candidate, Candidates, Comparisons, ExpiringProducer, candidate_of, is_expired
+from .candidate import (
+    CAUSING_APIS,
+    Candidate,
+    Candidates,
+    Comparisons,
+    ExpiringProducer,
+    candidate_of,
+    is_expired,
+)
 from .cluster import KnownServers, KnownTopics
 from .facts import (
     BatchFact,
@@ -17,6 +25,7 @@ from .facts import (
     PartitionPlace,
     ProducerFact,
     ReadFact,
+    RequestFact,
     TopicFact,
     Witness,
     WriteFact,
@@ -141,6 +150,13 @@ class HistoryCheck:
 class ErasCheck(HistoryCheck):
     """Keeper of the shared facts about topics and producers. It precedes the other checks. A deleted or recreated topic
     begins a new history."""
+
+    @handles(RequestFact)
+    def requested(self, fact: RequestFact) -> None:
+        """Note a request that may be the cause of a finding."""
+        candidates = self.state.candidates
+        if fact.key in CAUSING_APIS.values():
+            candidates.causes.add(fact.key)
 
     @handles(WriteFact)
     def wrote(self, write: WriteFact) -> None:

@@ -6,8 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kproxy.wire.table.api_keys import WRITE_TXN_MARKERS
-
 from .candidate import SHORTEST_EXPIRY, Candidate
 from .cluster import TRANSACTIONS_LOG
 from .facts import (
@@ -17,7 +15,6 @@ from .facts import (
     PartitionsAddedFact,
     ProducerFact,
     ReadFact,
-    RequestFact,
     TransactionEnd,
     TransactionEndFact,
     Witness,
@@ -94,11 +91,6 @@ class TransactionsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.producers: RecentMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
-
-    @handles(RequestFact)
-    def requested(self, fact: RequestFact) -> None:
-        """Note a WriteTxnMarkers, by which an operator aborts a transaction in one partition."""
-        self.state.candidates.aborter |= fact.key == WRITE_TXN_MARKERS
 
     @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:

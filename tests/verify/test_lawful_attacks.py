@@ -154,3 +154,34 @@ def test_topic_id_of_a_lagging_broker_is_not_a_proof() -> None:
         history.metadata(4, who=who)
         history.over = True
         assert levels(history) == {level}
+
+
+# ---- replicas and directories
+
+
+@pytest.mark.parametrize("bound", ["watermark", "end", "stable"])
+def test_log_that_moves_to_another_directory(bound: str) -> None:
+    """The copy of the log has an older high watermark when it replaces the log."""
+    for moved in (False, True):
+        history = History()
+        if bound == "watermark":
+            history.read(1, 5, (5, A), high=9, epoch=0)
+            history.read(2, 6, high=7, epoch=0)
+        else:
+            for at, offset in ((1, 9), (2, 7)):
+                history.bound(at, offset, committed=bound == "stable")
+        assert history.findings() == {"log-goes-back": "suspect"}
+        if moved:
+            dirs = {"dirs": [{"path": "/data", "topics": [{"name": TOPIC, "partitions": [0]}]}]}
+            history.add(1.5, "AlterReplicaLogDirs", 2, dirs, {"results": []})
+        assert history.findings(complete=True) == {"log-goes-back": "suspect" if moved else "proved"}
+
+
+def test_read_from_a_leader_that_was_replaced() -> None:
+    """It does not know that yet, and ends below the writes of the new leader."""
+    history = History()
+    history.metadata(0.5)
+    history.write(1, A, 5, who=replace(PRODUCER, node=2))
+    history.refused_read(2, 6, epoch=0)
+    history.read(3, 5, high=5, epoch=0)
+    assert history.findings()["out-of-range"] == "suspect"
