@@ -69,6 +69,8 @@ class CaptureCounts:
     """Times of the first and the last missing byte, in seconds since 1970."""
     began: float | None = None
     ended: float | None = None
+    back: float = 0.0
+    """Seconds by which the time of a packet is before that of an earlier one."""
 
     def add(self, connection: TcpConnection) -> None:
         exchanges = connection.exchanges
@@ -155,6 +157,8 @@ class Capture:
             counts.began = packet.time
         if counts.ended is None or packet.time > counts.ended:
             counts.ended = packet.time
+        elif counts.ended - packet.time > counts.back:
+            counts.back = counts.ended - packet.time
         counts.truncated += len(segment.data) < segment.size
         at = packet.interface if own else 0  # others' interfaces may show the same packet twice
         there = (at, segment.source, segment.source_port, segment.target, segment.target_port)

@@ -53,7 +53,8 @@ class JudgedCapture:
 
     summarized: Mapping[str, int] = MappingProxyType({})
 
-    def __init__(self, path: str, *following: str) -> None:
+    def __init__(self, path: str, *following: str, clock: RecordClock | None = None) -> None:
+        self.clock = clock or RecordClock()
         self.path, self.problem = f"{path} to {following[-1]}" if following else path, ""
         self.capture = Capture(path, *following, most=LONGEST_FRAME, side="both")
         rest = paired(self.capture)
@@ -66,9 +67,12 @@ class JudgedCapture:
         return str(merged(self.capture.file.notes).get("side") or "both") if self.capture.own else "both"
 
     def _guarded(self, pairs: Iterable[BothSides]) -> Iterator[BothSides]:
-        """Yield pairs up to the first damage of the file."""
+        """Yield pairs up to the first damage of the file. Note by how much the times of packets go back."""
         try:
-            yield from pairs
+            for pair in pairs:
+                if not self.capture.own:  # kproxy writes each exchange when it is over
+                    self.clock.goes_back(self.capture.counts.back)
+                yield pair
         except CaptureError as error:
             self.problem = str(error).removeprefix(f"{self.path}: ")
 
@@ -198,7 +202,7 @@ def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[J
     events = {path: files or [path] for path, files in found.items() if files or kind_of(path) == "events"}
     captures = {chain[0]: chain for chain in rotated([path for path in found if path not in events])}
     return [
-        JudgedEvents(path, events[path], clock) if path in events else JudgedCapture(*captures[path])
+        JudgedEvents(path, events[path], clock) if path in events else JudgedCapture(*captures[path], clock=clock)
         for path in found
         if path in events or path in captures
     ]

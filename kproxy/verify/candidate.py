@@ -35,6 +35,11 @@ NATURAL = frozenset(
 OF_ABSENCE = frozenset({"elsewhere", "unseen", "lowered", "aborter", "log-dir"})
 # Requests that are the cause itself, if they are in the record.
 CAUSING_APIS = {"aborter": WRITE_TXN_MARKERS, "log-dir": ALTER_REPLICA_LOG_DIRS, "lowered": UPDATE_FEATURES}
+# Checks with findings that an exchange outside of their evidence may excuse, by the order of all exchanges.
+OF_ORDER = frozenset({
+    "lost-commit", "aborted-commit", "commit-beyond", "two-owners", "generation-goes-back", "torn-transaction",
+    "hidden-transaction", "realtime-order",
+})  # fmt: skip
 SHORTEST_EXPIRY = 3600.0  # assumed minimum of producer.id.expiration.ms, in seconds; the default is a day
 
 
@@ -102,6 +107,7 @@ class Candidates:
         self.by_place: PlacedCandidates = {}
         self.dropped = self.dropped_late = 0
         self.causes: set[int] = set()  # those of CAUSING_APIS that are in the record
+        self.clocks: set[int] = set()  # of the recordings, as in Witness
 
     def add(self, candidate: Candidate) -> None:
         """Keep a candidate, or count it if there are many like it."""
@@ -158,7 +164,7 @@ class Candidates:
                 left.append(doubt)
         if not self.servers.one_cluster and (candidate.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
-        if len({one.clock for one in witnesses}) > 1:
+        if len({one.clock for one in witnesses}) > 1 or (candidate.check in OF_ORDER and len(self.clocks) > 1):
             left.append("skew")
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):
             left.append("clock")

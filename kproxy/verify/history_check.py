@@ -153,8 +153,9 @@ class ErasCheck(HistoryCheck):
 
     @handles(RequestFact)
     def requested(self, fact: RequestFact) -> None:
-        """Note a request that may be the cause of a finding."""
+        """Note the clock of an exchange, and a request that may be the cause of a finding."""
         candidates = self.state.candidates
+        candidates.clocks.add(fact.witness.clock)
         if fact.key in CAUSING_APIS.values():
             candidates.causes.add(fact.key)
 

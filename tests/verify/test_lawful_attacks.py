@@ -185,3 +185,105 @@ def test_read_from_a_leader_that_was_replaced() -> None:
     history.refused_read(2, 6, epoch=0)
     history.read(3, 5, high=5, epoch=0)
     assert history.findings()["out-of-range"] == "suspect"
+
+
+# ---- several recordings, and clocks
+
+
+def recorded(history: History, *second: int) -> None:
+    """Have all exchanges in one recording, and these in a second one with another clock. Both are of one cluster."""
+    for number, pair in enumerate(history.pairs):
+        assert pair.front is not None
+        pair.front.who = copy(pair.front.who)
+        pair.front.who.recording = 1 + (number in second)  # type: ignore[attr-defined]  # as `numbered` does
+
+
+def tied() -> History:
+    """Return a history that begins with Metadata of one cluster in both recordings (exchanges 0 and 1)."""
+    history = History(known=False, compacted=None)
+    for number in (71, 72):
+        response = {"cluster_id": "one", "brokers": [], "topics": []}
+        who = Somebody(number, client_port=50000 + number)
+        history.add(0.3, "Metadata", 9, {"topics": None}, response, who=who)
+    history.metadata(0.4)
+    history.configs(0.5, compacted=False)
+    history.over = True
+    return history
+
+
+def a_commit_in_between(history: History) -> None:
+    history.commit(10, 5)
+    history.commit(6, 7)
+    history.told(12, 7)
+
+
+def a_deletion_in_between(history: History) -> None:
+    history.commit(10, 5)
+    history.add(6, "DeleteGroups", 2, {"groups_names": ["g"]}, {"results": [{"group_id": "g"}]})
+    history.told(12, -1)
+
+
+def an_end_in_between(history: History) -> None:
+    history.txn_commit(10, 5, who=COORDINATOR)
+    history.end(6, 7, 0, commit=True)
+    history.init(12, 7, 1)
+    history.told(9, 3)
+    history.told(13, 5, stable=True)
+
+
+def a_revocation_in_between(history: History) -> None:
+    beat(history, 10, "m1", 0, [], [0])
+    beat(history, 6, "m1", 1, [])
+    beat(history, 12, "m2", 1, [], [0])
+    beat(history, 13, "m1", 1)
+
+
+def beat(
+    history: History, at: float, member: str, epoch: int, owned: list[int] | None = None, given: list[int] | None = None
+) -> None:
+    """Add a ConsumerGroupHeartbeat of group c."""
+    sides = [None if one is None else [{"topic_id": TOPIC_ID, "partitions": one}] for one in (owned, given)]
+    request = {"group_id": "c", "member_id": member, "member_epoch": epoch, "topic_partitions": sides[0]}
+    assignment = None if sides[1] is None else {"topic_partitions": sides[1]}
+    response = {"member_id": member, "member_epoch": max(epoch, 1), "assignment": assignment}
+    history.add(at, "ConsumerGroupHeartbeat", 0, request, response, who=COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    "lived", [a_commit_in_between, a_deletion_in_between, an_end_in_between, a_revocation_in_between]
+)
+def test_exchange_of_another_clock_may_be_the_cause(lived: Lived) -> None:
+    """It was the second exchange, and the clock of its proxy is some seconds behind. The finding does not name it."""
+    for two in (True, False):
+        history = tied()
+        first = len(history.pairs)
+        lived(history)
+        history.metadata(40)
+        history.configs(41, compacted=False)
+        if two:
+            recorded(history, 1, first + 1)
+        assert ("proved" in levels(history, complete=True)) is not two
+
+
+def verdict(path: Path, **terms: Any) -> Verdict:
+    """Return the verdict of a capture, as the command does."""
+    chosen = VerifyTerms(**({"level": "note"} | terms))
+    found = recordings([str(path)], chosen.clock)
+    verifier = Verifier(for_sides(found, chosen))
+    for pair in by_time(found, Filter("")):
+        verifier.add(pair)
+    return verifier.verdict()
+
+
+def test_clock_of_tcpdump_that_is_set_back(tmp_path: Path) -> None:
+    """Packets are in the order of time, so an earlier time than that of the packet before shows the step."""
+    for step, level in ((True, "suspect"), (False, "proved")):
+        history = History(by_clock=False)
+        writes = [(10, A, 5, PRODUCER), (7.5, B, 6, LATER)]  # the clock was set back between them, or the log is wrong
+        for at, data, base, who in writes if step else reversed(writes):
+            history.write(at, data, base, who=who)
+        history.close()
+        seen = [pair.front for pair in history.pairs if pair.front is not None]
+        path = write_capture(tmp_path / f"{step}.pcapng", seen)
+        path.write_bytes(path.read_bytes().replace(b"kproxy", b"tshark", 1))
+        assert {one.check: one.level for one in verdict(path).findings} == {"realtime-order": level}

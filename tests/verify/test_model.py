@@ -42,7 +42,7 @@ def proved(pairs: list[BothSides], **terms: bool) -> list[str]:
 @settings(max_examples=HISTORIES, derandomize=True, deadline=None, database=None)
 @given(seed=st.integers(0, 1 << 32), share=st.floats(0, 1), offset=st.floats(-5, 5))
 def test_lawful_operations_prove_nothing(seed: int, share: float, offset: float) -> None:
-    """Neither if the record is complete, nor if parts are missing, nor if two proxies have made it."""
+    """Neither if the record is complete, nor if parts are missing, nor if two proxies recorded it."""
     model, random = OperatedModel(seed), Random(seed)
     pairs = model.run(STEPS)
     assert proved(pairs) == []
@@ -50,7 +50,9 @@ def test_lawful_operations_prove_nothing(seed: int, share: float, offset: float)
     assert proved([one for one in pairs if random.random() < share]) == []
     assert proved(cut(pairs, share)) == []
     assert proved(unreadable(pairs)) == []
-    assert proved(apart(pairs, offset)) == []
+    two = apart(pairs, offset)
+    assert proved(two) == []
+    assert model.hidden or proved(two, complete=True) == []
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -77,6 +79,8 @@ def test_coordinators_lawful_history_proves_nothing(seed: int) -> None:
     for kept, complete in ((pairs, True), (late, True), (pairs, False), (part, False)):
         found = verify(kept, VerifyTerms(complete=complete)).findings
         assert [one for one in found if one.level == "proved"] == []
+    for complete in (False, True):
+        assert proved(apart(CoordinatorModel(seed).run(STEPS), random.uniform(-5, 5)), complete=complete) == []
 
 
 @pytest.mark.parametrize(
