@@ -147,7 +147,8 @@ class AcknowledgedCheck(HistoryCheck):
         begin = history.batches.get(read.batches[0].base) if read.batches else None
         if begin is not None and begin.read is not None and begin.read.before(read.witness):
             doubts = doubts_about_hole(read.log_start)
-            self.compared("read-then-gone", begin.read, read.witness, place=read.place, doubts=doubts)
+            other = begin.read.may_be_elsewhere(read.witness)
+            self.compared("read-then-gone", begin.read, read.witness, place=read.place, doubts=doubts, any_age=other)
         end = None if read.position is None else read.position - 1
         for batch in read.batches:
             if end is not None and batch.base > end + 1:
@@ -204,13 +205,15 @@ class AcknowledgedCheck(HistoryCheck):
             return
         start = "an unknown offset" if hole.position is None else str(hole.position)
         check, was = ("read-then-gone", "read") if batch.written is None else ("lost-write", "acknowledged")
-        # Another replica may still have the batch, since each one is cleaned by itself.
+        # Each replica is cleaned by itself: another one may still have the batch, or may have lost it long before.
+        any_age = batch.written is None and seen.may_be_elsewhere(witness)
         says = (f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a "
                 f"later response from {start} on continues after it without it")  # fmt: skip
         shown = ((seen, f"a batch at {base}" if batch.written is None else f"base_offset {base}"),
                  (witness, f"from {start}: a batch at {hole.last + 1}, none at {base}"))  # fmt: skip
         question = BatchInQuestion(place, [(seen.number, base), (witness.number, None)])
-        self.report(check, place, says, *shown, doubts=doubts_about_hole(hole.log_start), batch=question)
+        doubts = doubts_about_hole(hole.log_start)
+        self.report(check, place, says, *shown, doubts=doubts, batch=question, any_age=any_age)
         if len(known.lost) < MOST_LOST:
             known.lost.add(base)
 

@@ -165,7 +165,9 @@ class StoredBatchesCheck(HistoryCheck):
             (witness, spelled(batch, verb="read" if write is None else "acknowledged")),
         )
         question = BatchInQuestion(place, [(earlier.number, known.batch.base), (witness.number, batch.base)])
-        self.report(check, place, says, *shown, doubts=doubts, batch=question)
+        # As for read-then-gone, the other replica may have been cleaned long before.
+        other = known.written is None and write is None and earlier.may_be_elsewhere(witness)
+        self.report(check, place, says, *shown, doubts=doubts, batch=question, any_age=other)
 
     def pending(self) -> Iterator[Candidate]:
         """Yield the batches with more offsets than acknowledgements. Without idempotence each write may be stored, and

@@ -159,6 +159,20 @@ def test_topic_id_of_a_lagging_broker_is_not_a_proof() -> None:
 # ---- replicas and directories
 
 
+@pytest.mark.parametrize("node", [1, 2])
+def test_topic_that_was_compacted_before_the_record(node: int) -> None:
+    """Each replica is cleaned by itself: the first reader's one was not cleaned yet when the policy was changed."""
+    who = replace(CONSUMER, number=9, client_port=50009, node=node)
+    gone, cleaned = History(), History()
+    gone.read(1, 0, (0, A), (1, B))
+    gone.read(2, 0, (1, B), who=who)
+    cleaned.read(1, 0, (0, batch(b"a", b"b", b"c")))
+    cleaned.read(2, 0, (0, thinned(b"a", last=2)), who=who)
+    level = "proved" if node == 1 else "suspect"
+    assert gone.findings() == {"read-then-gone": level}
+    assert cleaned.findings()["inconsistent-offset"] == level
+
+
 @pytest.mark.parametrize("bound", ["watermark", "end", "stable"])
 def test_log_that_moves_to_another_directory(bound: str) -> None:
     """The copy of the log has an older high watermark when it replaces the log."""
