@@ -20,7 +20,7 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
 from kproxy.cli.filters import make_filter
 from kproxy.cli.interrupt import Interruption
-from kproxy.cli.verify_input import JudgedRecording, by_time, filtered, recordings, told
+from kproxy.cli.verify_input import JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.errors import InputError, InternalError, KproxyError
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.named_file import reason
@@ -229,6 +229,8 @@ def for_sides(found: Sequence[JudgedRecording], terms: VerifyTerms) -> VerifyTer
             raise InputError(f"{one.path} has only what was something else at the broker, so most is missing in it")
         if one.side == "client" and terms.view == "brokers":
             raise InputError(f"{one.path} has only what clients saw; captures with --side both have more")
+        if one.side == "client" and isinstance(one, JudgedCapture):  # events have the brokers' names
+            terms = replace(terms, client_names=True)
     if terms.view == "both" and any(one.side == "client" for one in found):
         return replace(terms, view="clients")
     return terms

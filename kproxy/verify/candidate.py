@@ -164,6 +164,8 @@ class Candidates:
                 left.append(doubt)
         if not self.servers.one_cluster and (candidate.doubts or len({one.connection for one in witnesses}) > 1):
             left.append("clusters")
+        if self.terms.client_names and len({one.connection for one in witnesses}) > 1:
+            left.append("names")
         if len({one.clock for one in witnesses}) > 1 or (candidate.check in OF_ORDER and len(self.clocks) > 1):
             left.append("skew")
         if self.terms.clock.back and are_close(witnesses, self.terms.clock.back):

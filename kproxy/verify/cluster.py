@@ -228,21 +228,28 @@ MOST_MARKS = 200_000  # ids and addresses, some 40 MB
 
 class KnownServers:
     """Servers by address, in sets that the record shows to be of one cluster (union-find). `apart`: number of sets;
-    `many`: some server was not stored. Topic names, producer ids and node ids are only valid within one cluster.
-    tcpdump's records do not name clusters."""
+    `many`: some server was not stored. `clusters`: the first two cluster ids in Metadata. Topic names, producer ids and
+    node ids are only valid within one cluster. tcpdump's records do not name clusters."""
 
     def __init__(self) -> None:
         self.parents: dict[str, str] = {}
         self.marks: dict[str, str] = {}
         self.apart = 0
         self.many = False
+        self.clusters: set[str] = set()
 
     @property
     def one_cluster(self) -> bool:
-        return self.apart <= 1 and not self.many
+        return self.apart <= 1 and not self.many and len(self.clusters) <= 1
 
-    def learn(self, server: str, exchange: ReadExchange | None, facts: Iterable[Fact]) -> None:
+    def learn(self, witness: Witness, exchange: ReadExchange | None, facts: Iterable[Fact]) -> None:
         """Add an exchange with a server; `exchange` is None if it is unreadable."""
+        if exchange is not None and exchange.key == METADATA and not witness.by_rule and len(self.clusters) < 2:
+            name = exchange.text((exchange.response or {}).get("cluster_id"))
+            self.clusters |= {name} if name else set()
+        server = witness.server
+        if not server:
+            return
         if server not in self.parents:
             if len(self.parents) >= MOST_SERVERS:
                 self.many = True

@@ -228,7 +228,7 @@ def given_epochs(exchange: ReadExchange) -> Iterator[Fact]:
     yield ProducerFact(
         exchange.witness, response["producer_id"], response["producer_epoch"],
         transactional_id=transactional_id, expected=request.get("producer_id", -1) >= 0,
-        keeps=bool(request.get("keep_prepared_txn")),
+        keeps=bool(request.get("keep_prepared_txn")), named=exchange.true_names,
     )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
         yield FencedFact(witness, *producer)
     if not error and next_producer[0] >= 0:
         name = exchange.transactional_id(request["transactional_id"])
-        yield ProducerFact(witness, next_producer[0], next_producer[1], ended=True, transactional_id=name)
+        yield ProducerFact(witness, *next_producer, ended=True, transactional_id=name, named=exchange.true_names)
 
 
 def offered_versions(exchange: ReadExchange) -> Iterator[Fact]:

@@ -290,8 +290,10 @@ def given_epochs(event: EventExchange) -> Iterator[Fact]:
         return
     name = event.text(event.data, "transactional_id")
     if min(event.producer) >= 0 and (name is None) == (event.data.get("transactional_id") is None):
-        # An event has neither the producer id of the request nor keep_prepared_txn.
-        yield ProducerFact(event.witness, *event.producer, ended=ended, transactional_id=name, keeps=True)
+        # An event lacks the producer id of the request, keep_prepared_txn, and the broker's transactional id.
+        yield ProducerFact(
+            event.witness, *event.producer, ended=ended, transactional_id=name, keeps=True, named=False
+        )  # fmt: skip
 
 
 def added_partitions(event: EventExchange) -> Iterator[Fact]:

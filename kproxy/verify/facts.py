@@ -394,12 +394,13 @@ class ProducerFact(ProducerEpochFact):
     """Producer id and epoch in the response to InitProducerId, or to EndTxn (`ended`). `transactional_id`: None for
     an idempotent producer. `expected`: the request names the producer id and epoch that its client has, so a
     repeated request gets the same epoch; True if not known. `keeps`: a prepared transaction may have been left open
-    (KIP-939)."""
+    (KIP-939). `named`: the broker has this transactional id, whatever name its client uses."""
 
     ended: bool = False
     transactional_id: str | None = None
     expected: bool = True
     keeps: bool = False
+    named: bool = True
 
     @property
     def aborts(self) -> bool:

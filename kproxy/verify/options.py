@@ -79,7 +79,8 @@ class VerifyTerms:
 
     `only` (empty: all), `without`: names of checks. `level`: the lowest level of findings. `compacted`,
     `not_compacted`: topics that brokers compact, or never do. `retention`: seconds that topics keep records.
-    `complete`: the record has all traffic of its topics and groups, so absence is a proof. `from_start`: it also has
+    `complete`: the record has all traffic of its topics and groups, so absence is a proof. `client_names`: it has
+    one side only, so two clients may have one name for two things, or two names for one. `from_start`: it also has
     the creation of all its topics. `skew`: seconds by which its clocks may differ. `memory`: bytes for facts.
     `records`: every record is compared, not only batch headers. `incomplete`, `clock`: missing parts and trust in
     times; the record's reader adds to both until the verdict.
@@ -94,6 +95,7 @@ class VerifyTerms:
     retention: Mapping[str, float] = field(default_factory=dict)
     complete: bool = False
     from_start: bool = False
+    client_names: bool = False
     skew: float = 0.0
     memory: int = MEMORY
     records: bool = False

@@ -61,7 +61,7 @@ class ReadExchange:
 
     `names`: names of topic ids at the broker. `sessions`: fetch sessions of the connection. `records`: records are
     decoded, not only batch headers. `damaged`: number of invalid parts. `others`: names at the broker that differ from
-    the client's.
+    the client's. `true_names`: kproxy recorded the exchange, so they are known.
     """
 
     key: int
@@ -74,6 +74,7 @@ class ReadExchange:
     records: bool = False
     damaged: int = 0
     others: ClientNames | None = None
+    true_names: bool = True
 
     def name_of(self, topic_id: UUID) -> str | None:
         return self.names(str(topic_id))

@@ -129,7 +129,10 @@ class FactReader:
         def name_of(topic_id: str) -> str | None:
             return self.names.get(topic_id) or exchange.topic(seen.who.topic_of(topic_id))
 
-        exchange = ReadExchange(seen.key, seen.version, witness, request, response, name_of, sessions, self.records)
+        exchange = ReadExchange(
+            seen.key, seen.version, witness, request, response, name_of, sessions, self.records,
+            true_names=seen.who.cluster is not None,
+        )  # fmt: skip
         return exchange
 
     def name(self, fact: TopicFact) -> None:

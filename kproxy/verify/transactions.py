@@ -361,7 +361,9 @@ class ProducersCheck(HistoryCheck):
             if first.witness.before(fact.witness) or fact.witness.before(first.witness):
                 says = f"InitProducerId gave the producer id to {owner(first)}, and again to {owner(fact)}"
                 shown = [(one.witness, f"to {owner(one)}") for one in (first, fact)]
-                self.report("producer-id-reused", about, says, *shown)
+                both = fact.transactional_id is not None and first.transactional_id is not None
+                doubts = ("names",) if both and not (first.named and fact.named) else ()
+                self.report("producer-id-reused", about, says, *shown, doubts=doubts)
             return
         self.compared("producer-epoch-goes-back", highest.witness, fact.witness)
         repeated = fact.epoch == highest.epoch and not (fact.expected or fact.ended)

@@ -119,8 +119,7 @@ class Verifier:
             if behind is not None and at_broker is None:
                 at_broker = self.behind_reader.told(behind, other, read)
                 witness.differs = other.differs = differing(shared, at_broker)
-            if witness.server:
-                cluster.servers.learn(witness.server, mine, shared)
+            cluster.servers.learn(witness, mine if behind is None else read, shared)
             give(cluster.clients, witness, shared)
             if behind is None and not front.answered_by_rule:
                 if self.apart.get(witness.connection):
@@ -134,8 +133,7 @@ class Verifier:
 
     def share_topics(self, cluster: ClusterVerifier, witness: Witness, facts: Iterable[Fact]) -> None:
         """Give topics and leader epochs of kproxy's own exchange to the clients' view, with the brokers' names."""
-        if witness.server:
-            cluster.servers.learn(witness.server, None, facts)
+        cluster.servers.learn(witness, None, facts)
         own = [replace(fact, own=True) for fact in facts if isinstance(fact, TopicFact)]
         for fact in own:
             self.front_reader.name(fact)
@@ -154,8 +152,7 @@ class Verifier:
             return
         self.connected(witness)
         facts = self.event_reader.facts(data, witness)
-        if witness.server:
-            cluster.servers.learn(witness.server, None, facts)
+        cluster.servers.learn(witness, None, facts)
         give(cluster.clients, witness, facts)
 
     def note_summarized(self, requests: Mapping[str, int]) -> None:

@@ -301,3 +301,59 @@ def test_clock_of_tcpdump_that_is_set_back(tmp_path: Path) -> None:
         path = write_capture(tmp_path / f"{step}.pcapng", seen)
         path.write_bytes(path.read_bytes().replace(b"kproxy", b"tshark", 1))
         assert {one.check: one.level for one in verdict(path).findings} == {"realtime-order": level}
+
+
+# ---- clusters and names
+
+
+def given(history: History, at: float, name: str | None, epoch: int, who: Somebody = PRODUCER) -> None:
+    """Add an InitProducerId that returns producer id 7 to this transactional id."""
+    request = {"transactional_id": name, "transaction_timeout_ms": 1000}
+    history.add(at, "InitProducerId", 4, request, {"producer_id": 7, "producer_epoch": epoch}, who=who)
+
+
+def test_cluster_that_is_replaced_behind_one_name() -> None:
+    """The config names a new cluster as the old one, such as a test's containers that are started again."""
+    for cluster, level in (("two", "suspect"), ("one", "proved")):
+        history = History()
+        for at, name, who, here in ((1, "t", PRODUCER, "one"), (3, "u", LATER, cluster)):
+            response = {"cluster_id": here, "brokers": [], "topics": []}
+            history.add(at, "Metadata", 9, {"topics": None}, response, who=who)
+            given(history, at + 0.5, name, 0, who)
+        assert history.findings() == {"producer-id-reused": level}
+
+
+def test_transactional_id_that_a_rule_renames_in_events() -> None:
+    """Events have the client's transactional id only, and two clients may have two names for one."""
+    for name, level in (("tenant-t", "suspect"), (None, "proved")):
+        history = History()
+        given(history, 1, "t", 0)
+        given(history, 2, name, 1, LATER)
+        assert [one.level for one in judged(events(history.pairs)).findings] == [level]
+        assert history.findings() == {"producer-id-reused": "proved"}
+
+
+def test_tcpdump_at_both_sides_of_a_renaming_proxy() -> None:
+    """It has each exchange twice, with the client's transactional id and with the broker's."""
+    behind = replace(HERE, number=2, client_address="10.0.0.9", server_address="10.0.0.2")
+    history = History(known=False, compacted=None)
+    for who in (HERE, behind):
+        response = {"cluster_id": "one", "brokers": [], "topics": []}
+        history.add(0.5, "Metadata", 9, {"topics": None}, response, who=who)
+    for at, epoch in ((1, 0), (2, 1)):
+        given(history, at, "t", epoch, HERE)
+        given(history, at + 0.005, "tenant-t", epoch, behind)
+    assert history.findings(complete=True) == {"producer-id-reused": "suspect"}
+
+
+def test_client_side_of_tenants_with_one_topic_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules give two clients one name for two topics. A capture with one side has neither the rules nor the topics."""
+    for other, levels_found in ((OTHER, {"suspect"}), (ONE, {"proved"})):
+        history = History()
+        history.write(1, A, 0, who=ONE)
+        history.write(2, B, 0, who=other)
+        assert levels(history, client_names=True) == levels_found
+    path = write_capture(tmp_path / "client.pcapng", [])
+    for side, own in (("client", True), ("both", False)):
+        monkeypatch.setattr(JudgedCapture, "side", side)
+        assert for_sides(recordings([str(path)]), VerifyTerms()).client_names is own
