@@ -63,12 +63,14 @@ class AppliedCommit:
 class ReportedOffset:
     """Offset of an OffsetFetch that no commit explains so far. `commits`: the last ones before it. `aborted`: the
     TxnOffsetCommits of aborted transactions with this offset. `waiting`: those of transactions that were open then;
-    `later`: those of them that were committed after the response."""
+    `later`: those of them that were committed after the response. `moved`: it is higher than all commits, and no
+    refused one has it, as in a group that went on past the record."""
 
     fact: FetchedCommitFact
     commits: list[AppliedCommit]
     aborted: list[AppliedCommit]
     waiting: list[CommitFact]
+    moved: bool = False
     later: list[AppliedCommit] = field(default_factory=list)
 
 
@@ -77,8 +79,8 @@ class CommittedOffsets:
     """Commits of one partition of a group. `last`: accepted commits without a known later one. `open`: commits without
     a known result. `aborted`: TxnOffsetCommits of aborted transactions, with the exchanges that aborted them.
     `unexplained`: offsets of OffsetFetch that contradict `last`. `first`: the first OffsetFetch. `lowest`: the lowest
-    offset that OffsetFetch reported since the commit `highest`. `era`: number of deletions of the group, its topic, or
-    the topic's offsets."""
+    offset that OffsetFetch reported since the commit `highest`. `refused`: offset of the last refused commit. `era`:
+    number of deletions of the group, its topic, or the topic's offsets."""
 
     last: list[AppliedCommit] = field(default_factory=list)
     open: list[CommitFact] = field(default_factory=list)
@@ -88,6 +90,7 @@ class CommittedOffsets:
     first: FetchedCommitFact | None = None
     highest: CommitFact | None = None
     lowest: int | None = None
+    refused: int = NO_COMMIT
     era: int = 0
 
     @property
@@ -188,9 +191,10 @@ class CommitsCheck(HistoryCheck):
     @handles(CommitFact)
     def commit(self, fact: CommitFact) -> None:
         """Add a commit, and compare it with earlier commits and with the offsets that were read."""
-        if fact.result == "failed":
-            return
         known = self.of(fact.group, fact.place)
+        if fact.result == "failed":
+            known.refused = fact.offset
+            return
         began = fact.witness.began
         known.unexplained = [
             one for one in known.unexplained
@@ -338,7 +342,9 @@ class CommitsCheck(HistoryCheck):
             or not first.witness.before(aborted[0].fact.witness)
         ):  # fmt: skip
             return
-        known.unexplained.append(ReportedOffset(fact, list(known.last), aborted, waiting))
+        highest = max((one.fact.offset for one in known.last), default=LAST_OFFSET)
+        moved = fact.offset > highest and fact.offset != known.refused
+        known.unexplained.append(ReportedOffset(fact, list(known.last), aborted, waiting, moved))
 
     def may_be_expired(self, last: list[AppliedCommit], reported: FetchedCommitFact) -> bool:
         """True if the coordinator may have removed the last commit after its retention."""
@@ -384,7 +390,11 @@ class CommitsCheck(HistoryCheck):
         if aborted is None or aborted.end is None:
             says = f"OffsetFetch reports {offset} although {last.offset} was committed last"
             shown += [(one.end, f"commits the transaction with {offset}") for one in reported.later if one.end]
-            return candidate_of("lost-commit", about, says, *shown, doubts=doubts, place=place, logs=(OFFSETS_LOG,))
+            lost = not reported.moved or reported.later or self.terms.proves_absence()
+            return candidate_of(
+                "lost-commit", about, says, *shown, doubts=doubts, place=place, logs=(OFFSETS_LOG,),
+                level="proved" if lost else "note",
+            )  # fmt: skip
         says = f"OffsetFetch reports {offset}, which only an aborted transaction committed"
         shown.insert(1, (aborted.end, "aborts"))
         return candidate_of("aborted-commit", about, says, *shown, doubts=doubts, place=place, logs=COORDINATORS_LOGS)

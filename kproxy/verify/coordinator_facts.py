@@ -276,7 +276,9 @@ def ended_transactions(exchange: ReadExchange) -> Iterator[Fact]:
         yield FencedFact(witness, *producer)
     if not error and next_producer[0] >= 0:
         name = exchange.transactional_id(request["transactional_id"])
-        yield ProducerFact(witness, *next_producer, ended=True, transactional_id=name, named=exchange.true_names)
+        yield ProducerFact(
+            witness, next_producer[0], next_producer[1], ended=True, transactional_id=name, named=exchange.true_names
+        )
 
 
 def offered_versions(exchange: ReadExchange) -> Iterator[Fact]:

@@ -172,11 +172,16 @@ class AcknowledgedCheck(HistoryCheck):
                 return
 
     def watermark(self, known: AcknowledgedWrites, read: ReadFact | ListedOffsetFact, high: int) -> None:
-        """Report a high watermark that is not above the offsets that were acknowledged before its request."""
+        """Report a high watermark that is not above the offsets that were acknowledged before its request.
+
+        Followers and new leaders learn it late. So a Fetch of another node than the write's is a note.
+        """
         written = known.before(read.witness.began)
         if written is None or high < 0:
             return
-        self.compared("watermark-behind", written.witness, read.witness, place=read.place)
+        other = isinstance(read, ReadFact) and written.witness.may_be_elsewhere(read.witness)
+        if not other:
+            self.compared("watermark-behind", written.witness, read.witness, place=read.place)
         if high > written.last:
             return
         says = (f"the high watermark is {high} after a write up to {written.last} was acknowledged with "
@@ -184,7 +189,8 @@ class AcknowledgedCheck(HistoryCheck):
         shown = ((written.witness, f"base_offset {written.base}, up to {written.last}"),
                  (read.witness, f"high watermark {high}"))  # fmt: skip
         doubts = "follower", "anew", "unclean"
-        self.report("watermark-behind", read.place, says, *shown, doubts=doubts, level="suspect")
+        level = "note" if other else "suspect"
+        self.report("watermark-behind", read.place, says, *shown, doubts=doubts, level=level)
 
     def hole(self, known: AcknowledgedWrites, read: ReadFact, first: int, last: int) -> None:
         if first > last:

@@ -201,6 +201,29 @@ def test_read_from_a_leader_that_was_replaced() -> None:
     assert history.findings()["out-of-range"] == "suspect"
 
 
+def test_high_watermark_of_another_node_is_a_note() -> None:
+    """Readers of followers, and of a new leader, receive it in each busy cluster."""
+    for who, level in ((OTHER_NODE, "note"), (CONSUMER, "suspect")):
+        history = History()
+        history.write(1, A, 5)
+        history.read(2, 5, high=5, who=who)
+        assert history.findings() == {"watermark-behind": level}
+
+
+def test_group_that_goes_on_past_the_record_is_a_note() -> None:
+    """A higher offset was committed through another proxy. A lower one, or none, may be a loss."""
+    for offset, complete, level in (
+        (9, False, "note"),
+        (9, True, "proved"),
+        (3, False, "suspect"),
+        (-1, False, "suspect"),
+    ):
+        history = History()
+        history.commit(1, 5)
+        history.told(3, offset)
+        assert history.findings(complete=complete) == {"lost-commit": level}
+
+
 # ---- several recordings, and clocks
 
 
