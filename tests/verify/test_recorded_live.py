@@ -18,6 +18,7 @@ from kproxy.cli.admin_client import Admin
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
+from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 from tests.support.wait import until
 from tests.verify.site import PATIENCE, Site, client
@@ -48,6 +49,7 @@ def lose(exchange, message):
     return Edit()
 """
 """Hook that loses the batch at offset 3, as a broker that has lost a segment does."""
+PARK = {"name": "park", "kind": "intercept", "match": {"api": "Metadata", "client_id": "raw"}, "hold_for": "5m"}
 
 
 class Traffic:
@@ -156,15 +158,26 @@ def verdict_of(path: Path, *options: str) -> dict[str, Any]:
     return verdict
 
 
+def ask(bootstrap: str) -> None:
+    """Request Metadata, with the client id `raw`."""
+    with RawClient(bootstrap) as raw:
+        raw.brokers()
+
+
 @pytest.mark.timeout(300)
 def test_capture_of_live_traffic_is_clean(kafka: Kafka, tmp_path: Path) -> None:
     """It begins and ends with Fetches, Produces and a transaction under way; nothing in it is suspected."""
     create_topics(kafka.bootstrap("DIRECT"), "live", "live-transactions")
     with ExitStack() as stack:
-        proxy = stack.enter_context(proxy_of(kafka, tmp_path))
+        proxy = stack.enter_context(proxy_of(kafka, tmp_path, rules=[PARK]))
         traffic = stack.enter_context(Traffic(proxy.bootstrap, "live"))
         traffic.goes_on()
+        parked = Thread(target=ask, args=(proxy.bootstrap,))
+        parked.start()
+        until(lambda: json.loads(proxy.get("/api/held")[1])["held"], PATIENCE)
         proxy.post("/api/captures?file=live&payload=full", {})
+        proxy.post("/api/held/resume", {})
+        parked.join()  # its response is in the capture, its request came before it
         traffic.goes_on()
         stop(proxy, "live")
     verdict = verdict_of(tmp_path / "live.pcapng")
