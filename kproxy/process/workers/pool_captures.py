@@ -238,7 +238,7 @@ class PoolCaptures:
                 )
         except OSError as error:
             capture.stopped, capture.error = "failed", (error.strerror or str(error)).lower()
-        self.table.forget(capture.join.owner)
+        self.table.forget({capture.join.owner})
 
     def _forget(self) -> None:
         over = [name for name, one in self.by_name.items() if one.stopped]

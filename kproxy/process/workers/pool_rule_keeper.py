@@ -244,7 +244,7 @@ class PoolRuleKeeper(RuleKeeper):
                 self.pool.restart(worker, "it has not taken over what it was ready for")
 
         await ask_all(self.pool, done, COMMIT_PATIENCE, answered)
-        self._forget()
+        await self._forget()
 
     async def _prepared(self, question: Prepare) -> set[int]:
         """Have all workers prepare, and return the ids of the channels of those that are ready. Raises NotEverywhere
@@ -279,11 +279,11 @@ class PoolRuleKeeper(RuleKeeper):
     def _owners(self) -> dict[bytes, None]:
         return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
 
-    def _forget(self) -> None:
+    async def _forget(self) -> None:
+        """Free the common numbers of rules that have left, and forget what ended workers counted for them."""
         before, self.owners = self.owners, self._owners()
-        for gone in before:
-            if gone not in self.owners:
-                self.table.forget(gone)
+        if gone := before.keys() - self.owners.keys():
+            await trio.to_thread.run_sync(self.table.forget, gone)
         here = {one.born for one in self.in_force.rules}
         self.lost = {born: count for born, count in self.lost.items() if born in here}
 

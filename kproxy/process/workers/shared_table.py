@@ -18,6 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from math import inf
 from struct import Struct
@@ -35,6 +36,7 @@ KEY, STAMP = 16, 8
 SLOT = KEY + STAMP + 8 * MOST_NUMBERS
 GROUP = WAYS * SLOT
 FREE = bytes(KEY)
+OWNER = Struct(f"8s{SLOT - 8}x")
 
 _NUMBERS = tuple(Struct(f"<{count}d") for count in range(MOST_NUMBERS + 1))
 _STAMPED = tuple(Struct(f"<{count + 1}d") for count in range(MOST_NUMBERS + 1))
@@ -74,19 +76,17 @@ class SharedTable:
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)
 
-    def forget(self, owner: bytes) -> None:
-        """Free all slots of an owner. Goes over the whole table: 1 ms."""
-        at = self.memory.find(owner, HEAD.size)
-        while at >= 0:
-            group, within = divmod(at - HEAD.size, GROUP)
-            if within % SLOT == 0:
+    def forget(self, owners: AbstractSet[bytes]) -> None:
+        """Free all slots of these owners in one pass over the table, which takes some 10 ms."""
+        for number, (owner,) in enumerate(OWNER.iter_unpack(self.memory[HEAD.size :])):
+            if owner in owners:
+                at, group = HEAD.size + number * SLOT, number // WAYS
                 self.lock(group)
                 try:
                     if self.memory[at : at + 8] == owner:
                         self.memory[at : at + KEY] = FREE
                 finally:
                     self.unlock(group)
-            at = self.memory.find(owner, at + 1)
 
     def used(self) -> int:
         """Count the slots that are taken. For tests: goes over all of them in Python."""

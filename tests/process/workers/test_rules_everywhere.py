@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -154,6 +155,26 @@ async def test_a_worker_that_cannot_take_them_in_leaves_all_as_it_was(quiet_log:
         with pytest.raises(NoSuchRule):
             pool.keeper.store["third"]
         assert pool.keeper.loads.rejected["api"] == 1
+
+
+async def test_leaving_rules_free_numbers_in_one_pass_off_loop(quiet_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rules leave at once. A pass over the table for each would block the supervisor for seconds."""
+    passes: list[tuple[int, bool]] = []
+    async with crew_of_two(quiet_log) as pool:
+        forget, loop = pool.table.forget, threading.current_thread()
+
+        def counted(owners: Any) -> None:
+            passes.append((len(owners), threading.current_thread() is loop))
+            forget(owners)
+
+        rules = ", ".join(f"{{name: r{number}, kind: delay, delay: 1ms, when: {{nth: 3}}}}" for number in range(50))
+        await pool.put(f"rules: [{rules}]")
+        pool.fire(0, "r7")
+        assert pool.table.used() == 1
+        monkeypatch.setattr(pool.table, "forget", counted)
+        await pool.keeper.do_everywhere("cleared", lambda store, now: store.clear("api", now))
+        assert pool.table.used() == 0
+    assert passes == [(50, False)]
 
 
 async def test_mistakes_reach_no_worker(quiet_log: Any) -> None:

@@ -179,7 +179,7 @@ def test_a_rule_that_leaves_frees_its_slots(table: SharedTable) -> None:
             cells = table.cells(owner, what)
             cells.take(1.0)
             cells.put(1.0)
-    table.forget(OWNER)
+    table.forget({OWNER})
 
     assert table.used() == 3
     left = table.cells(b"ownertwo", "a")
@@ -193,7 +193,7 @@ def test_numbers_follow_their_key_into_another_slot(table: SharedTable) -> None:
     for cells in (first, second):
         cells.take(1.0)
         cells.put(1.0)
-    table.forget(OWNER)
+    table.forget({OWNER})
     again = table.cells(OWNER, "b")
     again.take(2.0)
     again.put(42.0)
