@@ -202,7 +202,11 @@ def with_admin(function: F) -> F:
     )
     @wraps(function)
     def wrapper(url: str, token_file: str | None, **arguments: Any) -> Any:
-        return function(Admin(url, shown_token(token_file)), **arguments)
+        try:
+            admin = Admin(url, shown_token(token_file))
+        except KproxyError as error:
+            raise click.UsageError(f"--token-file: {error}" if token_file else str(error)) from None
+        return function(admin, **arguments)
 
     return wrapper  # type: ignore[return-value]
 

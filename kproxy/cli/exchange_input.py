@@ -42,6 +42,7 @@ EVERY_PARTITION = 1 << 31
 """Partitions that an event made from a capture tells one by one: as many as there are, since no traffic waits."""
 LONGEST_LINE = 64 << 20
 """Bytes of an event's line at most; an event has a few thousand, and a file with longer lines is no event file."""
+MOST_KINDS = 1000  # types of events that are counted one by one
 LONGEST_NUMBER = 19
 """Digits that the number of an event is below."""
 
@@ -91,6 +92,10 @@ class Trouble:
     first_bad: str = ""
     other: Counter[str] = field(default_factory=Counter)
     captures: list[Capture] = field(default_factory=list)
+
+    def count(self, kind: str) -> None:
+        """Count an event of another type."""
+        self.other[kind if kind in self.other or len(self.other) < MOST_KINDS else "others"] += 1
 
     def lines(self) -> Iterator[str]:
         """Yield the trouble in words, for standard error; `other` events are left to the caller."""
@@ -158,7 +163,7 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide
             if event.type == REQUEST_EVENT.name:
                 yield EventView(event.data)
             else:
-                trouble.other[event.type] += 1
+                trouble.count(event.type)
 
 
 def exchanges(

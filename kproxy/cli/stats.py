@@ -73,7 +73,7 @@ def count_events(file: str, wanted: Filter, tally: ExchangeTally, trouble: Troub
         elif kind == SUMMARY_EVENT.name and not wanted:
             tally.add_summary(data, source)
         else:
-            trouble.other[kind] += 1
+            trouble.count(kind)
 
 
 def print_tables(found: Mapping[str, Any], top: int) -> None:

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from math import isfinite
+from os.path import realpath
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -20,16 +22,16 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
 from kproxy.cli.filters import make_filter
 from kproxy.cli.interrupt import Interruption
-from kproxy.cli.verify_input import JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
+from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.errors import InputError, InternalError, KproxyError
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.named_file import reason
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.document.quantities import parse_duration, parse_size
-from kproxy.terminal import StyledLine, print_json, print_styled, say
+from kproxy.terminal import StyledLine, in_line, print_json, print_styled, say
 from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
 from kproxy.verify.finding import LEVELS, FindingLevel
-from kproxy.verify.options import BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
+from kproxy.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
 from kproxy.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
 
 LOOK = 2.0  # shortest time between two verdicts, in seconds
@@ -46,7 +48,10 @@ class Quantity(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return float(value) if isinstance(value, str) and value.isdecimal() else self.parse(value)
+            read = float(value) if isinstance(value, str) and value.isdecimal() else self.parse(value)
+            if not isfinite(read):
+                raise ValueError(f"expected a smaller number, got {value[:LONGEST_SHOWN]}")
+            return read
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -153,6 +158,9 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
     if not following:
         if not files:
             raise click.UsageError("name a capture or an event file, or - for standard input")
+        page = given["html"]
+        if page and (page.endswith((*ENDINGS, ".ndjson", ".gz")) or realpath(page) in map(realpath, files)):
+            raise click.UsageError(f"--html: expected another file than a recording, got {in_line(page)}")
         return
     if files:
         raise click.UsageError("--follow: expected no files, since it reads from a running proxy")
@@ -181,10 +189,14 @@ def terms_given(level: FindingLevel, given: Mapping[str, Any]) -> VerifyTerms:
         read[name] = None if given[name] is None else words(given[name])
         if read[name] == []:
             raise BadTerm(name, "expected a name, got none")
+    if given["retention"] is not None and not words(given["retention"]):
+        raise BadTerm("retention", "expected TOPIC=DURATION such as orders=7d, got none")
     for word in words(given["retention"]):
         topic, sign, time = word.rpartition("=")
         if not sign or not topic:
             raise BadTerm("retention", f"expected TOPIC=DURATION such as orders=7d, got {word}")
+        if topic in read["retention"]:
+            raise BadTerm("retention", f"expected one duration, got {read['retention'][topic]} and {time} (at {topic})")
         read["retention"][topic] = time
     return terms_of(read)
 
@@ -214,11 +226,25 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
     if wanted:
         terms.incomplete.append(filtered(f"only exchanges that fit {wanted} were looked at", str(wanted)))
     verdict = verifier.verdict()
+    if not interruption.asked:
+        check_read(verifier, verdict, titled(files))
     if "-" not in files and any(one.batches for one in verdict.findings):
         explain(verdict, by_time(recordings(files), wanted))
     if wanted.unknown and not as_json:
         say(f"kproxy: {wanted.unknown} exchanges could not be judged by the filter, the last: {wanted.why}", err=True)
     return verdict
+
+
+def check_read(verifier: Verifier, verdict: Verdict, title: str) -> None:
+    """Check that there are exchanges, and the topics that options name. Raises InputError."""
+    if not verdict.exchanges and not verifier.front_reader.counts.not_kept:
+        why = "; ".join((title, *verdict.incomplete))
+        raise InputError(f"expected exchanges of clients, got none (at {why})")
+    for name in ("compacted", "not_compacted", "retention"):
+        topics = sorted(getattr(verifier.terms, name))  # those of several recordings may be listed
+        if topics and not any(view.state.knows(topic) for view in verifier.views for topic in topics):
+            option = name.replace("_", "-")
+            raise InputError(f"expected a topic of {title}, got {', '.join(topics)} (at --{option})")
 
 
 def for_sides(found: Sequence[JudgedRecording], terms: VerifyTerms) -> VerifyTerms:

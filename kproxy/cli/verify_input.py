@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import OF_FILES
 from kproxy.sinks.audit.event_files import session_of
-from kproxy.verify.event_reader import seconds
+from kproxy.verify.event_reader import api_of, seconds
 from kproxy.verify.options import NO_APIS, MissingPart, RecordClock, outside
 from kproxy.verify.reading import TELLERS
 from kproxy.verify.verifier import VerifiedExchange
@@ -139,9 +140,9 @@ class JudgedEvents:
                     yield EventView(data)
                 elif kind == SUMMARY_EVENT.name:
                     if data.get("topic") is None:
-                        self.summarized[str(data.get("api"))] += number_in(data, "count")
+                        self.summarized[api_of(data)] += number_in(data, "count")
                 else:
-                    self.trouble.other[kind] += 1
+                    self.trouble.count(kind)
                     self.lost += number_in(data, "dropped") if kind == RECOVERED_EVENT.name else 0
 
     def _follows(self, source: str, number: int) -> bool:
@@ -194,8 +195,10 @@ JudgedRecording = JudgedCapture | JudgedEvents
 def recordings(paths: Sequence[str], clock: RecordClock | None = None) -> list[JudgedRecording]:
     """Open the recordings of these paths, which may be folders. Raises InputError, OSError."""
     found: dict[str, list[str] | None] = {}
+    real: dict[str, str] = {}  # each file is read once, whatever its names
     for path in paths:
-        found |= files_in(path) if path != "-" and Path(path).is_dir() else {path: None}
+        for one, files in (files_in(path) if path != "-" and Path(path).is_dir() else {path: None}).items():
+            found[real.setdefault(os.path.realpath(one), one)] = files
     if len(found) > MOST_FILES:
         raise InputError(f"{len(found)} files at once, at most {MOST_FILES}")
     clock = clock or RecordClock()

@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.events.schema import MOST_BATCHES
 from kproxy.sinks.audit.lines import LONGEST as LONGEST_OF_EVENT
 from kproxy.wire.records.entry import CONTROL, TRANSACTIONAL
-from kproxy.wire.table import api_keys
+from kproxy.wire.table import api_keys, schema
 from kproxy.wire.table.errors import names as error_codes
 
 from .coordinator_facts import FENCED, in_zookeeper
@@ -357,6 +357,12 @@ class EventReader:
         return facts
 
 
+def api_of(data: EventRow) -> str:
+    """Name of an event's API; its key for one that is not known here, since names are counted."""
+    name, key = str(data.get("api")), number(data, "api_key")
+    return name if name in schema.names() else f"API {key if key < 1 << 15 else -1}"
+
+
 def event_witness(data: EventRow, number_in_record: int, skew: float, recording: int = 0) -> Witness | None:
     """Return an event's witness; None for an event without a time."""
     ended = seconds(data.get("response_out"))
@@ -373,7 +379,7 @@ def event_witness(data: EventRow, number_in_record: int, skew: float, recording:
         connection=(f"{data.get('client_address')}:{data.get('client_port')}", number(data, "connection"), recording),
         client=intern(str(data.get("client_id") or "")[:LONGEST_TEXT]),
         node=data.get("node"),
-        api=intern(str(data.get("api"))[:LONGEST_TEXT]),
+        api=api_of(data),
         version=number(data, "version"),
         rules=tuple(intern(str(rule)[:LONGEST_TEXT]) for rule in (data.get("rules") or ())[:MOST_RULES]),
         made_by_kproxy=data.get("answered_by") == "kproxy",

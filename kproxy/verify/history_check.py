@@ -70,6 +70,13 @@ class CheckState:
         self.strangers: int | None = None
         self.latest = 0.0
 
+    def knows(self, topic: str) -> bool:
+        """True if the record has the topic, or if some topics were evicted."""
+        known = self.topics.by_name, self.partitions.histories
+        return topic in known[0].entries or any(one.dropped for one in known) or any(
+            place.topic == topic for place in known[1].entries
+        )  # fmt: skip
+
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
         """True if the batch at an offset may be older than the record, to which `--complete` does not apply."""
         if self.topics.is_created(place.topic):

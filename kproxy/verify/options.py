@@ -173,17 +173,22 @@ def fail_on(given: FailOnTerm = None) -> FailOn:
     """
     words = [word.strip() for one in listed(given or ()) for word in one.split(",") if word.strip()]
     base = [word for word in words if "=" not in word]
+    if given is not None and not words:
+        raise BadTerm("fail_on", "expected a level or CHECK=LEVEL, got none")
     if len(base) > 1:
         raise BadTerm("fail_on", f"expected one level for all checks, got {', '.join(base)}")
     for level in base:
         one_of("fail_on", level, LEVELS, "a level or CHECK=LEVEL, with a level of ")
+    given_before: dict[str, Any] = {}
     levels: dict[str, Any] = {name: base[0] if base else check.fails for name, check in checks().items()}
     for word in words:
         check, sign, level = word.partition("=")
         if sign:
             names_of_checks("fail_on", [check])
             one_of("fail_on", level, LEVELS, at=word)
-            levels[check] = level
+            if given_before.setdefault(check, level) != level:
+                raise BadTerm("fail_on", f"expected one level, got {given_before[check]} and {level} (at {check})")
+    levels |= given_before
     return FailOn(cast("FindingLevel", base[0]) if base else "proved", levels)
 
 
@@ -202,6 +207,8 @@ def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
     for name in ("compacted", "not_compacted"):
         if name in read:
             read[name] = names_of_topics(name, listed(read[name]))
+    if both := sorted(read.get("only", frozenset()) & read.get("without", frozenset())):
+        raise BadTerm("without", f"expected checks that are not in only, got {both[0]}")
     if both := sorted(read.get("compacted", frozenset()) & read.get("not_compacted", frozenset())):
         raise BadTerm("not_compacted", f"expected topics that are not in compacted, got {both[0]}")
     if "retention" in read:
@@ -248,6 +255,8 @@ def names_of_topics(name: str, given: Iterable[str]) -> frozenset[str]:
 
 def seconds_by_topic(given: Mapping[str, Any]) -> dict[str, float]:
     """Parse durations by topic. Raises BadTerm."""
+    if given:
+        names_of_topics("retention", given)
     try:
         return {topic: float(parse_duration(time)) for topic, time in dict(given).items()}
     except (KproxyError, ValueError, TypeError) as error:

@@ -17,7 +17,7 @@ from kproxy.observe.filter.view import EventView, ViewedEvent
 from .candidate import NATURAL, rules_of
 from .checks import checks
 from .cluster import KnownServers
-from .event_reader import EventReader, event_witness
+from .event_reader import EventReader, api_of, event_witness
 from .facts import ConnectionKey, Fact, FetchedCommitFact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
 from .finding import LEVELS, Finding, Verdict
 from .lru_map import RecentMap
@@ -148,7 +148,7 @@ class Verifier:
             return
         witness = event_witness(data, self.exchanges, self.terms.skew, recording)
         if witness is None:
-            self.event_reader.counts.damaged[str(data.get("api"))] += 1
+            self.event_reader.counts.damaged[api_of(data)] += 1
             return
         self.connected(witness)
         facts = self.event_reader.facts(data, witness)

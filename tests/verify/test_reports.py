@@ -10,11 +10,14 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
 from kproxy.verify.checks import checks
 from kproxy.verify.facts import Witness
-from kproxy.verify.finding import Evidence, Finding, Verdict
+from kproxy.verify.finding import LEVELS, Evidence, Finding, Verdict
 from kproxy.verify.options import fail_on
 from kproxy.verify.report import SCHEMA, report_html, report_json, report_text
+from tests.verify.cases.table import cases
 
 AT = 1_795_484_091.0
 """2026-11-24 01:34:51 UTC."""
@@ -198,8 +201,34 @@ def test_fail_on_level_of_each_check_is_its_own_or_given() -> None:
         (None, "proved", "proved", "suspect"),
         ("note", "note", "note", "note"),
         (["order=note", "proved"], "proved", "note", "proved"),
-        ("order=suspect,order=note", "proved", "note", "suspect"),
+        ("order=note,order=note", "proved", "note", "suspect"),
     ):
         terms = fail_on(given)
         assert (terms.level, terms.levels["order"], terms.levels["lost-write"]) == (level, of_order, of_lost)
         assert fail_on(str(terms)) == terms
+
+
+BROKEN = {check: case for case in cases() if case.level is not None for check in case.checks}
+"""A broken history for each check."""
+
+
+@pytest.mark.parametrize("check", sorted(checks()))
+def test_fail_on_decides_by_check_and_level(check: str) -> None:
+    """A finding fails if its level is that of its check, or a higher one. The reason names the deciding value."""
+    case = BROKEN[check]
+    verdict = case.history().verdict(**case.terms, only=frozenset((check,)))
+    levels = {one.level for one in verdict.findings}
+    for value, lowest in (
+        (None, checks()[check].fails),
+        *((level, level) for level in LEVELS),
+        *((f"{check}={level}", level) for level in LEVELS),
+        *((f"note,{check}={level}", level) for level in LEVELS),
+    ):
+        one = replace(verdict, findings=list(verdict.findings))
+        fail_on(value).decide(one, "note")
+        fails = any(LEVELS.index(level) <= LEVELS.index(lowest) for level in levels)
+        assert one.exit_code == int(fails), value
+        assert one.reason.startswith("1 " if fails else "no finding of --fail-on ")
+        assert f"exit code {one.exit_code}: {one.reason}" in " ".join(report_text(one, "x").split())
+        if fails and value is not None and "=" in value and lowest != value.partition(",")[0]:
+            assert check in one.reason
