@@ -1,6 +1,6 @@
 """Processes that write events are killed at random moments, again and again in the same folder.
 
-12 times by default, 50 times with KPROXY_TEST_ALL=1: a kill takes a second, since it should fall anywhere in a start, a
+8 times by default, 50 times with KPROXY_TEST_ALL=1: a kill takes a second, since it should fall anywhere in a start, a
 recovery, a few flushes and a few files that are compressed and published.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from tests.support.audit_reader import by_source, hidden, published, recovered
 from tests.support.wait import until
 
-KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 12
+KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 8
 FLUSH = 1.0
 WRITER = Path(__file__).parent / "numbered_writer.py"
 
