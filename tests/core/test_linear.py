@@ -131,7 +131,7 @@ def test_observed_pipeline_takes_linear_work(rule: str, acks: int, same_id: bool
 
         return run
 
-    grows_linearly(read, 2000, cost)
+    grows_linearly(read, 1000 if cost is lines else 2000, cost)
 
 
 @IN_LINES_AND_SECONDS
