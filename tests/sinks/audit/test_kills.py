@@ -1,7 +1,7 @@
 """Processes that write events are killed at random moments, again and again in the same folder.
 
-8 times by default, 50 times with KPROXY_TEST_ALL=1: a kill takes a second, since it should fall anywhere in a start, a
-recovery, a few flushes and a few files that are compressed and published.
+8 times by default, 50 times with KPROXY_TEST_ALL=1. Each kill takes a second, so that it can fall into a start, a
+recovery, a flush or a file that is compressed and published.
 """
 
 from __future__ import annotations
