@@ -62,12 +62,15 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         flag("--upstream", parse_server, broker.strip())
     if given["seed"] is not None:
         flag("--seed", checked_seed, given["seed"])
-    if given["replay"] and (unused := [f"--{name}" for name in NOT_IN_REPLAYS if is_given(ctx, name)]):
+    sources = {name: ctx.get_parameter_source(name.replace("-", "_")) for name in NOT_IN_REPLAYS}
+    unused = [f"--{name}" for name, source in sources.items() if source is not ParameterSource.DEFAULT]
+    if given["replay"] and unused:
         raise click.UsageError(f"--replay: expected none of the options of an exploration, got {', '.join(unused)}")
     from kproxy.explore.database import Baseline
-    from kproxy.explore.fork_session import write_reports
+    from kproxy.explore.fork_session import explore_test, write_reports
     from kproxy.explore.options import read_options
     from kproxy.explore.report import report_lines
+    from kproxy.explore.result import KnownFailures
 
     try:
         options = read_options(given)
@@ -82,7 +85,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         with interrupted_by_sigterm():
             if given["replay"]:
                 ctx.exit(replayed(words, given, options))
-            result = explored(words, given, options, baseline)
+            known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
+            test = test_of(words, given, options, known, options.drip)
+            result = explore_test(test, options, lambda text: say(text, err=True))
             for line in report_lines(result):
                 say(line)
             lines, is_written = write_reports([result], options, baseline)
@@ -97,10 +102,6 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     ctx.exit(result.exit_code() or (0 if is_written else 2))
 
 
-def is_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name.replace("-", "_")) is not ParameterSource.DEFAULT
-
-
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C, so a build that is ended reports its findings."""
@@ -109,14 +110,6 @@ def interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def explored(words: tuple[str, ...], given: dict[str, Any], options: Any, baseline: Any) -> Any:
-    from kproxy.explore.fork_session import explore_test
-    from kproxy.explore.result import KnownFailures
-
-    known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
-    return explore_test(test_of(words, given, options, known, options.drip), options, lambda text: say(text, err=True))
 
 
 def replayed(words: tuple[str, ...], given: dict[str, Any], options: Any) -> int:

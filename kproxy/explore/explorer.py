@@ -64,20 +64,14 @@ class ExploreSettings:
 
 
 class Explorer:
-    """Exploration of one test. `tell` receives progress lines, which can contain text of clients and tests."""
+    """Exploration of one test. `clock`: monotonic seconds, as the runner's `until`. `wall`: seconds since 1970. `tell`
+    receives progress lines with text of clients and tests. `began`: start of the time limit (default: now)."""
 
     def __init__(
-        self,
-        test: str,
-        runner: Runner,
-        settings: ExploreSettings,
-        store: FindingStore | None = None,
-        *,
-        clock: Callable[[], float],  # monotonic seconds, the clock of the runner's `until`
-        wall: Callable[[], float],  # seconds since 1970
-        tell: Callable[[str], object] = lambda text: None,
-        began: float | None = None,  # start of the time limit (default: now)
-    ) -> None:
+        self, test: str, runner: Runner, settings: ExploreSettings, store: FindingStore | None = None, *,
+        clock: Callable[[], float], wall: Callable[[], float], tell: Callable[[str], object] = lambda text: None,
+        began: float | None = None,
+    ) -> None:  # fmt: skip
         self.runner, self.settings, self.store = runner, settings, store
         self.clock, self.wall, self.tell = clock, wall, tell
         self.result = Exploration(test, settings.order.classes, runner.jobs, drip=settings.drip)

@@ -11,7 +11,7 @@ from time import monotonic, time
 from kproxy.errors import InternalError, KproxyError
 from kproxy.explore.database import FOLDER, Baseline, FindingStore, write_whole
 from kproxy.explore.explorer import LEARNING_LIMIT, Explorer, ExploreSettings
-from kproxy.explore.model import FaultPlan, RunOutcome, dumps, loads
+from kproxy.explore.model import FaultPlan, RunOutcome, dumps
 from kproxy.explore.options import ExploreOptions
 from kproxy.explore.order import OrderSettings
 from kproxy.explore.page import html_report
@@ -95,10 +95,6 @@ def packed_exploration(result: Exploration) -> str:
     runs = [replace(one, run=replace(one.run, places=())) for one in result.runs]
     slim = replace(result, learned=replace(result.learned, ranks={}), learning=[], runs=runs)
     return dumps(slim).decode()
-
-
-def unpacked_exploration(text: str) -> Exploration:
-    return loads(text, Exploration)
 
 
 def replay_finding(test: ExploredTest, plan: FaultPlan, options: ExploreOptions, tell: Callable[[str], object]) -> int:

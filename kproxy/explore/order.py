@@ -61,7 +61,7 @@ class PlanOrder:
         self._in_two: set[FaultPlan] = set()  # plans that wait in two heaps
         self._stale: set[FaultPlan] = set()  # plans that were taken out of one of them
         self._early: set[FaultPlan] = set()  # plans that were taken early
-        self._left = 0
+        self.left = 0
         for place in learned.places:
             self.add_all(FaultPlan(), place)
 
@@ -76,10 +76,6 @@ class PlanOrder:
     def all_faults(self) -> set[str]:
         """Return the names of the faults that can occur at the learned places."""
         return {fault.name for place in self.learned.places for fault in self.faults_at(place)}
-
-    @property
-    def left(self) -> int:
-        return self._left
 
     def allowed(self, plan: FaultPlan) -> FaultPlan | None:
         """Return a plan of an earlier exploration with the faults of today's table; None if the settings exclude it.
@@ -101,11 +97,11 @@ class PlanOrder:
     def add(self, plan: FaultPlan) -> None:
         if plan in self._met:
             return
-        if self._left >= MOST_PLANS:
+        if self.left >= MOST_PLANS:
             self.refused += 1
             return
         self._met.add(plan)
-        self._left += 1
+        self.left += 1
         rank = sum(self.learned.ranks.get(step.place, 0) for step in plan.steps)
         entry = (self._tries(plan), rank, self._random.random(), len(self._met), plan)
         heapq.heappush(self._heaps.setdefault((plan.faults, False), []), entry)
@@ -154,7 +150,7 @@ class PlanOrder:
         if best is None:
             return None
         *_, plan = heapq.heappop(self._heaps[chosen])
-        self._left -= 1
+        self.left -= 1
         if plan in self._in_two:
             self._in_two.discard(plan)
             self._stale.add(plan)

@@ -45,10 +45,6 @@ def element(name: str, *children: str, **attributes: str) -> HtmlText:
     return HtmlText(f"<{name}{written}>{inner}</{name}>")
 
 
-def joined(parts: Iterable[HtmlText]) -> HtmlText:
-    return HtmlText("\n".join(parts))
-
-
 def html_report(results: Iterable[Exploration]) -> str:
     sections = [exploration_section(result, f"t{number}") for number, result in enumerate(results)]
     head = HtmlText(
@@ -68,7 +64,7 @@ def exploration_section(result: Exploration, prefix: str) -> HtmlText:
     parts += matrices(result, prefix)
     parts += deeper_runs(result, prefix)
     parts += run_blocks(result, prefix)
-    return element("section", joined(parts))
+    return element("section", *parts)
 
 
 def finding_block(result: Exploration, number: int) -> HtmlText:
@@ -78,11 +74,8 @@ def finding_block(result: Exploration, number: int) -> HtmlText:
                    element("pre", rule_file(finding.smallest, drip=result.drip)))  # fmt: skip
 
 
-CellRuns = dict[tuple[ExchangePlace, str], list[int]]
-
-
-def cells_of(result: Exploration) -> CellRuns:
-    cells: CellRuns = defaultdict(list)
+def cells_of(result: Exploration) -> dict[tuple[ExchangePlace, str], list[int]]:
+    cells = defaultdict[tuple[ExchangePlace, str], list[int]](list)
     for number, one in enumerate(result.runs):
         if len(one.run.plan.steps) == 1:
             step = one.run.plan.steps[0]
@@ -107,7 +100,7 @@ def matrices(result: Exploration, prefix: str) -> Iterator[HtmlText]:
             for place in rows
         ]  # fmt: skip
         yield element("h3", api)
-        yield table(element("thead", head), element("tbody", joined(body)))
+        yield table(element("thead", head), element("tbody", *body))
 
 
 def table(*parts: HtmlText) -> HtmlText:
@@ -134,7 +127,7 @@ def deeper_runs(result: Exploration, prefix: str) -> Iterator[HtmlText]:
     ]
     if rows:
         yield element("h3", "several faults")
-        yield table(element("tbody", joined(rows)))
+        yield table(element("tbody", *rows))
 
 
 def run_blocks(result: Exploration, prefix: str) -> Iterator[HtmlText]:

@@ -53,7 +53,8 @@ class FaultTable:
     ) -> Iterator[KnownFault]:
         """Yield the faults of these classes that can occur at a place; `on_mock` excludes those with `unlike_mock`."""
         for fault in self.by_api.get(place.api, ()):
-            if fault.kind_of in classes and suits(fault, place) and not (on_mock and is_unlike_mock(fault, place)):
+            suits = fault.needs <= place.traits and fault.without.isdisjoint(place.traits)
+            if fault.kind_of in classes and suits and not (on_mock and is_unlike_mock(fault, place)):
                 yield fault
 
     def untried(self, place: ExchangePlace, classes: Collection[FaultClass]) -> Iterator[KnownFault]:
@@ -87,10 +88,6 @@ def known_fault(api: str, name: str, entry: Mapping[str, Any]) -> KnownFault:
         entry["source"], frozenset(entry.get("needs", ())), frozenset(entry.get("without", ())),
         entry.get("unlike_mock", ""), entry.get("goes_on", True),
     )  # fmt: skip
-
-
-def suits(fault: KnownFault, place: ExchangePlace) -> bool:
-    return fault.needs <= place.traits and fault.without.isdisjoint(place.traits)
 
 
 def is_unlike_mock(fault: KnownFault, place: ExchangePlace) -> bool:
@@ -195,15 +192,9 @@ def rule_file(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) ->
 
 def faults_of_files(files: Iterable[Path]) -> InjectedFaults:
     """Return the faults that explorations try among the rules of these files. Raises DocumentError."""
-    return InjectedFaults(
-        fault for file in files for rule in read_document(Source.open(file)).parsed_rules for fault in named(rule.raw)
-    )
-
-
-def named(rule: Mapping[str, Any]) -> Iterator[NamedFault]:
-    """Yield the fault that a rule makes, if it is one that explorations try."""
-    if fault := known_by_rule(rule):
-        yield NamedFault(str(rule.get("name")), fault.kind_of)
+    rules = [rule.raw for file in files for rule in read_document(Source.open(file)).parsed_rules]
+    known = ((str(rule.get("name")), known_by_rule(rule)) for rule in rules)
+    return InjectedFaults(NamedFault(name, fault.kind_of) for name, fault in known if fault)
 
 
 def known_by_rule(rule: Mapping[str, Any]) -> KnownFault | None:

@@ -9,11 +9,8 @@ import pytest
 
 from kproxy.explore.options import OPTIONS
 
-HIDDEN: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("serve", {"type": int}),
-    ("item", {}),
-    ("upstream", {}),
-)  # of the pytest that forks: socket, test id, cluster address
+# of the pytest that forks: socket, test id, cluster address
+HIDDEN: tuple[tuple[str, dict[str, Any]], ...] = (("serve", {"type": int}), ("item", {}), ("upstream", {}))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,13 +20,8 @@ from _pytest.skipping import evaluate_xfail_marks
 
 from kproxy.errors import InputError
 from kproxy.explore.database import Baseline
-from kproxy.explore.fork_session import (
-    ExploredTest,
-    explore_test,
-    packed_exploration,
-    unpacked_exploration,
-    write_reports,
-)
+from kproxy.explore.fork_session import ExploredTest, explore_test, packed_exploration, write_reports
+from kproxy.explore.model import loads
 from kproxy.explore.options import OPTIONS, ExploreOptions, read_options, read_patterns
 from kproxy.explore.report import coverage_properties, report_lines
 from kproxy.explore.result import Exploration, KnownFailures
@@ -107,7 +102,7 @@ class ExploredSession:
         """Collect an exploration of this process or of a worker."""
         told = getattr(report, "kproxy_exploration", None)
         if told is not None:
-            self.explorations.append(unpacked_exploration(told))
+            self.explorations.append(loads(told, Exploration))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -140,18 +135,13 @@ class ExploredSession:
             folder, rules = self.config.invocation_params.dir, tuple(self.config.getoption("--kproxy-rules"))
             with temporary_folder(self.config) as temporary:
                 test = ExploredTest(
-                    item.nodeid,
-                    python_command(FORK, [arguments(self.config, item, upstream, temporary)]),
-                    folder,
-                    Path(os.path.relpath(item.path.parent / SAVED)),
-                    seed_of_test(self.config, item),
-                    on_mock(item, upstream),
-                    self.known(item, options),
-                    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
-                    rules,
+                    item.nodeid, python_command(FORK, [arguments(self.config, item, upstream, temporary)]), folder,
+                    Path(os.path.relpath(item.path.parent / SAVED)), seed_of_test(self.config, item),
+                    on_mock(item, upstream), self.known(item, options),
+                    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), rules,
                     replay_line(item, rules, self.config.getoption("--kproxy-seed")),
                     "\n@pytest.mark.kproxy_timeout({seconds})",
-                )
+                )  # fmt: skip
                 result = explore_test(test, options, self.tell)
         except InputError as error:
             options, result = ExploreOptions(), Exploration(item.nodeid, problem=str(error))

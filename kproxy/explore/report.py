@@ -222,9 +222,8 @@ def fields_of(value: object, names: str) -> dict[str, Any]:
 def exploration_document(result: Exploration) -> dict[str, Any]:
     learned = result.learned
     return {
-        **fields_of(
-            result, "test problem flaky skipped interrupted classes jobs limit outcomes drip left refused notes"
-        ),
+        **fields_of(result, "test problem flaky skipped interrupted classes jobs limit outcomes drip left refused"),
+        **fields_of(result, "unlike_mock notes"),
         "exit_code": result.exit_code(),
         "seconds": round(result.seconds, 3),
         "exploring_seconds": round(result.exploring, 3),

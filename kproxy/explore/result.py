@@ -148,10 +148,6 @@ def without_elements(text: str) -> str:
     return "".join(kept) + "…" * (depth > 0)
 
 
-def tally(judged: list[JudgedRun]) -> dict[RunOutcome, int]:
-    return dict(Counter(one.outcome for one in judged).most_common())
-
-
 NO_FAULT = FaultPlan()
 NOT_ON_MOCK = (
     "the mock does not store offsets that a client commits in a transaction, and the client fetched them: expected a "
@@ -254,7 +250,7 @@ class Exploration:
 
     @property
     def outcomes(self) -> dict[RunOutcome, int]:
-        return tally(self.runs)
+        return dict(Counter(one.outcome for one in self.runs).most_common())
 
     @property
     def covered(self) -> frozenset[str]:

@@ -63,7 +63,7 @@ def test_a_hang_that_keeps_the_lock_is_killed(runner: ForkRunner) -> None:
     [
         ("is killed", "died", "killed by SIGKILL"),
         ("exits", "died", "exit code 3"),
-        ("floods", "broken", "more of itself"),
+        ("floods", "broken", "answer was too long"),
         ("breaks off", "died", "in the middle of its answer"),
         ("raises", "died", "exit code 1"),
     ],

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from kproxy.cli.explore import command, replay_line
 from kproxy.errors import InputError
 from kproxy.explore.database import Baseline
-from kproxy.explore.fork_session import packed_exploration, unpacked_exploration, write_reports
-from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault
+from kproxy.explore.fork_session import packed_exploration, write_reports
+from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault, loads
 from kproxy.explore.options import OPTIONS, ExploreOptions, read_options, read_patterns
 from kproxy.explore.plan import fault_table, faults_of_files, rule_file
 from kproxy.explore.pytest_session import marked, options_of_tests
@@ -152,7 +152,7 @@ def test_known_failures() -> None:
 def test_an_exploration_travels_between_processes(tmp_path: Path) -> None:
     """What a worker has explored is put into one report with the others; a file that cannot be written is told."""
     result = Exploration("test_it", problem="no cluster", notes=["a note"])
-    came = unpacked_exploration(packed_exploration(result))
+    came = loads(packed_exploration(result), Exploration)
     assert (came.test, came.problem, came.notes) == ("test_it", "no cluster", ["a note"])
     new, page = tmp_path / "new" / "x.json", tmp_path / "x.html"
     options = ExploreOptions(reports=(new, page, page / "x.json"))

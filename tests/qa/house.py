@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "kproxy"
-MAX_LINES = 126_979  # lines of kproxy/*.py; a change that removes code lowers it
+MAX_LINES = 126_700  # lines of kproxy/*.py; a change that removes code lowers it
 SMALL = 60
 """Lines up to which a module that only one other imports counts as a part of that one."""
 

@@ -228,16 +228,15 @@ def run_without_answer(plan: FaultPlan, ended: EndedChild) -> ExploredRun:
     if ended.problem and not ended.answer:
         end, problem = "broken", ended.problem
     elif ended.flooded:
-        end, problem = "broken", "it was killed, since it told more of itself than anybody wants to know"
+        end, problem = "broken", "killed, since its answer was too long"
     elif ended.late:
-        end, problem = "hang", "it was killed, since it could not even end itself when its time was over"
+        end, problem = "hang", "killed, since it did not end itself at its time limit"
     else:
         problem, raised = "its process was gone", RaisedError(code_text(ended.code))
     if ended.answer:
         problem += f", in the middle of its answer ({ended.problem})"
-    return ExploredRun(
-        plan, end, ended.seconds, raised=raised, stacks=ended.stacks, output=ended.output, problem=problem
-    )
+    run = ExploredRun(plan, end, ended.seconds, raised=raised, stacks=ended.stacks)
+    return replace(run, output=ended.output, problem=problem)
 
 
 def python_command(code: str, arguments: Sequence[str] = ()) -> list[str]:
