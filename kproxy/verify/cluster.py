@@ -18,6 +18,8 @@ MOST_TOPICS = 100_000
 MOST_IDS = 4
 SETTINGS = "compacted", "unclean"
 MOST_EPOCHS = 4  # latest leader epochs of one partition
+MOST_PARTITIONS = 10_000  # of a topic, with leader epochs
+MOST_LOG_PARTITIONS = 200  # of a coordinators' log, whose partition is unknown; Kafka's default is 50
 MOST_NODES = 16
 LAG = 10.0  # seconds that a broker may lag; the controller fences it after broker.session.timeout.ms (9 s)
 # Topics that brokers create, and that no client deletes past a record.
@@ -161,7 +163,10 @@ class KnownTopics:
         """Add the leader epoch of a partition in a response that no rule has changed."""
         if fact.witness.by_rule:
             return
-        epochs = self.by_name[fact.place.topic].epochs.setdefault(fact.place.number, {})
+        known = self.by_name[fact.place.topic].epochs
+        if fact.place.number not in known and len(known) >= MOST_PARTITIONS:
+            return
+        epochs = known.setdefault(fact.place.number, {})
         epochs.setdefault(fact.epoch, ReportedStretch()).add(fact.witness)
         if len(epochs) > MOST_EPOCHS:
             del epochs[min(epochs)]
@@ -178,6 +183,8 @@ class KnownTopics:
         """True if a partition certainly had one leader epoch during these exchanges, and so no leader election."""
         topic = self.by_name.get(name)
         if topic is None or self.may_be_another(name, witnesses):
+            return False
+        if number is None and len(topic.epochs) > MOST_LOG_PARTITIONS:
             return False
         found = [*topic.epochs.values()] if number is None else [topic.epochs.get(number, {})]
         return bool(found) and all(any(is_led(epoch, one, witnesses) for epoch in one) for one in found)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from kproxy.cli.verify import for_sides
-from kproxy.cli.verify_input import JudgedCapture, by_time, recordings
+from kproxy.cli.verify_input import JudgedCapture, by_time, over, recordings
 from kproxy.observe.filter.filter import Filter
-from kproxy.verify import Verdict, Verifier, VerifyTerms
+from kproxy.verify import Verdict, Verifier, VerifyTerms, cluster
+from kproxy.verify.cluster import COORDINATORS_LOGS
 from tests.support.exchange_factory import Somebody, write_capture
 from tests.verify.history import (
     CONSUMER,
@@ -26,6 +27,7 @@ from tests.verify.history import (
     TOPIC_ID,
     History,
     batch,
+    clients_view,
     thinned,
 )
 from tests.verify.test_attacks import HERE, ONE, OTHER
@@ -132,6 +134,27 @@ def test_old_epoch_of_a_lagging_broker_is_not_proved() -> None:
     history.metadata(3, epoch=1)
     history.metadata(30, epoch=0, who=OTHER_NODE)
     assert levels(history) == {"suspect"}
+
+
+@pytest.mark.parametrize("count", [50, 300])
+def test_leader_epochs_of_many_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A record may name any partitions. Without the epochs of all of them nothing is known of a coordinators' log."""
+    monkeypatch.setattr(cluster, "MOST_PARTITIONS", 400)
+    history = History()
+    for at in (0.5, 30.0):
+        for first in (0, 2_000_000) if count > 50 else (0,):
+            parts = [{"partition_index": first + number, "leader_epoch": 0} for number in range(count)]
+            topics = [{"name": name, "partitions": parts} for name in COORDINATORS_LOGS]
+            history.add(at, "Metadata", 12, {"topics": None}, {"brokers": [], "topics": topics})
+    an_epoch_that_goes_back(history)
+    verifier = Verifier(VerifyTerms(level="note"))
+    history.close()
+    for pair in sorted(history.pairs, key=over):
+        verifier.add(pair)
+    levels_found = {one.level for one in verifier.verdict().findings}
+    assert levels_found == {"proved" if count == 50 else "suspect"}
+    known = clients_view(verifier).state.topics.by_name.get(COORDINATORS_LOGS[1])
+    assert known is not None and len(known.epochs) == min(2 * count, 400 if count > 50 else 50)
 
 
 @pytest.mark.parametrize("rules", [(), ("stale",)])
@@ -337,9 +360,9 @@ def given(history: History, at: float, name: str | None, epoch: int, who: Somebo
 
 def test_cluster_that_is_replaced_behind_one_name() -> None:
     """The config names a new cluster as the old one, such as a test's containers that are started again."""
-    for cluster, level in (("two", "suspect"), ("one", "proved")):
+    for other, level in (("two", "suspect"), ("one", "proved")):
         history = History()
-        for at, name, who, here in ((1, "t", PRODUCER, "one"), (3, "u", LATER, cluster)):
+        for at, name, who, here in ((1, "t", PRODUCER, "one"), (3, "u", LATER, other)):
             response = {"cluster_id": here, "brokers": [], "topics": []}
             history.add(at, "Metadata", 9, {"topics": None}, response, who=who)
             given(history, at + 0.5, name, 0, who)
