@@ -19,7 +19,7 @@ MOST_IDS = 4
 SETTINGS = "compacted", "unclean"
 MOST_EPOCHS = 4  # latest leader epochs of one partition
 MOST_PARTITIONS = 10_000  # of a topic, with leader epochs
-MOST_LOG_PARTITIONS = 200  # of a coordinators' log, whose partition is unknown; Kafka's default is 50
+MOST_LOG_PARTITIONS = 200  # of a coordinators' log; Kafka's default is 50
 MOST_NODES = 16
 LAG = 10.0  # seconds that a broker may lag; the controller fences it after broker.session.timeout.ms (9 s)
 # Topics that brokers create, and that no client deletes past a record.
