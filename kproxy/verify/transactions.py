@@ -233,40 +233,36 @@ class TransactionsCheck(HistoryCheck):
                     continue
                 lists = f"lists the transaction of producer {producer_id} from {written.base} as aborted"
                 says = f"a read_committed response {lists}, and EndTxn committed it"
-                candidate = self.report(
-                    "hidden-transaction", str(read.place), says,
-                    (written.witness, f"writes the batch at {written.base}"),
-                    (fact.witness, f"commits, epoch {fact.epoch}"), (read.witness, lists),
-                    doubts=("lowered" if fact.own_epoch else "unseen", "anew", *OF_ENDS), place=read.place,
-                    logs=(TRANSACTIONS_LOG, read.place.topic),
-                )  # fmt: skip
-                if fact.own_epoch:
-                    self.sure_once(producer, fact.epoch + 1, candidate)
+                self.report_end("hidden-transaction", producer, read, written, fact, says, lists)
 
     def handed_out(self, read: ReadFact) -> None:
         """Report a response with a batch of a transaction that EndTxn aborted, unless the response has its marker."""
         ended = {batch.identity.producer_id for batch in read.batches if batch.marker}
         for batch in delivered(read):
-            producer_id = batch.identity.producer_id
-            producer = self.producers.get(producer_id)
-            if producer is None or producer_id in ended or not batch.last < read.last_stable:
+            producer = self.producers.get(batch.identity.producer_id)
+            if producer is None or batch.identity.producer_id in ended or not batch.last < read.last_stable:
                 continue
             for written, fact in producer.expected.get(read.place) or ():
-                if (written.base, written.epoch) != (batch.base, batch.identity.epoch):
-                    continue
-                self.compared("aborted-read", fact.witness, read.witness, place=read.place, doubts=("anew",))
-                if not fact.committed:
-                    candidate = self.report(
-                        "aborted-read", read.place,
-                        f"a read_committed reader received the batch at {batch.base}, and EndTxn aborted it",
-                        (written.witness, f"writes the batch at {batch.base}"),
-                        (fact.witness, f"aborts, epoch {fact.epoch}"),
-                        (read.witness, f"does not list the batch at {batch.base} as aborted"),
-                        doubts=("lowered" if fact.own_epoch else "unseen", "anew", *OF_ENDS),
-                        logs=(TRANSACTIONS_LOG, read.place.topic),
-                    )  # fmt: skip
-                    if fact.own_epoch:
-                        self.sure_once(producer, fact.epoch + 1, candidate)
+                if (written.base, written.epoch) == (batch.base, batch.identity.epoch):
+                    self.compared("aborted-read", fact.witness, read.witness, place=read.place, doubts=("anew",))
+                    if not fact.committed:
+                        says = f"a read_committed reader received the batch at {batch.base}, and EndTxn aborted it"
+                        shows = f"does not list the batch at {batch.base} as aborted"
+                        self.report_end("aborted-read", producer, read, written, fact, says, shows)
+
+    def report_end(
+        self, check: str, producer: ProducerHistory, read: ReadFact, written: WrittenBatch, fact: TransactionEndFact,
+        says: str, shows: str,
+    ) -> None:  # fmt: skip
+        """Report a response that contradicts the end of a transaction."""
+        candidate = self.report(
+            check, read.place, says, (written.witness, f"writes the batch at {written.base}"),
+            (fact.witness, f"{'commits' if fact.committed else 'aborts'}, epoch {fact.epoch}"), (read.witness, shows),
+            doubts=("lowered" if fact.own_epoch else "unseen", "anew", *OF_ENDS),
+            logs=(TRANSACTIONS_LOG, read.place.topic),
+        )  # fmt: skip
+        if fact.own_epoch:
+            self.sure_once(producer, fact.epoch + 1, candidate)
 
     def sure_once(self, producer: ProducerHistory, epoch: int, candidate: Candidate) -> None:
         """Keep the doubt "lowered" until a later transaction has an own epoch. If the cluster's transaction version was
