@@ -288,7 +288,8 @@ def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.
 @pytest.mark.parametrize("seed", range(20))
 def test_order_each_plan_of_a_long_test_comes_once(seed: int) -> None:
     """An early error leaves its second entry in another heap, below entries that move."""
-    order = new_order([one for number in range(1, 9) for one in (produce(number), commit(number))], seed=seed)
+    places = places_of([one for number in range(1, 9) for one in (produce(number), commit(number))])
+    order = PlanOrder(common_places(places, places), OrderSettings(seed=seed))
     count = order.left
     assert len(set(taken(order, count))) == count
     assert order.left == 0 and order.next() is None
