@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
-from kproxy.logs.setup import make_log
 from kproxy.process.app import ProxyProcess
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy import jars
-from kproxy.errors import InternalError
+from kproxy.base import jars
+from kproxy.base.errors import InternalError
 from kproxy.pipeline.connector import connector_jars
 
 DEPENDENCY = "<dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency>"

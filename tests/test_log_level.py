@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.logs.setup import LEVELS, Threshold, make_log
+from kproxy.base.logs.setup import LEVELS, Threshold, make_log
 from kproxy.net import connection_view
 from kproxy.net.reporting import LogThrottle
 

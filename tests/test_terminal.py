@@ -23,12 +23,12 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 import kproxy
-from kproxy import terminal
 from kproxy.admin import models
 from kproxy.admin.capture_store import CaptureShown, CapturesShown
 from kproxy.admin.config import ConfigChangeShown, ConfigShown
+from kproxy.base import terminal
+from kproxy.base.logs.setup import make_log
 from kproxy.cli import main
-from kproxy.logs.setup import make_log
 from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 

@@ -14,8 +14,8 @@ import trio
 from starlette.responses import Response
 from starlette.types import Send
 
-from kproxy.named_file import check_kind, reason
-from kproxy.system.files import NO_LINK, UNKNOWN
+from kproxy.base.named_file import check_kind, reason
+from kproxy.base.system.files import NO_LINK, UNKNOWN
 
 from .backend import Backend
 from .capture_store import CaptureShown

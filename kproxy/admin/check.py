@@ -16,7 +16,7 @@ from typing import Any
 import trio
 from pydantic import Field
 
-from kproxy.errors import DocumentError, RuleInUse
+from kproxy.base.errors import DocumentError, RuleInUse
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import Document, read_document

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from pydantic import Field
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.decision import FrameDepth

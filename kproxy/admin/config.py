@@ -14,8 +14,8 @@ import trio
 from pydantic import Field
 from starlette.responses import Response
 
+from kproxy.base.errors import ConfigRefused
 from kproxy.config.shown import shown
-from kproxy.errors import ConfigRefused
 from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.document.source import Source

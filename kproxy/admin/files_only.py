@@ -23,8 +23,8 @@ from kproxy.admin.backend import Backend
 from kproxy.admin.capture_store import ProcessCaptures
 from kproxy.admin.live import serve_admin
 from kproxy.admin.operation import Operation
-from kproxy.errors import InputError
-from kproxy.named_file import open_named, reason
+from kproxy.base.errors import InputError
+from kproxy.base.named_file import open_named, reason
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness
 from kproxy.net.rules.keeper import RuleKeeper

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from kproxy.distribution import own_version
+from kproxy.base.distribution import own_version
 from kproxy.rules.document.reference import document_schema
 
 from .guard import BYTES, JSON, YAML

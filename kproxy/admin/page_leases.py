@@ -15,7 +15,7 @@ from time import monotonic
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.rules.stored_rules import StoredDocument
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import JSONResponse
 
-from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
-from kproxy.terminal import printable
+from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
+from kproxy.base.terminal import printable
 
 from .models import ErrorShown, FailureShown, MistakeShown
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 
 from .assets import DATA_POLICY, SAFE
 from .guard import Guard

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 from itertools import islice
 
+from kproxy.base.distribution import own_version
+from kproxy.base.errors import FilterError
 from kproxy.core.rewrite.addresses import controller_id
-from kproxy.distribution import own_version
-from kproxy.errors import FilterError
 from kproxy.net.connection_view import MOST_ENDS
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns

@@ -7,7 +7,7 @@ from time import monotonic
 
 import trio
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.net.rules.keeper import Rejection, RuleKeeper
 from kproxy.rules.document.scenario import Scenario
 from kproxy.rules.document.source import Source

@@ -20,8 +20,8 @@ import trio
 from pydantic import Field
 from starlette.requests import ClientDisconnect
 
-from kproxy.named_file import reason
-from kproxy.system.processes import HAS_LIMITS
+from kproxy.base.named_file import reason
+from kproxy.base.system.processes import HAS_LIMITS
 from kproxy.view.reading import ReadingResult
 from kproxy.view.sources import OpenedCapture, OpenedCaptures, read_places
 from kproxy.view.spool import Spool

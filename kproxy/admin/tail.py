@@ -22,8 +22,8 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
+from kproxy.base.errors import FilterError
 from kproxy.config.view import ViewConfig
-from kproxy.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 
 from .backend import Backend

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from struct import Struct
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, RawTokens
 from kproxy.core.sasl.software import software
-from kproxy.errors import DecodeError
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
 from kproxy.observe.response_errors import error_at, in_order, throttle_at

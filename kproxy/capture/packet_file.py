@@ -17,9 +17,9 @@ from pathlib import Path
 from struct import Struct
 from typing import IO, Any, NamedTuple, cast
 
-from kproxy.errors import CaptureError
-from kproxy.named_file import open_named, reason
-from kproxy.terminal import in_line
+from kproxy.base.errors import CaptureError
+from kproxy.base.named_file import open_named, reason
+from kproxy.base.terminal import in_line
 
 from . import pcapng
 from .pcapng import COMMENT, IF_DROP, IF_NAME, IF_OFFSET, IF_RESOLUTION, INTERFACE, PACKET, SECTION, SIMPLE, STATISTICS

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from kproxy.errors import CaptureError
+from kproxy.base.errors import CaptureError
 from kproxy.observe.exchange import Frame, ObservedExchange, Who
 
 from .captured_connection import CapturedConnection

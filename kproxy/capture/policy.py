@@ -15,7 +15,7 @@ from functools import cache
 from struct import pack
 from typing import Literal, NamedTuple
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import is_known

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from kproxy.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.wire.breath import each

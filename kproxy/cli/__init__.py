@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import click
 
-from kproxy.distribution import DISTRIBUTION
-from kproxy.lazy_group import LazyGroup
+from kproxy.base.distribution import DISTRIBUTION
+from kproxy.base.lazy_group import LazyGroup
 
 COMMANDS = {
     "run": ("kproxy.cli.run:command", "Start the proxy."),

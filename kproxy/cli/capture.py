@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from kproxy.base.errors import KproxyError
+from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import Admin, segment, with_admin
-from kproxy.errors import KproxyError
-from kproxy.terminal import as_json, print_json, print_rows, say
 
 from .interrupt import awaited_end
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
+from kproxy.base.errors import DocumentError
+from kproxy.base.terminal import say
 from kproxy.config.document import Config
 from kproxy.config.reader import config_from, is_config, rule_paths
-from kproxy.errors import DocumentError
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
 from kproxy.rules.document.source import Source, told
-from kproxy.terminal import say
 
 
 @dataclass

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import click
 
+from kproxy.base.errors import InternalError
+from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import Admin, segment, with_admin
-from kproxy.errors import InternalError
-from kproxy.terminal import as_json, print_json, print_rows, say
 
 COLUMNS = ("id", "client", "listener", "node", "broker", "in_flight", "client_bytes", "broker_bytes", "outdated")
 

@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from kproxy.errors import DecodeError, InputError
-from kproxy.named_file import read_named, reason
-from kproxy.terminal import console, in_line, say
+from kproxy.base.errors import DecodeError, InputError
+from kproxy.base.named_file import read_named, reason
+from kproxy.base.terminal import console, in_line, say
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec.message import Message, known
 from kproxy.wire.codec.structs import find

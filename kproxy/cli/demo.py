@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kproxy import terminal
-from kproxy.errors import InternalError
+from kproxy.base import terminal
+from kproxy.base.errors import InternalError
 
 from .demo_traffic import FAULTS, ShopTraffic
 from .interrupt import awaited_end

@@ -20,17 +20,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kproxy.base.errors import InputError
+from kproxy.base.terminal import say
 from kproxy.capture.losses import losses
 from kproxy.capture.packet_file import opened, standard_input
 from kproxy.capture.policy import CaptureSide
 from kproxy.capture.reader import MOST_FRAME, Capture
-from kproxy.errors import InputError
 from kproxy.events.column import Column
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView, ExchangeView, ViewedEvent
 from kproxy.observe.records import OF_FILES
-from kproxy.terminal import say
 
 TYPES: Mapping[str, type] = {
     "string": str, "boolean": bool, "double": float, "timestamp": str, "int": int, "long": int,

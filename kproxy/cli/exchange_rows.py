@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kproxy.base.terminal import cell_text, say
 from kproxy.observe.about import errors, software, topics
 from kproxy.observe.filter.view import ViewedEvent
-from kproxy.terminal import cell_text, say
 
 MOST_PARTITIONS = 6
 """Partitions of a topic that a cell shows on a terminal."""

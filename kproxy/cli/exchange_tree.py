@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kproxy.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError
+from kproxy.base.terminal import in_line
 from kproxy.observe.credentials import SECRET_KINDS
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.records import MOST_BYTES, RecordsField
-from kproxy.terminal import in_line
 from kproxy.wire import decode_response
 from kproxy.wire.codec.structs import find
 from kproxy.wire.codec.trace import TraceStep

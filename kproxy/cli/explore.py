@@ -13,9 +13,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kproxy.errors import DocumentError, InputError, KproxyError
+from kproxy.base.errors import DocumentError, InputError, KproxyError
+from kproxy.base.terminal import say
 from kproxy.explore.options import OPTIONS
-from kproxy.terminal import say
 
 DEFAULT_SAVE = "explored"
 NOT_IN_REPLAYS = (

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
+from kproxy.base.terminal import say
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.filter.fields import FIELDS, Field
-from kproxy.terminal import say
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
 

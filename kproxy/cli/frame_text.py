@@ -22,7 +22,7 @@ from uuid import UUID
 
 import click
 
-from kproxy.errors import DecodeError, InputError
+from kproxy.base.errors import DecodeError, InputError
 from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.wire.codec.message import Message
 from kproxy.wire.codec.structs import header_version

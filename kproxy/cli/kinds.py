@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 
+from kproxy.base.terminal import console, say
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document, unknown_kind
 from kproxy.rules.document.reference import FieldRow, rows, sentence
@@ -18,7 +19,6 @@ from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When
-from kproxy.terminal import console, say
 
 WIDTH = 100
 """Columns of text; wider is hard to read, and narrower terminals wrap it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kproxy.terminal import say
+from kproxy.base.terminal import say
 
 from .interrupt import AwaitedEnd, awaited_end
 from .run import flag

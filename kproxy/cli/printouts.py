@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from kproxy.terminal import console, say
+from kproxy.base.terminal import console, say
 from kproxy.wire.table.layout import grammar
 from kproxy.wire.table.schema import Api, apis
 

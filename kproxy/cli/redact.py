@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from kproxy.base.errors import InputError
+from kproxy.base.terminal import say
 from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.policy import Policy
 from kproxy.capture.pseudonyms import Pseudonyms
@@ -14,8 +16,6 @@ from kproxy.capture.reader import Capture
 from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
-from kproxy.errors import InputError
-from kproxy.terminal import say
 from kproxy.wire.scan.frames import MAX_FRAME
 
 BROKER = "broker"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kproxy.base.errors import DecodeError
+from kproxy.base.named_file import reason, text_named
+from kproxy.base.terminal import console, say
 from kproxy.cli.filters import files_and_filter
-from kproxy.errors import DecodeError
-from kproxy.named_file import reason, text_named
 from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.document.address import Address, parse_target
-from kproxy.terminal import console, say
 
 if TYPE_CHECKING:
     from kproxy.observe.exchange import ObservedExchange

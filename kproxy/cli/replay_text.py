@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kproxy.base.terminal import print_rows, say
 from kproxy.replay.player import ReplayPlayer
 from kproxy.replay.recording import Recording
 from kproxy.replay.report import ApiRow, ReplayReport, percentiles, samples
 from kproxy.replay.responder import RecordingResponder
-from kproxy.terminal import print_rows, say
 
 PLAN = ("number", "at", "connection", "request", "bytes", "sent")
 REPORT = ("api", "sent", "same", "different", "errors", "not compared", "unanswered", "not sent", "again",

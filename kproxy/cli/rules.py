@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from kproxy.base.errors import DocumentError, InputError
+from kproxy.base.named_file import MOST_BYTES, read_named, reason
+from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
-from kproxy.errors import DocumentError, InputError
-from kproxy.named_file import MOST_BYTES, read_named, reason
-from kproxy.terminal import as_json, print_json, print_rows, say
 
 names = click.argument("names", metavar="NAME…", nargs=-1, required=True)
 

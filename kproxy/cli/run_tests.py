@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kproxy.errors import DocumentError
-from kproxy.terminal import StyledLine, print_styled, say
+from kproxy.base.errors import DocumentError
+from kproxy.base.terminal import StyledLine, print_styled, say
 
 if TYPE_CHECKING:
     from kproxy.testing.cases.document import Ready

@@ -11,8 +11,8 @@ import os
 import sys
 
 import kproxy
+from kproxy.base.terminal import printable
 from kproxy.cli import main
-from kproxy.terminal import printable
 
 _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 

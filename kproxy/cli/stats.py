@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kproxy.base.terminal import print_json, print_rows, say
 from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
 from kproxy.cli.exchange_rows import milliseconds, size
 from kproxy.cli.filters import files_and_filter
@@ -17,7 +18,6 @@ from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import OF_FILES
-from kproxy.terminal import print_json, print_rows, say
 
 FORMS = ("table", "json")
 LINE = (

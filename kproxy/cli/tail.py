@@ -11,14 +11,14 @@ from typing import Any
 import click
 import msgspec
 
+from kproxy.base.errors import InternalError
+from kproxy.base.terminal import raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filters import files_and_filter
-from kproxy.errors import InternalError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ViewedEvent
-from kproxy.terminal import raw, say
 
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode

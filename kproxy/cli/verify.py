@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from kproxy.base.errors import InputError, InternalError, KproxyError
+from kproxy.base.named_file import reason
+from kproxy.base.terminal import StyledLine, in_line, print_json, print_styled, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
 from kproxy.cli.filters import make_filter
 from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
-from kproxy.errors import InputError, InternalError, KproxyError
 from kproxy.events.schema import REQUEST_EVENT
-from kproxy.named_file import reason
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.document.quantities import parse_duration, parse_size
-from kproxy.terminal import StyledLine, in_line, print_json, print_styled, say
 from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
 from kproxy.verify.finding import LEVELS, FindingLevel
 from kproxy.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of

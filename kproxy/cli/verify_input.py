@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from kproxy.base.errors import CaptureError, FilterError, InputError
 from kproxy.capture.info import merged
 from kproxy.capture.losses import losses, noted_losses
 from kproxy.capture.packet_file import PacketFile
@@ -23,7 +24,6 @@ from kproxy.capture.reader import APPLICATION, Capture
 from kproxy.capture.segments import SYN, segment_of
 from kproxy.capture.tcp import WHOLE
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
-from kproxy.errors import CaptureError, FilterError, InputError
 from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import structlog
 
-from kproxy.terminal import say
+from kproxy.base.terminal import say
 
 WORTH_TELLING = ("warning", "error", "critical")
 

@@ -50,8 +50,8 @@ def command(
     """
     from functools import partial
 
+    from kproxy.base.logs.setup import log_of_process
     from kproxy.config.tls import ListenerTls
-    from kproxy.logs.setup import log_of_process
     from kproxy.process.main import run_all
     from kproxy.rules.document.address import Address
     from kproxy.webhook.annotations import SidecarOptions, check_name

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from kproxy.named_file import PathGuard, reason
+from kproxy.base.named_file import PathGuard, reason
 from kproxy.rules.document.address import Address, PortRange, check_host
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.source import Source, Where, raise_mistakes

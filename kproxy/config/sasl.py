@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from kproxy.named_file import PathGuard, read_named, reason
+from kproxy.base.named_file import PathGuard, read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
 from kproxy.sasl.client import is_extension

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kproxy.base.system.files import HAS_LOCKS
+from kproxy.base.system.processes import HAS_FORKS
+from kproxy.base.system.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MARK, UNIX
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.model import Wrong
-from kproxy.system.files import HAS_LOCKS
-from kproxy.system.processes import HAS_FORKS
-from kproxy.system.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MARK, UNIX
 
 from .document import Config
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
-from kproxy.header_text import not_for_headers
-from kproxy.named_file import PathGuard, read_named, reason
+from kproxy.base.header_text import not_for_headers
+from kproxy.base.named_file import PathGuard, read_named, reason
 from kproxy.rules.document.model import Model, Wrong
 
 from .principal_rules import PrincipalRules

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.ids import ZERO, is_nobodys, learn
 from kproxy.core.rewrite.names.remembered import (
@@ -21,7 +22,6 @@ from kproxy.core.rewrite.names.remembered import (
     recall,
     remember,
 )
-from kproxy.errors import DecodeError
 from kproxy.rules.names.composed import NameMap
 from kproxy.wire import Message, encode
 from kproxy.wire.breath import drop, each

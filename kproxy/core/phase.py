@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 
 
 class SessionPhase(Enum):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kproxy.base.unheld import unheld
 from kproxy.core.live.rule_program import compile_rules, unread
 from kproxy.core.rewrite.addresses import address_rewrite, carries_addresses, newest_rewritable
 from kproxy.core.rewrite.config_addresses import config_addresses
@@ -25,7 +26,6 @@ from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
-from kproxy.unheld import unheld
 from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
 from kproxy.wire.scan.head import produce_acks
 from kproxy.wire.table import schema

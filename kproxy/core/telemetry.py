@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from uuid import UUID, uuid4
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.lanes.frame import RequestView
 from kproxy.core.sasl.lane_logins import answer_to
 from kproxy.core.session_state import SessionState
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.rules.names.composed import NameMaps
 from kproxy.wire import decode_request
 from kproxy.wire.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TELEMETRY

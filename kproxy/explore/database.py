@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.explore.model import FaultPlan, dumps, loads
 from kproxy.explore.plan import plan_rules, plan_text, rule_bytes
 from kproxy.explore.result import FINDINGS, Exploration, FailureSignature

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
+from kproxy.base.terminal import in_line
 from kproxy.explore.database import FindingStore, KeptFinding, save_rules
 from kproxy.explore.model import ExploredRun, FaultPlan, Runner
 from kproxy.explore.order import OrderSettings, PlanOrder
@@ -37,7 +38,6 @@ from kproxy.explore.result import (
     judge,
     slim_run,
 )
-from kproxy.terminal import in_line
 
 # a run may take the most of LEAST_LIMIT and TIMES the slower run without faults, and WAITS client time-outs more
 LEAST_LIMIT, TIMES, WAITS = 15.0, 8.0, 2.0

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, time
 
-from kproxy.errors import InternalError, KproxyError
+from kproxy.base.errors import InternalError, KproxyError
+from kproxy.base.terminal import in_line
 from kproxy.explore.database import FOLDER, Baseline, FindingStore, write_whole
 from kproxy.explore.explorer import LEARNING_LIMIT, Explorer, ExploreSettings
 from kproxy.explore.model import FaultPlan, RunOutcome, dumps
@@ -18,7 +19,6 @@ from kproxy.explore.page import html_report
 from kproxy.explore.report import LOUD, counted, json_report
 from kproxy.explore.result import FINDINGS, NONE_KNOWN, Exploration, JudgedRun, KnownFailures, judge
 from kproxy.explore.runs.fork_runner import ForkRunner, default_jobs
-from kproxy.terminal import in_line
 
 
 @dataclass(frozen=True, slots=True)

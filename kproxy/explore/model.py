@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 
 T = TypeVar("T")
 

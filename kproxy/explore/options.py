@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kproxy.errors import InputError
+    from kproxy.base.errors import InputError
     from kproxy.explore.model import FaultClass
 
 
@@ -132,7 +132,7 @@ def check_written(options: ExploreOptions) -> None:
 
 
 def input_error(text: str) -> InputError:
-    from kproxy.errors import InputError
+    from kproxy.base.errors import InputError
 
     return InputError(text)
 

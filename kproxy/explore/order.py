@@ -17,7 +17,7 @@ from itertools import islice, zip_longest
 from math import prod
 from random import Random
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.rules.select.match import is_pattern, text_test
 
 from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault

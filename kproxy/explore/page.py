@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from kproxy.base.terminal import printable
 from kproxy.explore.model import ExchangePlace, RunOutcome
 from kproxy.explore.plan import place_text, plan_text, rule_file
 from kproxy.explore.report import finding_lines, heading, report_lines
 from kproxy.explore.result import Exploration, merged_outcome
-from kproxy.terminal import printable
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """

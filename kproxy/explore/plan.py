@@ -15,13 +15,13 @@ from typing import Any
 
 import yaml
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
+from kproxy.base.terminal import in_line
 from kproxy.explore.model import ExchangePlace, FaultClass, FaultPlan, KnownFault, PlaceMark, PlannedFault
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.match import is_pattern
-from kproxy.terminal import in_line
 from kproxy.testing.faults import InjectedFaults, NamedFault
 from kproxy.wire.table.schema import read_yaml
 

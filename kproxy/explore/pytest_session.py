@@ -18,7 +18,8 @@ import pytest
 from _pytest.runner import call_and_report
 from _pytest.skipping import evaluate_xfail_marks
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
+from kproxy.base.terminal import in_line, printable
 from kproxy.explore.database import Baseline
 from kproxy.explore.fork_session import ExploredTest, explore_test, packed_exploration, write_reports
 from kproxy.explore.model import loads
@@ -27,7 +28,6 @@ from kproxy.explore.report import coverage_properties, report_lines
 from kproxy.explore.result import Exploration, KnownFailures
 from kproxy.explore.runs.fork_runner import python_command
 from kproxy.explore.runs.pytest_runs import UPSTREAM
-from kproxy.terminal import in_line, printable
 from kproxy.testing.pytest_plugin import MOCKS, seed_of_test
 
 FIXTURE, MARKER = "kproxy", "kproxy_explore"

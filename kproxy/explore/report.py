@@ -11,10 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from kproxy.base.terminal import in_line
 from kproxy.explore.model import ExchangePlace, FaultPlan, RunOutcome
 from kproxy.explore.plan import place_text, plan_rules, plan_text, selectors
 from kproxy.explore.result import Exploration, FaultFinding, JudgedRun
-from kproxy.terminal import in_line
 from kproxy.wire.table.schema import read_yaml
 
 TABLE = files("kproxy.explore") / "known_clients.yaml"

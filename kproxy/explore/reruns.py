@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 from kproxy.explore.model import ExchangePlace, FaultClass, FaultPlan, MarkKind, PlaceMark, PlannedFault, Runner
 from kproxy.explore.places import by_lane
 from kproxy.explore.plan import FaultTable, breaks_connection, fault_table, saved_form

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.system.processes import UNLIMITED, lift_open_files, open_files
 from kproxy.config.limits import Limits
 from kproxy.rules.document.address import network_of
-from kproxy.system.processes import UNLIMITED, lift_open_files, open_files
 
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""

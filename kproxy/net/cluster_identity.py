@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 import trio
 
+from kproxy.base.errors import ConfigRefused, DecodeError
 from kproxy.config.document import Config
 from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name
 from kproxy.core.cluster import OLD_VERSION, VERSION, brokers_request
-from kproxy.errors import ConfigRefused, DecodeError
 from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import a_few_at_a_time

@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.base.named_file import PathGuard, reason
 from kproxy.config.changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
 from kproxy.config.document import Config
 from kproxy.config.reader import rule_paths, usable_config
 from kproxy.config.shown import version_of
-from kproxy.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.named_file import PathGuard, reason
 from kproxy.net.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look
 from kproxy.net.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
 from kproxy.rules.document.read import Document

@@ -20,9 +20,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kproxy.base.errors import UnusableSetting
 from kproxy.config.document import Config
 from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike
-from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener import Listener, ListenerServer
 from kproxy.net.dial.metadata_poller import NodeLocator
 from kproxy.net.dial.resolve import REASON, OwnPorts

@@ -11,9 +11,9 @@ import socket
 import ssl
 from contextlib import ExitStack
 
+from kproxy.base.errors import InputError
+from kproxy.base.named_file import text_named
 from kproxy.config.tls import MOST_FILE, ListenerTls
-from kproxy.errors import InputError
-from kproxy.named_file import text_named
 
 from .accept.listener import Listener
 from .driven import HostPort

@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 
+from kproxy.base.errors import InternalError
 from kproxy.config.network import Transparent
-from kproxy.errors import InternalError
 
 from .driven import HostPort, host_port, show
 

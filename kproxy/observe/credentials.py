@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import drop, each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer, read_uvarint

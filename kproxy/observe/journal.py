@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Protocol
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import rest
 from kproxy.wire.primitives import Buffer
 

@@ -14,7 +14,7 @@ from functools import cache
 from struct import Struct, error
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.elements import Partition, partitions_in

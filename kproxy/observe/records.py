@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kproxy.errors import DecodeError, KproxyError, RecordsError
+from kproxy.base.errors import DecodeError, KproxyError, RecordsError
 from kproxy.rules.bodies import carries_records
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.elements import called, partitions_in

@@ -8,7 +8,7 @@ in PATIENCE requests. The number of templates is bounded; all are forgotten when
 
 from __future__ import annotations
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.elements import Partition, only_partition
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.sketch import decode_sketch

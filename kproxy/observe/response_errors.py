@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer

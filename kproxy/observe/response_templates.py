@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.elements import only_partition
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.sketch import decode_sketch

@@ -8,8 +8,8 @@ response finds its request, and ends the exchange when its last byte has come. F
 
 from __future__ import annotations
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.primitives import Buffer

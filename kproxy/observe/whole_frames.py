@@ -9,7 +9,7 @@ that are not all here.
 
 from __future__ import annotations
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import breathe, each
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kproxy.errors import InternalError
-from kproxy.jars import jars
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import jars
 
 CONNECTOR_VERSION = "4.0.0"
 """The newest that could be fetched whole; works with every PySpark 4.0."""

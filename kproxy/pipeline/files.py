@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kproxy.errors import LakeError
+from kproxy.base.errors import LakeError
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.errors import UnknownTable
+from kproxy.base.errors import UnknownTable
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import (

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kproxy.errors import LakeError
+from kproxy.base.errors import LakeError
 from kproxy.events.column import Column
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, IDS, LakeTable

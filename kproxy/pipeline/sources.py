@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kproxy.errors import LakeError
+from kproxy.base.errors import LakeError
 from kproxy.pipeline.files import Files
 
 PUBLISHED = "*.ndjson{,.gz}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kproxy.errors import UnknownTable
+from kproxy.base.errors import UnknownTable
 from kproxy.events.column import Column, EventType
 from kproxy.events.schema import (
     CONNECTION,

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
@@ -25,7 +26,6 @@ from kproxy.core.sasl.lane_logins import NO_SASL
 from kproxy.core.sasl.server import SaslServer
 from kproxy.core.session import Session
 from kproxy.core.shared import CircleMark, Shared
-from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener import Listener
 from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper

@@ -22,9 +22,9 @@ from typing import Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import DecodeError, KproxyError
 from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
 from kproxy.core.cluster import VERSION, all_topics_request
-from kproxy.errors import DecodeError, KproxyError
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import in_a_turn

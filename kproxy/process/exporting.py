@@ -16,11 +16,11 @@ from time import monotonic
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.distribution import own_version
+from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.document import Config
 from kproxy.config.otlp import OtlpConfig, parse_endpoint
 from kproxy.config.tls import UpstreamTls
-from kproxy.distribution import own_version
-from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness

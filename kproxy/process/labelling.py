@@ -17,10 +17,10 @@ from uuid import UUID
 
 import trio
 
+from kproxy.base.errors import DecodeError
 from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
 from kproxy.core.cluster import BY_ID_VERSION, named_topics_request, read_topics
-from kproxy.errors import DecodeError
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.distribution import own_version
+from kproxy.base.errors import DocumentError, InternalError, KproxyError
+from kproxy.base.logs.setup import THRESHOLD
+from kproxy.base.logs.writer import LogQueue
+from kproxy.base.terminal import printable
 from kproxy.config.changes import Origin, written_paths
 from kproxy.config.document import Config
 from kproxy.config.network import ListenerConfig
-from kproxy.distribution import own_version
-from kproxy.errors import DocumentError, InternalError, KproxyError
-from kproxy.logs.setup import THRESHOLD
-from kproxy.logs.writer import LogQueue
 from kproxy.net.driven import show
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
@@ -27,7 +28,6 @@ from kproxy.net.rules.files import RuleFiles
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
-from kproxy.terminal import printable
 
 from . import garbage
 

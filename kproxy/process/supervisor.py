@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import KproxyError
+from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
 from kproxy.core.shared import CircleMark
-from kproxy.errors import KproxyError
-from kproxy.logs.setup import log_of_process, lost_lines
 from kproxy.net.accept.listener_ports import ListenerPorts
 from kproxy.net.capacity import find_capacity, log_capacity
 from kproxy.net.config_keeper import ConfigKeeper

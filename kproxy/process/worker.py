@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import DocumentError, KproxyError
+from kproxy.base.logs.setup import log_of_process
+from kproxy.base.system.processes import die_with_parent
 from kproxy.config.document import Config
-from kproxy.errors import DocumentError, KproxyError
-from kproxy.logs.setup import log_of_process
 from kproxy.net.accept.listener import Listener
 from kproxy.net.connection import Connection
 from kproxy.net.driven import HostPort
@@ -48,7 +49,6 @@ from kproxy.process.workers.remote import RemotePortChange, RemotePorts, Reporte
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
-from kproxy.system.processes import die_with_parent
 
 from .app import ProxyProcess
 from .main import leaves

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 from uuid import UUID
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.wire import Message
 from kproxy.wire.elements import NameOfId
 from kproxy.wire.table import errors as error_codes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from uuid import UUID
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.replay.fixes.topics import ConfigFix, LeaderEpochFix, TopicIdFix
 from kproxy.wire import Message, decode_response, encode
 

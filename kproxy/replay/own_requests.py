@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from uuid import UUID
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.table import schema
 from kproxy.wire.table.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.elements import Partition, called, partitions, partitions_of, topics
 from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.elements import NameOfId, called, partitions
 from kproxy.wire.records import Record, decode, entries

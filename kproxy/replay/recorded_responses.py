@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.elements import request_elements, top_roles
 from kproxy.wire.table.layout import Slot, Struct

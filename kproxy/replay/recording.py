@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 from uuid import UUID
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire import Message, decode_request, decode_response

@@ -17,8 +17,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from kproxy.base.errors import KproxyError
 from kproxy.core.respond import Failure, fail
-from kproxy.errors import KproxyError
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.codec.message import awaits_response

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.respond import without
-from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity, entities
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.elements import partitions

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 
 import trio
 
-from kproxy.errors import InputError, KproxyError
+from kproxy.base.errors import InputError, KproxyError
 from kproxy.wire.scan.frames import REQUEST_HEADER, Splitter, framed
 
 from .links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from kproxy.base.unheld import unheld
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.live import LiveRule
@@ -22,7 +23,6 @@ from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
-from kproxy.unheld import unheld
 
 from .exchange import Facts
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from kproxy.errors import NoSuchRule, RuleInUse
+from kproxy.base.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document.check import check_names
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import Document, check_documents, read_document

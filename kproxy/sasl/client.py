@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
-from kproxy.errors import LoginFailed
+from kproxy.base.errors import LoginFailed
 
 from . import scram as notation
 

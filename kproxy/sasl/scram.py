@@ -15,7 +15,7 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final, NamedTuple
 
-from kproxy.errors import LoginFailed
+from kproxy.base.errors import LoginFailed
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Mechanism → its hash, by the name that hashlib has for it."""

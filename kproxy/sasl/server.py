@@ -16,7 +16,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from kproxy.errors import LoginFailed, LoginRefused
+from kproxy.base.errors import LoginFailed, LoginRefused
 
 from . import scram as notation
 from .users import SALT, Credential, Users

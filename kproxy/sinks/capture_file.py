@@ -22,11 +22,11 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO, Any, Literal, cast
 
+from kproxy.base.system.files import BINARY
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, PartNote, ToWallTime, WrittenTotals
 from kproxy.observe.exchange import Frame, ObservedExchange, Who
 from kproxy.rules.shared_numbers import NumberCells
-from kproxy.system.files import BINARY
 from kproxy.wire.table import schema
 
 MOST_KEPT = 1 << 18

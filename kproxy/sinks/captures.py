@@ -14,9 +14,9 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from kproxy.base.errors import InputError
 from kproxy.capture.policy import CaptureSide, Policy
 from kproxy.capture.writer import CaptureEndpoint, ToWallTime
-from kproxy.errors import InputError
 from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.rules.filter.fields import View

@@ -21,8 +21,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.distribution import own_version
-from kproxy.named_file import read_named
+from kproxy.base.distribution import own_version
+from kproxy.base.named_file import read_named
 from kproxy.rules.kinds.base.rule import Family
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.audit.event_sink import EventSink

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kproxy.distribution import how_to_install
-from kproxy.errors import InternalError
+from kproxy.base.distribution import how_to_install
+from kproxy.base.errors import InternalError
 from kproxy.wire.table.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, METADATA, SYNC_GROUP
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER

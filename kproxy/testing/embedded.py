@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 import trio
 
+from kproxy.base.errors import InternalError
+from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
 from kproxy.core.session import Session
-from kproxy.errors import InternalError
-from kproxy.logs.setup import make_log
 from kproxy.net.accept.listener import Listener
 from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess

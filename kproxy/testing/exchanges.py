@@ -10,13 +10,13 @@ from functools import cached_property
 from types import MappingProxyType
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
 from kproxy.core.live.fetch_sessions import NOT_FOUND, FetchSessions
 from kproxy.core.live.partition_session import PartitionSession
 from kproxy.core.live.selection import key_of
 from kproxy.core.live.subjects import unlisted
 from kproxy.core.respond.tree import errors_of
-from kproxy.errors import DecodeError
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch

@@ -16,9 +16,9 @@ from typing import Any
 
 import trio
 
+from kproxy.base.errors import InternalError
+from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
-from kproxy.errors import InternalError
-from kproxy.logs.setup import make_log
 from kproxy.net.driven import show
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves, read_rules

@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from kproxy.errors import DocumentError, KproxyError
+from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.source import Source

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import trio
 
-from kproxy.errors import NoSuchRule
+from kproxy.base.errors import NoSuchRule
 from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

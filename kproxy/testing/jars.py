@@ -1,6 +1,6 @@
 """Apache Kafka's published jars, and the archive of what a JVM has loaded from them.
 
-Strategy: two artifacts and a logger that writes to standard error are named; `kproxy.jars` fetches and keeps them.
+Strategy: two artifacts and a logger that writes to standard error are named; `kproxy.base.jars` fetches and keeps them.
 
 Most of what a broker computes while it starts is the loading of some ten thousand classes. Java can write down what it
 has loaded when it ends, and take that over at the next start (class data sharing, JEP 350): a broker then starts with
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kproxy.jars import jars, java
+from kproxy.base.jars import jars, java
 
 #: The newest version of which both artifacts below could be fetched whole.
 KAFKA_VERSION = "4.3.1"
@@ -26,7 +26,7 @@ _DEPENDENCIES = """\
 
 def kafka_libs(version: str = KAFKA_VERSION) -> Path:
     """Return the folder that holds the jars of Kafka's broker, clients and tools in `version`; see
-    `kproxy.jars.jars`."""
+    `kproxy.base.jars.jars`."""
     return jars("kafka", version, _DEPENDENCIES.format(version=version), "kafka-clients-*.jar")
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kproxy.errors import InternalError
-from kproxy.jars import java
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import java
 from kproxy.testing.ask import brokers
 from kproxy.testing.jars import KAFKA_VERSION, archive_options, kafka_libs
 from kproxy.testing.kafka_processes import HOST, Broker, ZooKeeper

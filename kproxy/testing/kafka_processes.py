@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.jars import java
+from kproxy.base.jars import java
 from kproxy.testing.jars import archive_options
 from kproxy.testing.process import Child
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
-from kproxy import jars
+from kproxy.base import jars
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.proxy import Proxy

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from kproxy.errors import InternalError
-from kproxy.system.processes import HAS_PRCTL, die_with_parent
+from kproxy.base.errors import InternalError
+from kproxy.base.system.processes import HAS_PRCTL, die_with_parent
 
 
 def begin(

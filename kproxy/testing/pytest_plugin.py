@@ -141,7 +141,7 @@ def kproxy_cluster(request: pytest.FixtureRequest) -> Iterator[MockCluster]:
 @pytest.fixture(scope="session")
 def kproxy_kafka() -> Iterator[Kafka]:
     """Start Apache Kafka, one broker for all tests, from its published jars."""
-    from kproxy.errors import KproxyError
+    from kproxy.base.errors import KproxyError
     from kproxy.testing.kafka import Kafka
 
     with ExitStack() as stack:
@@ -164,7 +164,7 @@ def kproxy_upstream(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope=scope)
 def kproxy_engine(request: pytest.FixtureRequest, kproxy_upstream: str) -> Iterator[Embedded]:
     """Run the proxy in its thread; `bootstrap_servers` for fixtures that live as long as it does."""
-    from kproxy.errors import KproxyError
+    from kproxy.base.errors import KproxyError
     from kproxy.testing.embedded import Embedded
 
     engine = Embedded(kproxy_upstream, mock=kproxy_upstream in request.config.stash.get(MOCKS, ()))
@@ -179,7 +179,7 @@ def kproxy_engine(request: pytest.FixtureRequest, kproxy_upstream: str) -> Itera
 @pytest.fixture
 def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[Kproxy]:
     """Give a test Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
-    from kproxy.errors import KproxyError
+    from kproxy.base.errors import KproxyError
     from kproxy.rules.document.source import Source
     from kproxy.testing.inject import Kproxy
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import validate
 from kproxy.rules.document.source import Source, raise_mistakes

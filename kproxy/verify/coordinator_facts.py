@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec import structs
 from kproxy.wire.elements import topic_walk
 from kproxy.wire.table import layout, schema

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView
 from kproxy.wire.records import Batch, decode

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.errors import RecordsError
 from kproxy.core.live.partition_session import PartitionSession
-from kproxy.errors import RecordsError
 from kproxy.observe.credentials import FILLER
 from kproxy.wire.codec.message import Message
 from kproxy.wire.elements import Partition

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from kproxy.errors import InputError, KproxyError
+from kproxy.base.errors import InputError, KproxyError
+from kproxy.base.terminal import in_line
 from kproxy.rules.document.quantities import parse_duration
-from kproxy.terminal import in_line
 
 from .checks import checks
 from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, number_of

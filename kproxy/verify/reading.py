@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
 from kproxy.core.live.fetch_sessions import FetchSessions
 from kproxy.core.live.partition_session import Room
-from kproxy.errors import DecodeError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.wire.scan.sketch import decode_sketch
 from kproxy.wire.table import api_keys

@@ -14,8 +14,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from kproxy.distribution import own_version
-from kproxy.terminal import StyledLine, in_line
+from kproxy.base.distribution import own_version
+from kproxy.base.terminal import StyledLine, in_line
 
 from .facts import Witness
 from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of

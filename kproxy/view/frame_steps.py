@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.capture.redact import Redaction
-from kproxy.errors import DecodeError, RecordsError
 from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import answered_version

@@ -19,14 +19,14 @@ from typing import IO, Any
 
 import msgspec
 
+from kproxy.base.errors import CaptureError
+from kproxy.base.named_file import reason
+from kproxy.base.system.processes import HAS_PRCTL, die_with_parent, resource
 from kproxy.capture.losses import losses
 from kproxy.capture.packet_file import PacketFile
 from kproxy.capture.pairs import SideMatcher, is_at_broker
 from kproxy.capture.reader import Capture
-from kproxy.errors import CaptureError
-from kproxy.named_file import reason
 from kproxy.observe.exchange import ObservedExchange
-from kproxy.system.processes import HAS_PRCTL, die_with_parent, resource
 from kproxy.view.spool import encoded
 
 MEMORY = 1 << 30

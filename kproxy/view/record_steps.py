@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.observe.records import MOST_BYTES, NotKept, Unpacked
 from kproxy.wire.primitives import read_varint, read_varlong
 from kproxy.wire.records import Batch, Record

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import NotKept, RecordsField, Unpacked, record_fields
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, entries

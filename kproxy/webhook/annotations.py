@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kproxy.base.terminal import in_line
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.document.source import Hints, counted
-from kproxy.terminal import in_line
 
 DOMAIN = "kproxy.io/"
 INJECT = DOMAIN + "inject"

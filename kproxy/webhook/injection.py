@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from kproxy.base.terminal import in_line
 from kproxy.rules.document.model import found
-from kproxy.terminal import in_line
 
 from .annotations import MOST_COUNTED, STATUS, SidecarOptions, own_annotations, read_options, shown
 from .sidecar import NAME, USER, container, grace, volumes

@@ -29,8 +29,8 @@ from kproxy.admin.operation import body_of
 from kproxy.admin.places import network_of_peer
 from kproxy.admin.problem import Problem
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
+from kproxy.base.errors import InternalError
 from kproxy.config.tls import ListenerTls
-from kproxy.errors import InternalError
 from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls

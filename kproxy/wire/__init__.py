@@ -5,11 +5,10 @@ Words: an *api* is a request with its response, under one key; a *message* is a 
 table in `messages/`; a *span* is where a value lies in a frame.
 """
 
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire.codec.message import Message, decode_request, decode_response, encode
 from kproxy.wire.table.layout import grammar
 from kproxy.wire.table.schema import Api, apis
-
-from ..errors import DecodeError, EncodeError
 
 __all__ = [
     "Api",

@@ -19,7 +19,7 @@ from math import isfinite
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 
 MOST_FIELDS: Final = 100_000
 """Fields of one payload that are looked at: some 200 ms. Java's client sends 3,000 when it is asked for everything."""

@@ -14,7 +14,7 @@ from struct import Struct, error
 from typing import Any
 from uuid import UUID
 
-from ..errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
 Chunk = tuple[Buffer, int, int]

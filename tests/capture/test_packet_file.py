@@ -10,9 +10,9 @@ from struct import pack
 
 import pytest
 
+from kproxy.base.errors import CaptureError
 from kproxy.capture import pcapng
 from kproxy.capture.packet_file import MOST_COMMENTS, MOST_INTERFACES, PacketFile
-from kproxy.errors import CaptureError
 
 
 def whole_file() -> bytes:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import CaptureError
 from kproxy.capture import pairs
 from kproxy.capture.pairs import BothSides, paired
 from kproxy.capture.reader import Capture
 from kproxy.capture.writer import CaptureWriter
-from kproxy.errors import CaptureError
 from kproxy.observe.exchange import ObservedExchange
 from tests.support.capture_files import FULL, SERVER, client, produce
 

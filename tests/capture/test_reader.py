@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import CaptureError
 from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.connection import FlowKey
 from kproxy.capture.pcapng import LINK_RAW
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import AT_ONCE, MOST_CONNECTIONS, Capture, connections, read
-from kproxy.errors import CaptureError
 from kproxy.observe.exchange import Form, ObservedExchange
 from tests.support.capture_files import client, metadata, packets, pcap, produce, tshark, written
 

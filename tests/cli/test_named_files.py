@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kproxy.base.errors import DocumentError, KproxyError, LoginFailed
+from kproxy.base.named_file import MOST_BYTES, open_named, read_named, text_named
 from kproxy.cli import main
 from kproxy.cli.admin_client import shown_token
 from kproxy.config.sasl import users_in
-from kproxy.errors import DocumentError, KproxyError, LoginFailed
-from kproxy.named_file import MOST_BYTES, open_named, read_named, text_named
 from kproxy.net.accept.port_pool import read_state
 from kproxy.net.dial.own_connection import read_token
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import kproxy.process.app
 import kproxy.process.supervisor
+from kproxy.base.errors import DocumentError
 from kproxy.cli import main
 from kproxy.config.document import Config
-from kproxy.errors import DocumentError
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.read import load_rules
 

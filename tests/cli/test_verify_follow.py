@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kproxy.base.errors import InternalError
 from kproxy.cli import main, verify
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify import follow
-from kproxy.errors import InternalError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.sinks.audit.request_event import request_event

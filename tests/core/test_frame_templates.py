@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 import pytest
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.lanes import frame_templates
 from kproxy.core.lanes.frame import RequestView
 from kproxy.core.live import engine
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
-from kproxy.errors import DecodeError
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import DecodeError
 from kproxy.capture.policy import Policy
 from kproxy.capture.redact import Redaction
 from kproxy.core.commands import BROKER, CLIENT
-from kproxy.errors import DecodeError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kproxy.base.errors import LoginFailed
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl import principal
@@ -17,7 +18,6 @@ from kproxy.core.sasl.login import MAX_RESPONSE, read_response
 from kproxy.core.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET, SaslDialogue
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.sasl.software import Software
-from kproxy.errors import LoginFailed
 from kproxy.observe.exchange import Depth
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.testing.dialogue import Dialogue, request, response, sized

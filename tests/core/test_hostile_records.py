@@ -11,10 +11,10 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
+from kproxy.base.system import memory
 from kproxy.rules import records as bodies
 from kproxy.rules.kinds.base import batch_checks
-from kproxy.system import memory
 from kproxy.testing.dialogue import Dialogue
 from kproxy.wire import breath
 from kproxy.wire.records import compression

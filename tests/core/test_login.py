@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.core.sasl.login import CORRELATION, LoggedIn, Steps, log_in
-from kproxy.errors import LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens, plain
 from kproxy.testing.dialogue import response
 from kproxy.wire import decode_request

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.live.evaluation import without_records
-from kproxy.errors import DecodeError
 from kproxy.net.dial.metadata_poller import NodeLocator
 from kproxy.observe.number_template import holders
 from kproxy.rules.bodies import EntityIndex

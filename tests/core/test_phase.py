@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import InternalError
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.phase import (
     CLOSING,
@@ -23,7 +24,6 @@ from kproxy.core.phase import (
 )
 from kproxy.core.plan import Bound
 from kproxy.core.sasl.server import SaslServer, Terms
-from kproxy.errors import InternalError
 from kproxy.sasl.server import Checker
 from kproxy.sasl.users import make_line, read_users
 from kproxy.testing.dialogue import Dialogue, request, response

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import KproxyError
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
-from kproxy.errors import KproxyError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS

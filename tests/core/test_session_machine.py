@@ -43,6 +43,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kproxy.base.errors import DocumentError
 from kproxy.core.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.core.commands import BROKER, CLIENT, Wake
 from kproxy.core.held_memory import HeldMemory, Hold
@@ -52,7 +53,6 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
-from kproxy.errors import DocumentError
 from kproxy.rules.document.source import Source
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.running import Running

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from kproxy.wire.records import Record, compression, encode_batch

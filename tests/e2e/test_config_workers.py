@@ -14,8 +14,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.errors import DocumentError
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from kproxy.wire.table.errors import error_name

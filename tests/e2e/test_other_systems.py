@@ -62,7 +62,7 @@ SUITE = """
                 importlib.import_module(module.name)
 
         from kproxy.net.loop.pollers import make_poller, trio_poller
-        from kproxy.system import files, processes, sockets
+        from kproxy.base.system import files, processes, sockets
 
         parts = vars(files) | vars(processes) | vars(sockets)
         assert {name for name, there in parts.items() if name.startswith("HAS_") and there} == {THERE}

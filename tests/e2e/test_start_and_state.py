@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.process import Child, free_port, free_ports
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

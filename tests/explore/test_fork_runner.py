@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.explore.model import ExploredRun, FaultPlan
 from kproxy.explore.result import judge
 from kproxy.explore.runs import fork_runner, fork_server

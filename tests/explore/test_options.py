@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kproxy.base.errors import InputError
 from kproxy.cli.explore import command, replay_line
-from kproxy.errors import InputError
 from kproxy.explore.database import Baseline
 from kproxy.explore.fork_session import packed_exploration, write_reports
 from kproxy.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault, loads

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps, loads
 from kproxy.explore.plan import fault_table, plan_of_file, plan_rules, plan_text, rule_file
 from kproxy.rules.document.read import read_document

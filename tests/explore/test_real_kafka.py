@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kproxy.jars import java
+from kproxy.base.jars import java
 from kproxy.testing.jars import archive_options, kafka_libs
 from kproxy.testing.kafka import Kafka
 from tests.explore.conftest import PLANTED, Explorations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.explore.database import Baseline
 from kproxy.explore.model import (
     ExchangePlace,

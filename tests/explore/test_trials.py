@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.explore import explorer as explorer_module
 from kproxy.explore import reruns as reruns_module
 from kproxy.explore.database import Baseline, FindingStore

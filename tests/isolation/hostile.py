@@ -12,10 +12,10 @@ from uuid import UUID
 
 import re2
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.errors import DecodeError
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message

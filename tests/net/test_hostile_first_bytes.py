@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import InputError
+from kproxy.base.errors import InputError
 from kproxy.net.accept import named_port, proxy_protocol
 from tests.support.line_count import LineCount
 

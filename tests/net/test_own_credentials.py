@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.base.errors import LoginFailed
 from kproxy.config.sasl import UpstreamSasl
-from kproxy.errors import LoginFailed
 from kproxy.net.dial.own_connection import OwnCredentials
 
 

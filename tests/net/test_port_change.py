@@ -12,8 +12,8 @@ import pytest
 import structlog
 import trio
 
+from kproxy.base.errors import UnusableSetting
 from kproxy.config.document import Config
-from kproxy.errors import UnusableSetting
 from kproxy.net.accept.listener_ports import ListenerPorts
 from kproxy.net.accept.port_service import LocalPorts
 from kproxy.net.loop.reactor import Reactor

@@ -10,7 +10,7 @@ import pytest
 import structlog
 import trio
 
-from kproxy.errors import DocumentError, NotEverywhere
+from kproxy.base.errors import DocumentError, NotEverywhere
 from kproxy.net.rules import files as rule_files
 from kproxy.net.rules.files import RuleFiles, look
 

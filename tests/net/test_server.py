@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trio
 
+from kproxy.base.errors import DocumentError, InternalError
 from kproxy.core.commands import CloseBoth
-from kproxy.errors import DocumentError, InternalError
 from kproxy.net import connection_view as report
 from kproxy.net import sweep
 from kproxy.net.accept.port_pool import read_state

@@ -11,8 +11,8 @@ import pytest
 import structlog
 import trio
 
+from kproxy.base.errors import InternalError
 from kproxy.config.tls import ListenerTls, UpstreamTls
-from kproxy.errors import InternalError
 from kproxy.net.socket.tls import ClientTls, Reloading, upstream_files
 from kproxy.sinks.part_metrics import first_expiry
 from tests.support.certificates import Authority

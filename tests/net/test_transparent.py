@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import InternalError
 from kproxy.config.document import Config
-from kproxy.errors import InternalError
 from kproxy.net.transparent import check_mark, is_own
 
 REST = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import InternalError
-from kproxy.logs.setup import make_log
+from kproxy.base.errors import InternalError
+from kproxy.base.logs.setup import make_log
 from kproxy.net.accept.listener import UsersFile
 from kproxy.sasl.server import LoginWork
 from kproxy.sasl.users import ITERATIONS, Users, make_line, read_users

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.observe.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
 from kproxy.testing.dialogue import sized
 from kproxy.wire.scan.sketch import decode_sketch

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import pytest
 
+from kproxy.base.errors import ConfigRefused
 from kproxy.config.changes import AT_ONCE, COMES_OR_GOES, PARTS, RESTART, steps, with_parts_of_start
 from kproxy.config.document import Config
-from kproxy.errors import ConfigRefused
 from kproxy.rules.document.model import Model
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context

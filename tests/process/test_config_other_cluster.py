@@ -14,10 +14,10 @@ import trio
 import trio.testing
 import yaml
 
+from kproxy.base.errors import ConfigRefused
 from kproxy.config.changes import Origin, steps
 from kproxy.config.document import Config as ProxyConfig
 from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike
-from kproxy.errors import ConfigRefused
 from kproxy.net import cluster_identity
 from kproxy.rules.document.address import Address
 from kproxy.testing.process import free_port

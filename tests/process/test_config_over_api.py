@@ -15,11 +15,11 @@ import trio
 import yaml
 from pydantic import BaseModel
 
+from kproxy.base.errors import DocumentError
+from kproxy.base.named_file import PathGuard, read_named
 from kproxy.config.changes import Origin
 from kproxy.config.document import Config
 from kproxy.config.reader import _alternatives, is_secret
-from kproxy.errors import DocumentError
-from kproxy.named_file import PathGuard, read_named
 from kproxy.rules.document.source import Source
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority
@@ -237,7 +237,7 @@ def test_path_guard_kernel_mount_elsewhere_refused(attacked: Attacked, monkeypat
         f"24 1 {os.major(device)}:{os.minor(device)} / /host/p\\040c rw - {kind} {kind} rw" for kind in ("ext4", "proc")
     ]
     mounts, root = attacked.folder / "mounts", os.stat("/")
-    monkeypatch.setattr("kproxy.named_file.MOUNTS", str(mounts))
+    monkeypatch.setattr("kproxy.base.named_file.MOUNTS", str(mounts))
     other = os.stat_result((*root[:2], device + 1, *root[3:]))
     stat = os.stat
     monkeypatch.setattr(os, "stat", lambda path, **more: other if path == "/" else stat(path, **more))

@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.process.exporting import OtlpExport
 from kproxy.testing.process import free_port
 from kproxy.wire.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS

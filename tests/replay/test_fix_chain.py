@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.errors import EncodeError
+from kproxy.base.errors import EncodeError
 from kproxy.replay import fix_chain
 from kproxy.replay.fix_chain import UNWRITTEN, FixChain
 from kproxy.wire import decode_request

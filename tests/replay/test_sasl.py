@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.replay.own_requests import CredentialsRefused, plain
 from kproxy.testing.dialogue import response
 from kproxy.wire import decode_request

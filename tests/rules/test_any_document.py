@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.base.errors import DocumentError
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from, is_config, rule_paths
-from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS

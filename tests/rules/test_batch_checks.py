@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.kinds.base.batch_checks import DAMAGED, RecordSizes, codec_name, is_idempotent
 from kproxy.wire.records import Batch, Producer, Record, encode_batch, encode_message_set, entries
 from kproxy.wire.records.compression import CODECS

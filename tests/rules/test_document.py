@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import ALL_KINDS, load_rules, parse_rules, rule_files
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.rules.entity import entities
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.wire import Message, decode_request, encode

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 import yaml
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS

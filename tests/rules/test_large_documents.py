@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import MOST_MISTAKES, nearest
 from tests.support.stretches import BY_COST, Cost

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.quantities import LONGEST, Latency, parse_latency
 from kproxy.rules.document.read import parse_rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.quantities import parse_byte_rate, parse_count_rate
 from kproxy.rules.document.read import parse_rules
 

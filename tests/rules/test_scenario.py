@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.scenario import Moment, Scenario, moment
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import DocumentError, NoSuchRule, RuleInUse
+from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kproxy.errors import DocumentError, NoSuchRule, RuleInUse
+from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

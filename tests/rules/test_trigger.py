@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules import trigger as module
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.trigger import SharedTrigger, Trigger, When

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import LoginFailed
+from kproxy.base.errors import LoginFailed
 from kproxy.sasl import scram
 from kproxy.sasl.client import ScramClient, Tokens, is_extension, oauthbearer, plain
 

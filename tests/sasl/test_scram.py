@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import pytest
 
-from kproxy.errors import LoginFailed
+from kproxy.base.errors import LoginFailed
 from kproxy.sasl import scram
 
 SHA1 = (

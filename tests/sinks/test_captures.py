@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import structlog
 
+from kproxy.base.errors import FilterError
 from kproxy.capture.policy import Policy
 from kproxy.capture.reader import Capture, read
-from kproxy.errors import FilterError
 from kproxy.observe.filter.view import ExchangeView
 from kproxy.sinks import captures as module
 from kproxy.sinks.capture_file import CaptureLimits

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.distribution import own_version
+from kproxy.base.distribution import own_version
 from kproxy.sinks.metrics import exposition, registry_of
 from kproxy.sinks.part_metrics import ProcessCollector, certificate_files
 

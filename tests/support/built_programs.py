@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 
 BUILT = ("helm", "kustomize", "crds", "otelcol")
 """What it brings; `crds` is the folder of schemas of custom resources."""

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kproxy.admin.assets import SAFE, all_assets
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.latencies import STEP, bucket_of
 from kproxy.rules.filter.fields import FIELDS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.errors import DocumentError
 from kproxy.testing.proxy import Proxy
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

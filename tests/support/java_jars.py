@@ -7,8 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from kproxy.errors import InternalError
-from kproxy.jars import MissingTool, jars
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import MissingTool, jars
 from kproxy.testing.jars import KAFKA_VERSION, class_archive, kafka_libs
 from kproxy.testing.kafka import JVM, Kafka
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.errors import InternalError
-from kproxy.jars import java
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import java
 from kproxy.testing.jars import archive_options
 from tests.support.java_jars import javac
 

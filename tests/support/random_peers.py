@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.testing.dialogue import sized
 from kproxy.wire import Message, decode_request, encode
 from kproxy.wire.codec.message import awaits_response

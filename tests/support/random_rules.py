@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.frame_rule import FrameRule

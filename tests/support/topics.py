@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.ask import ask, topics
 from kproxy.wire.table.api_keys import CREATE_TOPICS
 from tests.support.wait import until

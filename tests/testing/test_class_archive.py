@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from kproxy.jars import java
+from kproxy.base.jars import java
 from kproxy.testing.jars import archive_options, class_archive, kafka_libs
 from tests.support.java_jars import make_class_archive
 

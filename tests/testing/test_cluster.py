@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
 from kproxy.wire.table.api_keys import METADATA

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.process import free_port

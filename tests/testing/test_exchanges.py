@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.inject import Kproxy, KproxyWarning

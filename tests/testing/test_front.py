@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.front import FrontThread, front, front_config
 

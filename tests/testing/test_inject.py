@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from kproxy.errors import InternalError, NoSuchRule, RuleInUse
+from kproxy.base.errors import InternalError, NoSuchRule, RuleInUse
 from kproxy.rules.decision import Fail
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.testing.rule_arguments import Misuse

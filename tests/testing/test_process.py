@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.process import Child, children_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.exchanges import SeenExchanges, Topics

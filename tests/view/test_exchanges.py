@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from kproxy.admin import long_answer
+from kproxy.base.errors import KproxyError
 from kproxy.capture.reader import Capture
-from kproxy.errors import KproxyError
 from kproxy.observe.credentials import BODIES, VALUES
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.open_exchanges import DIRECTIONS

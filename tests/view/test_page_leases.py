@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kproxy.admin.page_leases import GRACE
-from kproxy.errors import NotEverywhere
+from kproxy.base.errors import NotEverywhere
 
 from .stream_reader import viewing
 

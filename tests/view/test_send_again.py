@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kproxy.admin.exchange_sender import MOST_AT_ONCE, ExchangeSender
+from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.errors import DocumentError
 from kproxy.sasl.users import make_line
 from kproxy.testing.dialogue import defaults
 from kproxy.testing.process import free_port_with_room

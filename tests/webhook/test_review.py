@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from kproxy.admin.operation import LONGEST_BODY
 from kproxy.admin.problem import Problem, answer
-from kproxy.terminal import in_line
+from kproxy.base.terminal import in_line
 from kproxy.webhook.annotations import SidecarOptions
 from kproxy.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
 from kproxy.webhook.server import tell

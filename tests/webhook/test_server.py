@@ -18,8 +18,8 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from kproxy.admin import live, operation
+from kproxy.base.errors import InternalError
 from kproxy.config.tls import ListenerTls
-from kproxy.errors import InternalError
 from kproxy.rules.document.address import Address
 from kproxy.webhook import server
 from kproxy.webhook.annotations import SidecarOptions

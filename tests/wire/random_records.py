@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import (
     Batch,
     Cut,

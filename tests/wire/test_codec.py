@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.codec.trace import smallest, trace
 from kproxy.wire.table import layout, schema

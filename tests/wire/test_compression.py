@@ -16,7 +16,7 @@ import lz4.frame
 import pytest
 from aiokafka import codec as aiokafka_codec
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records.compression import CODECS, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 
 TEXTS = [b"", b"x", b"the same again and again " * 4000, random.Random(3).randbytes(100_000)]
@@ -126,7 +126,7 @@ def test_a_bomb_costs_no_more_than_the_limit(codec: int) -> None:
 
 BOMBS = """
 import resource, sys
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records.compression import decompress
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for line in sys.stdin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.scan.frames import MAX_FRAME, REQUEST_HEADER, Splitter, framed, split
 
 FRAMES = [b"first frame", b"\x00" * 8, b"x" * 3000, b"last"]

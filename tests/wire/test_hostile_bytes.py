@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.codec.trace import diagnosis, trace

@@ -7,7 +7,7 @@ import os
 import lz4.frame
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records.compression import break_lz4_header, mend_lz4_header, xxhash32
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kproxy.wire
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire import Message, apis, decode_request, decode_response, encode
 from kproxy.wire.codec.structs import header_version, read_request_header
 from kproxy.wire.table import layout, schema

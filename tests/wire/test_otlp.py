@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire import otlp
 from kproxy.wire.otlp import MetricPoint, read_metrics
 from tests.support.line_count import LineCount

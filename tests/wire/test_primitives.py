@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire import primitives as p
 
 CASES: list[tuple[str, Any, Any, Any, str]] = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.scan.response_tail import PrefixSkipper, split, tail_layout
 from kproxy.wire.scan.walk import compile_walk, read_string

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec.message import decode_request, decode_response
 from kproxy.wire.codec.structs import encode, write_header
 from kproxy.wire.scan.sketch import Sketcher, decode_sketch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.codec.trace import smallest_struct, trace
 from kproxy.wire.table import layout, schema

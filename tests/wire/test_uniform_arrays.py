@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.testing.dialogue import response
 from kproxy.wire.codec.structs import encode
 from kproxy.wire.scan.walk import Walk, compile_walk

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec.structs import decode, encode
 from kproxy.wire.primitives import COMPACT_READERS, READERS, write_uvarint
 from kproxy.wire.scan.walk import Walk, compile_walk, read_string, walk, write_string

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kproxy.base.errors import DecodeError, InputError
+from kproxy.base.named_file import MOST_BYTES, read_named, reason
+from kproxy.base.terminal import StyledLine, print_styled, say
 from kproxy.cli.frame_text import find_api, frames, known_version
-from kproxy.errors import DecodeError, InputError
-from kproxy.named_file import MOST_BYTES, read_named, reason
 from kproxy.rules.select.frame_match import OF_ENTITY
-from kproxy.terminal import StyledLine, print_styled, say
 
 if TYPE_CHECKING:
     from kproxy.cli.explain.opinions import Opinion

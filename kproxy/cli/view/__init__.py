@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from kproxy.base.distribution import how_to_install
+from kproxy.base.errors import InternalError
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.filters import files_and_filter
-from kproxy.distribution import how_to_install
-from kproxy.errors import InternalError
 
 
 @click.command("view")

@@ -19,9 +19,9 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import Input
 
+from kproxy.base.errors import FilterError
+from kproxy.base.terminal import in_line
 from kproxy.cli.admin_client import Admin
-from kproxy.errors import FilterError
-from kproxy.terminal import in_line
 
 from .app_keys import AppKeys
 from .details import DetailPane

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from kproxy.errors import InputError
-from kproxy.terminal import printable
+from kproxy.base.errors import InputError
+from kproxy.base.terminal import printable
 
 LONGEST_VALUE = 65_536
 """Bytes of a field that are edited as text."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 
 T = TypeVar("T")
 MOST = 8

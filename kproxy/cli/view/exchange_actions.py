@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kproxy.errors import InputError, KproxyError
-from kproxy.named_file import reason
+from kproxy.base.errors import InputError, KproxyError
+from kproxy.base.named_file import reason
 
 from .host import ViewHost
 from .make_rule import TTL, check, document_of, is_empty

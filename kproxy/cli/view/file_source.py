@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from kproxy.base.errors import InputError
 from kproxy.capture.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
 from kproxy.cli.exchange_input import AnyView, Trouble, views
-from kproxy.errors import InputError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
 from kproxy.view.rows import COLUMNS

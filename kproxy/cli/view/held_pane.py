@@ -10,8 +10,8 @@ from typing import Any
 
 from textual.app import ComposeResult
 
+from kproxy.base.errors import KproxyError
 from kproxy.cli.admin_client import Admin, segment
-from kproxy.errors import KproxyError
 
 from .details import FieldList
 from .edit_text import as_yaml, changes, values_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from kproxy.base.terminal import printable
 from kproxy.rules.document.read import parse_rules
-from kproxy.terminal import printable
 
 TTL = "10m"
 """How long a rule stays that was made here."""

@@ -17,7 +17,7 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
-from kproxy.terminal import in_line
+from kproxy.base.terminal import in_line
 
 TextPart = tuple[str, str]
 """Text and its style, in rich's words; "" is the style of the line."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
+from kproxy.base.errors import DocumentError, InternalError
 from kproxy.cli.admin_client import Admin, Refused, segment
-from kproxy.errors import DocumentError, InternalError
 from kproxy.observe.filter.filter import Filter
 
 from .sources import LOOK, SourceThread, Stopped

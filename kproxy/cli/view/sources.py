@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 
 MOST_WAITING = 64
 """Events that wait to be taken."""

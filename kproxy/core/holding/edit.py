@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kproxy.errors import DecodeError, EncodeError, RecordsError
+from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.kinds.base.fields import (
     EVERY,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.core.respond.answer import fail
 from kproxy.core.respond.tree import Failure
-from kproxy.errors import DecodeError, EncodeError
 from kproxy.rules.decision import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.rules.running import HowGone, Running

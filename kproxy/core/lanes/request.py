@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import fresh_topics, topics_heard
 from kproxy.core.commands import BROKER
 from kproxy.core.inflight import ANSWER, FifoEntry
@@ -23,7 +24,6 @@ from kproxy.core.rewrite.rewriter import Pieces, Splicer
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.sasl.identity import ANSWERED, ASKED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
-from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.frames import framed
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER
 from kproxy.core.holding.held import let_all_go, still_held
 from kproxy.core.inflight import FifoEntry, InFlight
@@ -15,7 +16,6 @@ from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.rules.decision import FrameDepth, Turn
 from kproxy.rules.running import HowGone, Running
 from kproxy.wire.breath import LONG, freeing

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from struct import Struct
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.step import HEAD, LIVE, WHOLE, Step
-from kproxy.errors import DecodeError
 from kproxy.rules.running import ACTS, Running
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer

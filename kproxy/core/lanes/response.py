@@ -11,12 +11,12 @@ A frame that waits, or is not all here, is handed to `handle` again.
 
 from __future__ import annotations
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.inflight import ANSWER, OWN
 from kproxy.core.rewrite.names import DISGUISED, OPENS, learn_session
 from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN, RawTokens
 from kproxy.core.step import LIVE, STREAM
-from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe, rest
 from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.held_memory import HeldMemory
 from kproxy.core.inflight import ANSWER
@@ -12,7 +13,6 @@ from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.wire.breath import breathe
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.frames import RESPONSE_BEGINS

@@ -12,12 +12,12 @@ from collections.abc import Container
 from functools import cache
 from itertools import count
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import LONG
 from kproxy.core.rewrite.addresses import address_rewrite
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer, write_uvarint
 from kproxy.wire.scan.response_tail import PrefixSkipper, tail_layout

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import Cluster
 from kproxy.core.commands import CLIENT, Reshape
 from kproxy.core.holding.admission import may_hold, passes_filter
@@ -22,7 +23,6 @@ from kproxy.core.respond.merge import without
 from kproxy.core.respond.tree import Failure
 from kproxy.core.session_state import SessionState
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.rules.decision import (
     Answer,
     Await,

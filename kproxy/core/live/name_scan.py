@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from functools import cache
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import Cluster
-from kproxy.errors import DecodeError
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent

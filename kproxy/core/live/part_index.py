@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from kproxy.base.unheld import unheld
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
@@ -21,7 +22,6 @@ from kproxy.rules.select.answer_match import AnswerMatch
 from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.select.match import is_pattern, readable
 from kproxy.rules.select.pattern_set import PatternSet
-from kproxy.unheld import unheld
 
 from .rule_part import Part
 

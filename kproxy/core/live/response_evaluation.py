@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.holding.admission import may_hold, passes_filter
 from kproxy.core.respond.answer import fail
 from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.merge import merge, overwrite, overwrite_top
 from kproxy.core.respond.tree import Failure, errors_of
-from kproxy.errors import DecodeError
 from kproxy.rules.decision import (
     Close,
     Decision,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import Cluster
 from kproxy.core.lanes.frame import RequestView, ResponseView
 from kproxy.core.session_state import SessionState
-from kproxy.errors import DecodeError
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.rules.select.answer_match import asks_all

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, Protocol
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
-from kproxy.errors import DecodeError
 
 from .kept_answers import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.scan.head import FIXED_HEAD, known_body_start
 from kproxy.wire.scan.walk import Hits, read_string, walk, write_string

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import each
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
-from kproxy.errors import DecodeError
 from kproxy.wire import decode_response, encode
 from kproxy.wire.breath import each
 from kproxy.wire.scan.frames import framed

@@ -9,10 +9,10 @@ which the client sends of a cluster that it knows from before: it is answered as
 
 from __future__ import annotations
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER, CLIENT, AskVersions
 from kproxy.core.lanes.frame import Replace, Wait
 from kproxy.core.lanes.pair import LanePair
-from kproxy.errors import DecodeError
 from kproxy.wire import decode_request
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table.api_keys import API_VERSIONS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from kproxy.errors import DecodeError, LoginFailed, LoginRefused
+from kproxy.base.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.sasl.client import Tokens
 from kproxy.wire import Message, decode_response, encode
 from kproxy.wire.scan.frames import framed

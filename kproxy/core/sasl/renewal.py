@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from kproxy.base.errors import LoginFailed
 from kproxy.core.commands import BROKER, Send
 from kproxy.core.inflight import OWN
 from kproxy.core.lanes.frame import Wait
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.phase import STALLED
-from kproxy.errors import LoginFailed
 from kproxy.wire.primitives import Buffer
 
 from .login import CORRELATION, Credentials, LoggedIn, Steps, log_in

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER, CLIENT, Compute
 from kproxy.core.inflight import ANSWER
 from kproxy.core.lanes.frame import Need, Replace, Wait
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.phase import LOGIN, NEW, OPEN, REFUSED, STALLED
 from kproxy.core.step import Step
-from kproxy.errors import DecodeError
 from kproxy.sasl.scram import ScramKeys
 from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
 from kproxy.sasl.users import Users

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.explore.model import ExploredRun, FaultPlan, RunEnd, dumps
 
 MOST_MESSAGE = 64 << 20  # bytes; a child's answer, at most half of it, is in it as base64

@@ -15,14 +15,14 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
+from kproxy.base.system.processes import die_with_parent
 from kproxy.explore.model import RaisedError, RunEnd, dumps, loads
 from kproxy.explore.runs.child import ChildAnswer, ChildPipes, RunJob, RunWatchdog, code_text, tell
 from kproxy.explore.runs.fork_runner import python_command
 from kproxy.explore.runs.fork_server import serve
 from kproxy.explore.runs.sandbox import RunWorld, broken, delete_topics_of_runs, warm_up
 from kproxy.rules.document.source import Source
-from kproxy.system.processes import die_with_parent
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.inject import Kproxy

@@ -19,7 +19,8 @@ from pathlib import Path
 from secrets import token_hex
 from time import monotonic
 
-from kproxy.errors import InputError, InternalError
+from kproxy.base.errors import InputError, InternalError
+from kproxy.base.system.processes import HAS_FORKS
 from kproxy.explore.model import ExploredRun, FaultPlan, RaisedError, RunEnd, loads
 from kproxy.explore.runs.child import (
     ChildAnswer,
@@ -32,7 +33,6 @@ from kproxy.explore.runs.child import (
     packed,
 )
 from kproxy.explore.runs.fork_server import GRACE
-from kproxy.system.processes import HAS_FORKS
 
 START_PATIENCE = 120.0  # seconds to import the test's module
 FIRST_LIMIT = 120.0  # seconds of a run until the limit is learned

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 
+from kproxy.base.system.processes import adopt_orphans, die_with_parent
 from kproxy.explore.model import loads
 from kproxy.explore.runs.child import ChildPipes, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, packed
-from kproxy.system.processes import adopt_orphans, die_with_parent
 from kproxy.testing.process import children_of, process_tree
 
 GRACE = 5.0  # seconds from a run's limit, when its watchdog ends it, until it is killed

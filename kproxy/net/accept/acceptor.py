@@ -7,13 +7,13 @@ import socket
 from collections.abc import Callable
 from time import monotonic
 
+from kproxy.base.system.sockets import HAS_REUSE
 from kproxy.net.dial.resolve import Endpoint
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.reporting import LogThrottle
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.net.transparent import pretend
-from kproxy.system.sockets import HAS_REUSE
 
 BACKLOG = 4096
 """Connections that the kernel completes while we are busy: its own limit (somaxconn). Beyond them a client takes itself

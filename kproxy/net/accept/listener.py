@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.network import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
 from kproxy.core.sasl.server import Terms
-from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.connection import Connection, ConnectionServer
 from kproxy.net.dial.own_connection import NONCE
 from kproxy.net.dial.upstream import Upstream

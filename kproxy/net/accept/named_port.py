@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from kproxy.base.errors import InputError
 from kproxy.config.network import ListenerConfig, closeness, plain_name
-from kproxy.errors import InputError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.socket.tls import HANDSHAKE, SentHeader, stranger
 from kproxy.rules.kinds.advertise import Advertise

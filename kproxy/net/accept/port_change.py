@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import UnusableSetting
 from kproxy.config.document import Config
 from kproxy.config.network import ListenerConfig
-from kproxy.errors import UnusableSetting
 from kproxy.net.dial.resolve import Endpoint, OwnPorts, ask
 from kproxy.net.loop.reactor import Reactor
 from kproxy.rules.document.address import Address

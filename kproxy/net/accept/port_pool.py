@@ -28,8 +28,8 @@ from typing import Any
 
 import trio
 
-from kproxy.errors import DocumentError
-from kproxy.named_file import read_named, reason
+from kproxy.base.errors import DocumentError
+from kproxy.base.named_file import read_named, reason
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import Reactor
 

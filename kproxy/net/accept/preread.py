@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import InputError
 from kproxy.config.limits import Limits
-from kproxy.errors import InputError
 from kproxy.net.capacity import Capacity, ConnectionPlaces, HalfOpen
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import IN, Reactor

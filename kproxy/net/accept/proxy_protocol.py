@@ -15,8 +15,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from kproxy.base.errors import InputError
 from kproxy.config.network import ProxyProtocol, ProxyVersion
-from kproxy.errors import InputError
 from kproxy.net.driven import AddressPair, HostPort, host_port
 from kproxy.rules.select.match import address_test
 

@@ -16,12 +16,12 @@ from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
 from time import monotonic
 from typing import NamedTuple
 
+from kproxy.base.system.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import OUT, Reactor
 from kproxy.net.socket.tls import BrokerTls, reason
 from kproxy.net.transparent import come_from
-from kproxy.system.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
 
 from .resolve import REASON, Endpoint, OwnPorts, Resolver
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
 from kproxy.core.rewrite.context import is_reachable
-from kproxy.errors import DecodeError
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.wire import decode_response

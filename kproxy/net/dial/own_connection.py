@@ -14,10 +14,10 @@ from secrets import token_hex
 
 import trio
 
+from kproxy.base.errors import LoginFailed, LoginRefused
+from kproxy.base.named_file import read_named, reason
 from kproxy.config.sasl import OAUTH, UpstreamSasl
 from kproxy.core.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
-from kproxy.errors import LoginFailed, LoginRefused
-from kproxy.named_file import read_named, reason
 from kproxy.net.driven import AddressPair, HostPort, show
 from kproxy.net.socket.socket_io import exactly, send
 from kproxy.net.transparent import Route

@@ -12,9 +12,9 @@ from typing import Any
 
 import trio
 
+from kproxy.base.system.sockets import UNIX
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.transparent import is_own
-from kproxy.system.sockets import UNIX
 
 FRESH = 30.0
 """Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""

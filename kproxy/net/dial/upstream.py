@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from errno import EINPROGRESS
 from time import monotonic
 
+from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.network import ClusterConfig
 from kproxy.core.rewrite.context import MOST_NODES
-from kproxy.errors import InternalError, UnusableSetting
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import Reactor

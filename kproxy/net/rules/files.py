@@ -20,11 +20,11 @@ from pathlib import Path
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import DocumentError, NotEverywhere
-from kproxy.named_file import PathGuard
+from kproxy.base.errors import DocumentError, NotEverywhere
+from kproxy.base.named_file import PathGuard
+from kproxy.base.system.processes import HANGUP
 from kproxy.rules.document.read import Document, read_document, rule_files
 from kproxy.rules.document.source import Source
-from kproxy.system.processes import HANGUP
 
 from .keeper import RuleKeeper
 

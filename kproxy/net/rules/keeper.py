@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import ConfigRefused, DocumentError
+from kproxy.base.errors import ConfigRefused, DocumentError
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns

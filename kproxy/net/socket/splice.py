@@ -17,10 +17,10 @@ import socket
 from contextlib import suppress
 from typing import Any, Protocol
 
+from kproxy.base.system.files import fcntl
+from kproxy.base.system.sockets import HAS_SPLICE
 from kproxy.core.commands import LONG, Command
 from kproxy.net.driven import ConnectionPhase, Feed, LaneState
-from kproxy.system.files import fcntl
-from kproxy.system.sockets import HAS_SPLICE
 
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""

@@ -5,7 +5,7 @@ Spark is imported inside of them, so that help needs neither Spark nor Java.
 
 from __future__ import annotations
 
-from kproxy.lazy_group import LazyGroup
+from kproxy.base.lazy_group import LazyGroup
 
 _LAKE = "kproxy.pipeline.commands.lake"
 _ANSWERS = "kproxy.pipeline.commands.answers"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kproxy.base.terminal import console, in_line, say
 from kproxy.pipeline.commands.common import job, page_option
 from kproxy.pipeline.report.section import SHOWN
-from kproxy.terminal import console, in_line, say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.report.report_builder import Period

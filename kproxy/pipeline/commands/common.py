@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.distribution import how_to_install
-from kproxy.errors import InternalError
-from kproxy.terminal import say
+from kproxy.base.distribution import how_to_install
+from kproxy.base.errors import InternalError
+from kproxy.base.terminal import say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.sources import EventSource

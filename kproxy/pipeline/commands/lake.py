@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kproxy.base.terminal import say
 from kproxy.pipeline.commands.common import from_source, job, page_option, source_of
-from kproxy.terminal import say
 
 if TYPE_CHECKING:
     from kproxy.pipeline.spark import Run

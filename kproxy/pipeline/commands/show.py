@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.distribution import how_to_install
-from kproxy.errors import InternalError
+from kproxy.base.distribution import how_to_install
+from kproxy.base.errors import InternalError
+from kproxy.base.terminal import as_json, console, in_line, print_json, print_rows, say
 from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
-from kproxy.terminal import as_json, console, in_line, print_json, print_rows, say
 
 if TYPE_CHECKING:
     import pyarrow as pa

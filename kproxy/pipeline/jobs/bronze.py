@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kproxy.errors import KproxyError, LakeError
+from kproxy.base.errors import KproxyError, LakeError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.lake import BatchLedger
 from kproxy.pipeline.sources import EventSource

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kproxy.distribution import own_version
+from kproxy.base.distribution import own_version
 from kproxy.pipeline.report.report_builder import Period
 from kproxy.pipeline.report.section import AnswerReport, grouped, is_number
 

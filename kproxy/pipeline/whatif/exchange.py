@@ -14,9 +14,9 @@ from uuid import UUID
 
 import msgspec
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.plan import MOST_STEPS, Plan
 from kproxy.core.step import HEAD, Step
-from kproxy.errors import DecodeError
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
 from kproxy.rules.exchange import Facts

@@ -29,8 +29,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from kproxy.base.errors import CaptureError, LakeError
 from kproxy.capture.reader import KAFKA_PORT, Capture
-from kproxy.errors import CaptureError, LakeError
 from kproxy.events.column import Column
 from kproxy.pipeline.lake import struct
 from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts

@@ -18,8 +18,8 @@ from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.tail_lines import TailLines
+from kproxy.base.errors import KproxyError
 from kproxy.capture.policy import Policy
-from kproxy.errors import KproxyError
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.process.workers.channel import Channel

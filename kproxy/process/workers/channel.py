@@ -26,7 +26,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import InternalError, KproxyError
+from kproxy.base.errors import InternalError, KproxyError
 from kproxy.net.loop.reactor import IN, OUT, Reactor
 
 LONGEST = 256 << 20

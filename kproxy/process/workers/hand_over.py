@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from kproxy.base.system.sockets import HAS_HAND_OVER
 from kproxy.net.accept.named_port import OnClient
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.reporting import LogThrottle
-from kproxy.system.sockets import HAS_HAND_OVER
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from kproxy.base.errors import UnusableSetting
 from kproxy.config.document import Config
 from kproxy.config.network import is_reached_alike
-from kproxy.errors import UnusableSetting
 from kproxy.net.accept.port_change import PortChange
 from kproxy.net.capacity import find_capacity, log_capacity
 from kproxy.net.cluster_identity import Ends

@@ -22,7 +22,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.rules.keeper import (
     LOOK_AFTER,

@@ -23,9 +23,9 @@ from hashlib import blake2b
 from math import inf
 from struct import Struct
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
+from kproxy.base.system.files import fcntl
 from kproxy.rules.shared_numbers import MOST_NUMBERS, NumberCells
-from kproxy.system.files import fcntl
 
 GROUPS = 1 << 13
 """Eight slots each, 4.7 MB in all: several rules with 10,000 clients each (`rules.trigger.MOST_COUNTS`)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoredRule
 

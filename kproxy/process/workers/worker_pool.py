@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.errors import DocumentError, InternalError
+from kproxy.base.errors import DocumentError, InternalError
 from kproxy.net.loop.deadlines import Deadline
 from kproxy.net.loop.reactor import Reactor
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 import trio
 
-from kproxy.errors import InternalError, UnusableSetting
+from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import ApplyRuleSet, release_in_turns
 from kproxy.rules.kinds import KINDS

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire import Message
 from kproxy.wire.elements import Partition, partitions
 from kproxy.wire.primitives import Buffer

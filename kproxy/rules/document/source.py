@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from kproxy.errors import DocumentError
-from kproxy.named_file import PathGuard, read_named, reason
+from kproxy.base.errors import DocumentError
+from kproxy.base.named_file import PathGuard, read_named, reason
 
 from .yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
 

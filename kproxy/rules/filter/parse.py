@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.rules.document.source import nearest
 
 from .fields import BY_NAME, BY_SHORT, Field

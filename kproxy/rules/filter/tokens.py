@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 
 from .tree import PLAIN
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange

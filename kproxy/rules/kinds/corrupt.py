@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.bodies import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.document.model import Wrong

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.rules.decision import FrameDepth, HeldError, Hold
 from kproxy.rules.document.model import Wrong, found
 from kproxy.rules.document.quantities import Seconds

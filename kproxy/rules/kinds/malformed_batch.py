@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer
 from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.decision import Drop, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import ByteCount

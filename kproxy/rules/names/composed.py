@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from kproxy.unheld import unheld
+from kproxy.base.unheld import unheld
 
 from .layer import Layer, NamePattern, PrefixLayer, RenameEntry
 from .namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace

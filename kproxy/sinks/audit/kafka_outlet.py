@@ -19,8 +19,8 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.distribution import how_to_install
-from kproxy.errors import InputError, InternalError
+from kproxy.base.distribution import how_to_install
+from kproxy.base.errors import InputError, InternalError
 from kproxy.events.column import EventData
 
 from .event_sink import OutletCounters, Unblocked, WhenFull

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from kproxy.errors import KproxyError
+from kproxy.base.errors import KproxyError
 from kproxy.events.column import EventData
 from kproxy.events.schema import RECOVERED_EVENT
 

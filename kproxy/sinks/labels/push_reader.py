@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kproxy.base.errors import InputError
 from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
 from kproxy.core.telemetry import TelemetryPush
-from kproxy.errors import InputError
 from kproxy.wire.otlp import MetricPoint, read_metrics
 from kproxy.wire.records.compression import decompress
 

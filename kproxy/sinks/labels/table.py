@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from kproxy.terminal import in_line
+from kproxy.base.terminal import in_line
 
 from .heavy_names import HeavyNames
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from kproxy.base.unheld import unheld
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import TelemetryConfig
 from kproxy.rules.select.match import text_test
-from kproxy.unheld import unheld
 
 from .lag import GroupLags
 from .table import LabelLine, LabelTable

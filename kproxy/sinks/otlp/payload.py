@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kproxy.distribution import how_to_install, own_version
-from kproxy.errors import InternalError
+from kproxy.base.distribution import how_to_install, own_version
+from kproxy.base.errors import InternalError
 
 Signal = Literal["metrics", "logs", "traces"]
 Encoding = Literal["json", "protobuf"]

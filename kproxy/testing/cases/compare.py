@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.core.commands import BROKER
-from kproxy.errors import DecodeError, RecordsError
 from kproxy.rules.document.quantities import LARGEST, Range
 from kproxy.rules.document.source import Source, Where
 from kproxy.wire import Message, decode_request, decode_response

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
 from kproxy.core.shared import Shared
-from kproxy.errors import DecodeError
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kproxy.errors import DocumentError, EncodeError
+from kproxy.base.errors import DocumentError, EncodeError
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
 from kproxy.rules.document.source import Source, Where, nearest

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from kproxy.base.errors import KproxyError
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.shared import Shared
-from kproxy.errors import KproxyError
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Where
 from kproxy.rules.running import Running

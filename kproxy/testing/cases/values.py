@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.document.model import Model, found, unknown, validate
 from kproxy.rules.document.quantities import Range, parse_range, parse_size
 from kproxy.rules.document.source import Source, Where

@@ -1,7 +1,7 @@
 // Text as it is shown: what traffic says may have characters that nobody sees.
 //
 // Some turn the direction of a line, so that what stands behind them is read in another order; others have no width, so
-// that one name looks like another. They are shown as `\u202e`, as in a terminal (kproxy/terminal.py has the same set).
+// that one name looks like another. They are shown as `\u202e`, as in a terminal (kproxy/base/terminal.py has the same set).
 
 const UNSEEN = new RegExp("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891"
   + "\\u08e2\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ud800-\\udfff\\ufeff"

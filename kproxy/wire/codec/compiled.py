@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from kproxy.errors import WireError
+from kproxy.base.errors import WireError
 from kproxy.wire import breath
 from kproxy.wire.primitives import MAX_LENGTH, MAX_STRING, read_uvarint
 from kproxy.wire.table.layout import ZERO_UUID

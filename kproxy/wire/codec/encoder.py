@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from kproxy.errors import EncodeError
+from kproxy.base.errors import EncodeError
 from kproxy.wire.breath import breathe, each, ordered
 from kproxy.wire.primitives import MAX_LENGTH, Buffer, write_compact_string, write_int32, write_string, write_uvarint
 from kproxy.wire.table.layout import FIXED, Slot, Struct

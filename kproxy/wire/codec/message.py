@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire.breath import breathe, each, keep
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table import layout

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire.primitives import Buffer, read_int16
 from kproxy.wire.scan.head import body_start
 from kproxy.wire.table import schema

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 
 from ..breath import FEW, breathe, each
 from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress

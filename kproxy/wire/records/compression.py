@@ -20,8 +20,8 @@ from typing import Any
 
 import cramjam
 
-from kproxy.errors import RecordsError
-from kproxy.system import memory
+from kproxy.base.errors import RecordsError
+from kproxy.base.system import memory
 from kproxy.wire.breath import apart, breathe, rest
 from kproxy.wire.primitives import Buffer
 

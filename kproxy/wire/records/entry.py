@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct, calcsize
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 
 from ..breath import breathe, rest
 from ..primitives import Buffer

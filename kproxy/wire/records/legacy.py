@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 
 from ..breath import each
 from .compression import DECOMPRESSED_LIMIT, compress, decompress

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kproxy.errors import DecodeError, EncodeError, RecordsError
+from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.table import layout, schema
 

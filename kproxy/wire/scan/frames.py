@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.primitives import Buffer
 
 MAX_FRAME = 104857600

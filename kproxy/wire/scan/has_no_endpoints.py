@@ -12,7 +12,7 @@ from functools import cache
 from struct import error
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import FEW
 from kproxy.wire.primitives import Buffer
 from kproxy.wire.table import layout, schema

@@ -11,7 +11,7 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.primitives import MAX_STRING, Buffer
 from kproxy.wire.table import layout, schema
 from kproxy.wire.table.api_keys import PRODUCE

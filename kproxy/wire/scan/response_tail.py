@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import cache
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import breathe, steps
 from kproxy.wire.codec.compiled import SourceCode
 from kproxy.wire.primitives import MAX_LENGTH, Buffer, Chunk

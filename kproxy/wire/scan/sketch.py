@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.codec.compiled import FAILURES, Misfit
 from kproxy.wire.codec.decoder import DecoderWriter, make_decoder
 from kproxy.wire.codec.message import UNSUPPORTED_VERSION

@@ -26,7 +26,7 @@ from functools import cache
 from struct import error
 from typing import NoReturn
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.wire.breath import drop, each
 from kproxy.wire.codec.structs import header_version
 from kproxy.wire.codec.trace import diagnosis

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kproxy.base.errors import InputError
 from kproxy.cli.view.edit_text import as_yaml, changes, values_of
 from kproxy.core.holding.edit import MessageEdit
-from kproxy.errors import InputError
 from kproxy.view.detail import detail_of
 from kproxy.wire import decode_request
 from kproxy.wire.records import Record, decode, encode_batch, entries

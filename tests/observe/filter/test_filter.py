@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import READ_AT_ONCE, EventView, ExchangeView

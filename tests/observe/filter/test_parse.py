@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import FilterError
+from kproxy.base.errors import FilterError
 from kproxy.rules.filter.fields import BY_SHORT, FIELDS
 from kproxy.rules.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
 from kproxy.rules.filter.parse import parse

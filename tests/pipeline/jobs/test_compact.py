@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import InternalError, LakeError
+from kproxy.base.errors import InternalError, LakeError
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.jobs.bronze import bronze
 from kproxy.pipeline.jobs.silver import silver

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import RehearsalFinding

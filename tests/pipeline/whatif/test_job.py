@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kproxy.base.errors import DocumentError, LakeError
 from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
-from kproxy.errors import DocumentError, LakeError
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif.job import WhatIf, whatif
 from kproxy.testing.dialogue import request, response

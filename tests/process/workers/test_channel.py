@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from kproxy.errors import InputError, InternalError
+from kproxy.base.errors import InputError, InternalError
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import channel as module
 from kproxy.process.workers.channel import Channel, Notice, Question, Unanswered

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
+from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
 from kproxy.process.workers import pool_rule_keeper
 from kproxy.process.workers.messages import Commit, NetworkTerms, Prepare
 from kproxy.process.workers.worker_rules import WorkerRules

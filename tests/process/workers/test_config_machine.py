@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import InternalError, KproxyError, UnusableSetting
+from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from kproxy.process.workers import pool_rule_keeper
 from kproxy.process.workers.messages import Commit
 from tests.process.workers.test_config_everywhere import Configs, Process, at_once

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import InternalError, NoSuchRule, NotEverywhere
+from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.rules.keeper import TurnCheck
 from kproxy.process.workers.channel import Channel

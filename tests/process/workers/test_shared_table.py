@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.process.workers.shared_table import WAYS, SharedTable
 from kproxy.rules.trigger import Trigger, When
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.errors import DocumentError, InternalError
+from kproxy.base.errors import DocumentError, InternalError
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import pool_worker as pool_worker_module
 from kproxy.process.workers.channel import Notice, Unanswered, framed

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kproxy.jars import java
+from kproxy.base.jars import java
 from kproxy.testing.ask import brokers
 from kproxy.testing.kafka import Kafka, KafkaListener
 

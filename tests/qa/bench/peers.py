@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from kproxy.jars import jars, java
+from kproxy.base.jars import jars, java
 
 from .targets import HERE, HOST, Target
 

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kproxy.base.errors import InternalError
 from kproxy.cli.admin_client import Admin
-from kproxy.errors import InternalError
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import HOST, ROOM, Proxy

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 from tests.qa.matrix.matrix import CLIENTS
 
 from .cell import Run

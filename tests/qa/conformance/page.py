@@ -13,7 +13,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from kproxy.terminal import printable
+from kproxy.base.terminal import printable
 from kproxy.testing.jars import KAFKA_VERSION
 from tests.qa.pages import plain, write_between
 

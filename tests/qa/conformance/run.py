@@ -20,9 +20,9 @@ from functools import cache
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
+from kproxy.base.terminal import say
 from kproxy.rules.document.quantities import parse_duration
-from kproxy.terminal import say
 from kproxy.testing.kafka import Kafka
 from tests.qa.matrix.matrix import CLIENTS
 from tests.support.wait import until

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kproxy.base.terminal import in_line
 from kproxy.cli.exchange_input import Trouble, views
 from kproxy.observe.about import errors, topics
-from kproxy.terminal import in_line
 from kproxy.verify.finding import number_of
 
 from .faults import general

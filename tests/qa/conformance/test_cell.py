@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.errors import InternalError
+from kproxy.base.errors import InternalError
 from kproxy.testing.kafka import Kafka
 from tests.qa.matrix.matrix import CLIENTS
 from tests.qa.matrix.scenario import told

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 from tests.qa.matrix.matrix import tool_path
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kproxy.errors import InternalError
-from kproxy.jars import MissingTool, cache_folder, java
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import MissingTool, cache_folder, java
 from kproxy.testing.jars import KAFKA_VERSION
 from tests.support.java_jars import client_libs, connect_libs, streams_libs
 from tests.support.java_program import JVM, compile_java

@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 from tests.qa.pages import plain, write_between
 
 from .matrix import BROKERS, CLIENTS

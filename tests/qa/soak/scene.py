@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.jars import java
+from kproxy.base.jars import java
 from kproxy.testing.ask import ask
 from kproxy.testing.kafka import JVM, Kafka
 from kproxy.testing.process import Child, free_port_with_room

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kproxy.errors import InternalError
-from kproxy.jars import MissingTool, cache_folder
-from kproxy.terminal import say
+from kproxy.base.errors import InternalError
+from kproxy.base.jars import MissingTool, cache_folder
+from kproxy.base.terminal import say
 from tests.qa.matrix.in_front_of import WAYS, Passage, passage
 from tests.qa.matrix.matrix import tool_path
 

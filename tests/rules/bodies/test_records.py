@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.records import RecordBudget, change_entries, is_idempotent, renumbered, stored, whole_entries
 from kproxy.wire.records import Producer, Record, decode, encode_batch, encode_message_set, entries
 

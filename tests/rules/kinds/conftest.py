@@ -84,7 +84,7 @@ def hand() -> type[Hand]:
 @pytest.fixture(scope="session")
 def mistakes_of() -> Callable[[str], list[str]]:
     """The mistakes in the rule of one line of flow style, without their places."""
-    from kproxy.errors import DocumentError
+    from kproxy.base.errors import DocumentError
 
     def find(text: str) -> list[str]:
         try:

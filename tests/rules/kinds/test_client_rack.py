@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.base.errors import DocumentError
 from kproxy.cli.explain.opinions import of_connection
 from kproxy.cli.explain.target import of_api
-from kproxy.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, request

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import check_crc, entries
 from kproxy.wire.records.entry import BATCH
 

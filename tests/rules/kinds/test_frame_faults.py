@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.rules.decision import Close, Delay, Drop, Edit, FrameDepth, Reframe, Repeat, Swap
 from kproxy.wire import decode_response, encode
 from kproxy.wire.records import Record, check_crc, encode_batch, entries

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import Control, Producer, check_crc, encode_batch, encode_control, entries
 from kproxy.wire.records.entry import crc_of
 

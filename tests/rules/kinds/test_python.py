@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.rules.decision import Delay
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.python import PythonEffect

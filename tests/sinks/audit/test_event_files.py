@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.base.system.files import lock
 from kproxy.sinks.audit import event_files
 from kproxy.sinks.audit.event_files import OpenFile, ProcessMark, WriterIdentity, lock_if_ended
-from kproxy.system.files import lock
 
 LIMITED = """
 import resource

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy import terminal
+from kproxy.base import terminal
+from kproxy.base.terminal import in_line
 from kproxy.sinks.labels.heavy_names import HeavyNames
 from kproxy.sinks.labels.table import LONGEST_NAME, MINUTES, MOST_RESTING, OTHER, SILENCE, LabelTable, label_text
-from kproxy.terminal import in_line
 
 BYTES = ("bytes", "")
 

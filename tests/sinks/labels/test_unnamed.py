@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from structlog import get_logger
 
+from kproxy.base.errors import DecodeError
 from kproxy.config.metrics import MetricsConfig
 from kproxy.core.cluster import BY_ID_VERSION
-from kproxy.errors import DecodeError
 from kproxy.process import labelling as labelling_module
 from kproxy.process.labelling import Labelling, names_of
 from kproxy.sinks.fanout import ClusterMetadata, Fanout

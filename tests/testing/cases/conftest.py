@@ -28,7 +28,7 @@ def played(tmp_path: Path) -> Play:
 @pytest.fixture
 def mistakes(tmp_path: Path) -> Callable[[str, str], list[str]]:
     """Rules and tests as YAML → mistakes, each from its line on."""
-    from kproxy.errors import DocumentError
+    from kproxy.base.errors import DocumentError
 
     def run(rules: str, tests: str) -> list[str]:
         (tmp_path / "r.yaml").write_text(rules)

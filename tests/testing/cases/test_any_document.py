@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import DocumentError
+from kproxy.base.errors import DocumentError
 from kproxy.testing.cases.document import load_cases
 from kproxy.testing.cases.model import CaseStep, ExpectedFrame, SentRequest
 from kproxy.testing.cases.play import CaseFailure, play

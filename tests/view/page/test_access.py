@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kproxy.jars import cache_folder
+from kproxy.base.jars import cache_folder
 from tests.support.fake_view import FakeView
 
 from .conftest import OpenPage, expect

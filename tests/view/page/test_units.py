@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kproxy.base.terminal import printable
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView
 from kproxy.observe.latencies import LONGEST_MS, NEVER_MS, STEP, bucket_of
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
-from kproxy.terminal import printable
 from tests.support.fake_view import FakeView
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import Batch, Producer, Record, check_crc, decode, encode_batch, entries, rewrite
 from kproxy.wire.records.entry import BATCH, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from tests.support.wait import undisturbed

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import Batch, Control, Record, decode, decode_control, encode_batch, encode_control, entries
 from kproxy.wire.records.record import TYPES, names
 

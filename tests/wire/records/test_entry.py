@@ -7,7 +7,7 @@ from struct import Struct
 
 import pytest
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import (
     Batch,
     Cut,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonBatch
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import LegacyEntry, Record, check_crc, decode, encode_message_set, entries, rewrite
 from kproxy.wire.records.compression import compress
 from kproxy.wire.records.entry import LOG_APPEND_TIME

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.primitives import write_varint
 from kproxy.wire.records.record import HEADERS_LIMIT, Record, read_records, write_record
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.errors import DecodeError
 from kproxy.wire.breath import drop, spread
 from kproxy.wire.edit import Edits
 from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.wire.breath import steps
 from kproxy.wire.primitives import read_varint
 from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, decode

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kproxy.base.errors import CaptureError
 from kproxy.capture import pcapng
 from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.packets import Conversation
@@ -23,7 +24,6 @@ from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
 from kproxy.cli.tally import ExchangeTally
-from kproxy.errors import CaptureError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.table import schema

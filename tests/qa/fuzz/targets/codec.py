@@ -16,7 +16,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from kproxy.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.wire import decode_request, decode_response
 from kproxy.wire.codec import structs as codec
 from kproxy.wire.codec.trace import trace

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import yaml
 
+from kproxy.base.errors import DocumentError
 from kproxy.config.document import Config
 from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.core.plan import Bound, Plan
-from kproxy.errors import DocumentError
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source

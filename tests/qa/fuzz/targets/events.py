@@ -13,10 +13,10 @@ from contextlib import redirect_stdout
 from json import dumps
 from typing import Any
 
+from kproxy.base.errors import FilterError
 from kproxy.cli.exchange_input import Trouble, events
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.tally import ExchangeTally
-from kproxy.errors import FilterError
 from kproxy.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.errors import DecodeError
+from kproxy.base.errors import DecodeError
 from kproxy.testing.dialogue import request, response
 from kproxy.wire.scan.frames import Splitter, framed
 from kproxy.wire.scan.head import body_start, produce_acks, single_topic

@@ -16,11 +16,11 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.errors import DecodeError
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
 from kproxy.core.step import STOP
-from kproxy.errors import DecodeError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.namespace import TOPIC
 from kproxy.testing.dialogue import response, sized

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from kproxy.errors import RecordsError
+from kproxy.base.errors import RecordsError
 from kproxy.wire.records import (
     Batch,
     Cut,

@@ -21,7 +21,7 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.terminal import in_line
+from kproxy.base.terminal import in_line
 
 from .writer import LogQueue, WholeLines
 

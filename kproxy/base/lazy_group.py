@@ -13,8 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from kproxy.errors import DocumentError, KproxyError
-from kproxy.terminal import cleaned, say
+from .errors import DocumentError, KproxyError
+from .terminal import cleaned, say
 
 Commands = Mapping[str, tuple[str, str]]
 """Commands by name: each is (`module:command`, description in one line)."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from kproxy.system.files import UNKNOWN
+from kproxy.base.system.files import UNKNOWN
 
 MOST_BYTES = 4 << 20
 """Bytes of a document: some ten thousand rules. The admin API takes no more either."""

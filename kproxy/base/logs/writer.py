@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Protocol, TextIO
 
-from kproxy.system.files import fcntl
+from kproxy.base.system.files import fcntl
 
 PATIENCE, TICK = 20, 0.001
 """Tries to get the lock while another process writes its line, and seconds between two; a line takes microseconds."""

@@ -19,8 +19,9 @@ from time import monotonic
 
 from crc32c import crc32c
 
-from kproxy.errors import InternalError
-from kproxy.system.files import lock
+from kproxy.base.system.files import lock
+
+from .errors import InternalError
 
 JAVA_AT_LEAST = 17
 """Lowest version of Java: brokers of Kafka 4 need it (KIP-1013), and so does Spark 4."""
