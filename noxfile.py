@@ -1,6 +1,6 @@
 """Tests in process on each Python that kproxy is meant for and this machine has: `nox`, or `nox -s tests-3.11`.
 
-`nox -- tests/wire -k records` runs these tests only. Whatever starts a process is left out, as by `make quick`.
+`nox -- tests/protocol -k records` runs these tests only. Whatever starts a process is left out, as by `make quick`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ PROCESS = (
     "tests/view/test_view_commands.py",
     "tests/view/test_workers_view.py",
     "tests/webhook/test_webhook_page.py",
-    "tests/wire/test_compression.py",
+    "tests/protocol/test_compression.py",
 )
 TOOLS = {
     "tests/capture/test_page.py": ("tshark",),

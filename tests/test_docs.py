@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from kproxy.config.audit import AuditConfig
 from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from
+from kproxy.protocol import Message, apis, encode
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.sinks.labels.totals import METRICS
@@ -24,7 +25,6 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import checks
-from kproxy.wire import Message, apis, encode
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 

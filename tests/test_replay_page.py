@@ -13,11 +13,11 @@ from typing import Any
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.protocol import Message, encode
+from kproxy.protocol.records import Producer, Record, encode_batch
+from kproxy.protocol.table import layout, schema
 from kproxy.replay.compare import groups_table
 from kproxy.testing.cluster import MockCluster
-from kproxy.wire import Message, encode
-from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.table import layout, schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
 

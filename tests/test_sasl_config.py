@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.config.reader import config_from
+from kproxy.protocol.sasl.users import make_line
 from kproxy.rules.document.source import Source
-from kproxy.sasl.users import make_line
 
 LINE = make_line("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)
 

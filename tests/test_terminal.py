@@ -29,7 +29,7 @@ from kproxy.admin.config import ConfigChangeShown, ConfigShown
 from kproxy.base import terminal
 from kproxy.base.logs.setup import make_log
 from kproxy.cli import main
-from kproxy.wire.records import Record, encode_batch
+from kproxy.protocol.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202eb\u2066\u200b\ufeff\u2028\U000e0041\x7f\r[red]c[link=x]"

@@ -11,6 +11,7 @@ from pydantic import Field
 from kproxy.base.errors import FilterError
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.observe.filter.filter import Filter
+from kproxy.protocol.table import errors, schema
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
@@ -20,7 +21,6 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.wire.table import errors, schema
 
 from .backend import Backend
 from .kept_names import KeptNamesShown, joined

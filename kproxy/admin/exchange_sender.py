@@ -21,6 +21,8 @@ from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.own_client import NotLetIn, OwnClient, secured
 from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol import Message
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.replay.player import CLOSED, Pace, ReplayPlayer
 from kproxy.replay.recording import Recording, ReplayOutcome, record
 from kproxy.replay.single_play import SinglePlay
@@ -31,8 +33,6 @@ from kproxy.rules.select.mentions import made
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import exchange_id
 from kproxy.view.sink import Resent
-from kproxy.wire import Message
-from kproxy.wire.table.api_keys import METADATA
 
 from .exchange_models import SentAgainShown, SentOutcome
 from .kept import READERS, KeptExchanges

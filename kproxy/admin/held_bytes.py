@@ -8,11 +8,11 @@ from typing import Any, Literal
 from kproxy.core.holding.held import HeldFrame
 from kproxy.observe.exchange import Frame, ObservedExchange
 from kproxy.observe.filter.judge import SessionWho, whole_frame
+from kproxy.protocol.breath import rest
 from kproxy.rules.bodies import carries_records
 from kproxy.view.frame_steps import AT_ONCE, MOST_STEPS, show_frame
 from kproxy.view.rows import encode, joined
 from kproxy.view.shown_records import show_records
-from kproxy.wire.breath import rest
 
 MOST_DATA = 1 << 20
 """Bytes of a frame that are shown."""

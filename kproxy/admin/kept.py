@@ -12,13 +12,13 @@ from pydantic import Field
 
 from kproxy.net.loop.turns import TaskReactor, in_a_turn, in_turns
 from kproxy.observe.filter.filter import Filter
+from kproxy.protocol.breath import LONG, freeing, rest
 from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
 from kproxy.view.parts import UNKNOWN
 from kproxy.view.ring import KeptExchange
 from kproxy.view.rows import encode, exchange_id
 from kproxy.view.save import saved_exchange
 from kproxy.view.watch import ViewWatch
-from kproxy.wire.breath import LONG, freeing, rest
 
 from .models import Shown
 from .problem import Problem

@@ -15,8 +15,8 @@ from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection_view import MOST_ENDS
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns
+from kproxy.protocol.table.releases import RELEASES
 from kproxy.sinks.captures import CaptureRefused
-from kproxy.wire.table.releases import RELEASES
 
 from .backend import Backend
 from .capture_store import CaptureQuery, CaptureShown, CapturesShown

@@ -2,7 +2,7 @@
 
     KproxyError
     ├── InputError                  bytes, files or requests from outside are bad; the message says what and where
-    │   ├── WireError               (kproxy.wire)
+    │   ├── WireError               (kproxy.protocol)
     │   │   ├── DecodeError         a frame that does not follow its grammar
     │   │   ├── EncodeError         a value that does not fit its grammar
     │   │   └── RecordsError        a record batch that cannot be read

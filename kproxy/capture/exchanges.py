@@ -17,9 +17,9 @@ from kproxy.core.sasl.software import software
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
 from kproxy.observe.response_errors import error_at, in_order, throttle_at
-from kproxy.wire.scan.head import acks_of
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
+from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 
 from .captured_connection import CapturedConnection, Note
 from .framing import CutFrame

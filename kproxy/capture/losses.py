@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 from .info import merged
 from .pcapng import read_note

@@ -19,9 +19,9 @@ from kproxy.base.errors import DecodeError
 from kproxy.observe.credentials import CONFIG_VALUES, REQUEST, RESPONSE, take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import is_known
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.scan.head import known_body_start
-from kproxy.wire.scan.sketch import Sketcher, decode_sketch, sketch
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.scan.sketch import Sketcher, decode_sketch, sketch
 
 Payload = Literal["none", "head", "sketch", "full"]
 CaptureSide = Literal["client", "broker", "both"]

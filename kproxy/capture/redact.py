@@ -15,18 +15,18 @@ from functools import cache
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.wire.breath import each
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.codec.trace import trace
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import read_uvarint, write_uvarint
-from kproxy.wire.records import Batch, Cut, Entry, Record, decode, entries, rewrite
-from kproxy.wire.records.entry import BATCH, LEGACY, MAGIC_AT, TIMESTAMP
-from kproxy.wire.scan.head import known_body_start
-from kproxy.wire.scan.walk import read_string, walk, write_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN
-from kproxy.wire.table.layout import Slot
+from kproxy.protocol.breath import each
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.codec.trace import trace
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import read_uvarint, write_uvarint
+from kproxy.protocol.records import Batch, Cut, Entry, Record, decode, entries, rewrite
+from kproxy.protocol.records.entry import BATCH, LEGACY, MAGIC_AT, TIMESTAMP
+from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.scan.walk import read_string, walk, write_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN
+from kproxy.protocol.table.layout import Slot
 
 from .captured_connection import CapturedConnection
 from .pseudonyms import NAMED, Pseudonyms

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 from kproxy.observe.exchange import Errors, Frame, ObservedExchange, Who
 from kproxy.observe.response_errors import errors_of
-from kproxy.wire.scan.head import acks_of
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
+from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 
 from . import pcapng
 from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address

@@ -9,11 +9,11 @@ import click
 from kproxy.base.errors import DecodeError, InputError
 from kproxy.base.named_file import read_named, reason
 from kproxy.base.terminal import console, in_line, say
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec.message import Message, known
-from kproxy.wire.codec.structs import find
-from kproxy.wire.primitives import read_int16
-from kproxy.wire.table.schema import Api
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import Message, known
+from kproxy.protocol.codec.structs import find
+from kproxy.protocol.primitives import read_int16
+from kproxy.protocol.table.schema import Api
 
 from .frame_text import as_json, find_api, frames, known_version, tree
 

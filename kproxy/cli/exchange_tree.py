@@ -16,13 +16,13 @@ from kproxy.base.terminal import in_line
 from kproxy.observe.credentials import SECRET_KINDS
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.records import MOST_BYTES, RecordsField
-from kproxy.wire import decode_response
-from kproxy.wire.codec.structs import find
-from kproxy.wire.codec.trace import TraceStep
-from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
-from kproxy.wire.records.compression import CODECS
-from kproxy.wire.table.errors import numbers
-from kproxy.wire.table.schema import Api, load, paths
+from kproxy.protocol import decode_response
+from kproxy.protocol.codec.structs import find
+from kproxy.protocol.codec.trace import TraceStep
+from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
+from kproxy.protocol.records.compression import CODECS
+from kproxy.protocol.table.errors import numbers
+from kproxy.protocol.table.schema import Api, load, paths
 
 from .frame_text import Row, is_utf8, rows, shown
 

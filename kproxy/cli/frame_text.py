@@ -24,13 +24,13 @@ import click
 
 from kproxy.base.errors import DecodeError, InputError
 from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
-from kproxy.wire.codec.message import Message
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.codec.trace import TraceStep, trace
-from kproxy.wire.scan.frames import RESPONSE_HEADER, split
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.schema import Api, load, names, paths
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.codec.trace import TraceStep, trace
+from kproxy.protocol.scan.frames import RESPONSE_HEADER, split
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.schema import Api, load, names, paths
 
 NUMBER = re.compile(r"\b0x([0-9a-fA-F]{1,2})\b")
 TEXT = frozenset(string.printable.encode())

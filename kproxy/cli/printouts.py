@@ -11,8 +11,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from kproxy.base.terminal import console, say
-from kproxy.wire.table.layout import grammar
-from kproxy.wire.table.schema import Api, apis
+from kproxy.protocol.table.layout import grammar
+from kproxy.protocol.table.schema import Api, apis
 
 from .frame_text import find_api, known_version
 

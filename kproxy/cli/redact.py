@@ -16,7 +16,7 @@ from kproxy.capture.reader import Capture
 from kproxy.capture.redact import Redaction
 from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
-from kproxy.wire.scan.frames import MAX_FRAME
+from kproxy.protocol.scan.frames import MAX_FRAME
 
 BROKER = "broker"
 

@@ -163,8 +163,8 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.observe.filter.view import ExchangeView
     from kproxy.observe.records import OF_FILES
+    from kproxy.protocol.scan.frames import MAX_FRAME
     from kproxy.replay.recording import record
-    from kproxy.wire.scan.frames import MAX_FRAME
 
     seen: list[ObservedExchange] = []
     trouble = Trouble()
@@ -217,7 +217,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 def warn_of_names(options: Options, files: list[str], recording: Recording) -> None:
     """Warn if the requests have names of the client side, and the recorded proxy sent others to its brokers."""
     from kproxy.capture.reader import Capture
-    from kproxy.wire.scan.frames import MAX_FRAME
+    from kproxy.protocol.scan.frames import MAX_FRAME
 
     if options.side == "broker":
         return
@@ -235,8 +235,8 @@ def warn_of_names(options: Options, files: list[str], recording: Recording) -> N
 
 def names_in(exchanges: Iterable[ObservedExchange]) -> set[str]:
     """Return the names of topics, groups and transactional ids in requests that can be decoded."""
+    from kproxy.protocol import decode_request
     from kproxy.rules.entity import entities
-    from kproxy.wire import decode_request
 
     found: set[str | None] = set()
     for seen in exchanges:

@@ -21,7 +21,7 @@ from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
 from kproxy.observe.records import NotKept, record_fields
-from kproxy.wire import decode_request, decode_response
+from kproxy.protocol import decode_request, decode_response
 
 from .frame_text import as_json
 

@@ -28,12 +28,12 @@ from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import EventView, ExchangeView
 from kproxy.observe.records import OF_FILES
+from kproxy.protocol.table import schema
 from kproxy.sinks.audit.event_files import session_of
 from kproxy.verify.event_reader import api_of, seconds
 from kproxy.verify.options import NO_APIS, MissingPart, RecordClock, outside
 from kproxy.verify.reading import TELLERS
 from kproxy.verify.verifier import VerifiedExchange
-from kproxy.wire.table import schema
 
 ROTATION = re.compile(r"(?<=cap)\d+(?=(\.gz)?$)")  # tcpdump adds a number to the names of later files
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table import schema
 from kproxy.rules.document.model import Model, Wrong, unknown
 from kproxy.rules.document.quantities import ByteCount, Seconds
-from kproxy.wire.table import schema
 
 from .tls import FileName, Secret
 

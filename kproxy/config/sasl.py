@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from kproxy.base.named_file import PathGuard, read_named, reason
+from kproxy.protocol.sasl.client import is_extension
+from kproxy.protocol.sasl.users import Users, read_users
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
-from kproxy.sasl.client import is_extension
-from kproxy.sasl.users import Users, read_users
 
 from .tls import ExistingFile, Secret, files_of
 

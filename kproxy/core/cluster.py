@@ -22,14 +22,14 @@ from kproxy.core.rewrite.names.remembered import (
     recall,
     remember,
 )
+from kproxy.protocol import Message, encode
+from kproxy.protocol.breath import drop, each
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.scan.walk import Walk, read_string, walk
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.names.composed import NameMap
-from kproxy.wire import Message, encode
-from kproxy.wire.breath import drop, each
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk import Walk, read_string, walk
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import METADATA
 
 from .counters import Counters
 

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 BROKER_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds in seconds: from a local broker's half millisecond to a long poll's 30 s."""

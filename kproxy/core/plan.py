@@ -20,16 +20,10 @@ from kproxy.core.rewrite.racks import rack_rewrite
 from kproxy.core.rewrite.rewriter import Rewrite, Rewriter, Splicer
 from kproxy.core.rewrite.versions import HIDDEN, VersionsAnswers
 from kproxy.core.sasl.identity import ANSWERED
-from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.base.live import LIMITING, Effect
-from kproxy.rules.kinds.limit_versions import VersionLimits
-from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.rule_set import BoundRules
-from kproxy.rules.running import Running
-from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
-from kproxy.wire.scan.head import produce_acks
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.scan.has_no_endpoints import has_no_endpoints
+from kproxy.protocol.scan.head import produce_acks
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import (
     ADD_RAFT_VOTER,
     API_VERSIONS,
     ENVELOPE,
@@ -43,6 +37,12 @@ from kproxy.wire.table.api_keys import (
     UNREGISTER_CONTROLLER,
     UPDATE_FEATURES,
 )
+from kproxy.rules.kinds.allow_from import AllowFrom
+from kproxy.rules.kinds.base.live import LIMITING, Effect
+from kproxy.rules.kinds.limit_versions import VersionLimits
+from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.running import Running
 
 from .counters import Tallies
 from .step import HEAD, LIVE, STOP, STREAM, WHOLE, RuledStep, Step

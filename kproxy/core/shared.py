@@ -20,8 +20,8 @@ from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.live.partition_session import Room
 from kproxy.core.rewrite.context import MOST_NODES
 from kproxy.core.rewrite.kept_answers import KeptAnswers
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .counters import Counters
 

@@ -9,7 +9,7 @@ from kproxy.core.live.rule_program import RuleProgram
 from kproxy.core.rewrite.fetch_racks import FetchRacks
 from kproxy.core.rewrite.names.single_topic import SingleTopicRewriter
 from kproxy.core.rewrite.rewriter import Rewriter, Splicer
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.primitives import Buffer
 
 from .counters import ApiTally
 

@@ -31,10 +31,10 @@ from kproxy.core.lanes.frame import RequestView
 from kproxy.core.sasl.lane_logins import answer_to
 from kproxy.core.session_state import SessionState
 from kproxy.core.step import Step
+from kproxy.protocol import decode_request
+from kproxy.protocol.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TELEMETRY
+from kproxy.protocol.table.errors import by_name
 from kproxy.rules.names.composed import NameMaps
-from kproxy.wire import decode_request
-from kproxy.wire.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TELEMETRY
-from kproxy.wire.table.errors import by_name
 
 ServeTelemetry = Literal["auto", "always", "never"]
 """When kproxy answers: where the broker does not, in any case, or in no case."""

@@ -15,7 +15,7 @@ from kproxy.base.terminal import in_line
 from kproxy.explore.model import ExchangePlace, FaultPlan, RunOutcome
 from kproxy.explore.plan import place_text, plan_rules, plan_text, selectors
 from kproxy.explore.result import Exploration, FaultFinding, JudgedRun
-from kproxy.wire.table.schema import read_yaml
+from kproxy.protocol.table.schema import read_yaml
 
 TABLE = files("kproxy.explore") / "known_clients.yaml"
 

@@ -23,8 +23,8 @@ from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import a_few_at_a_time
 from kproxy.net.transparent import Route
-from kproxy.wire import decode_response
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol import decode_response
+from kproxy.protocol.table.api_keys import METADATA
 
 ID_PATIENCE = 3.0
 """Seconds for a server to return the id of its cluster."""

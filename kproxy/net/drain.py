@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.protocol.table import schema
 from kproxy.rules.kinds.base.permissions import permissions
-from kproxy.wire.table import schema
 
 from .driven import show
 

@@ -23,8 +23,8 @@ from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.observe.journal import Journal
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
+from kproxy.protocol.scan.sketch import ANY
 from kproxy.sinks.fanout import Fanout
-from kproxy.wire.scan.sketch import ANY
 
 from .connection_view import ConnectionWho
 from .driven import ConnectionPhase, Feed

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.scan.head import known_body_start, short_uvarint
-from kproxy.wire.scan.sketch import RecordsDigest
-from kproxy.wire.scan.walk import walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.primitives import Buffer, read_uvarint
+from kproxy.protocol.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
+from kproxy.protocol.scan.head import known_body_start, short_uvarint
+from kproxy.protocol.scan.sketch import RecordsDigest
+from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 
 from .credentials import REQUEST, RESPONSE
 from .observation import signed

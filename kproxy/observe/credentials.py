@@ -13,12 +13,12 @@ import re
 from functools import cache
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import drop, each
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.scan.head import body_start, known_body_start
-from kproxy.wire.scan.walk import walk
-from kproxy.wire.table import schema
+from kproxy.protocol.breath import drop, each
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.primitives import Buffer, read_uvarint
+from kproxy.protocol.scan.head import body_start, known_body_start
+from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.table import schema
 
 REQUEST, RESPONSE = "request", "response"
 

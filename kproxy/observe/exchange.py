@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.table import schema
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.table import schema
 
 
 class Depth(IntEnum):
@@ -38,7 +38,7 @@ class Form(IntEnum):
     HEAD = 1
     """The first bytes, since the frame was too long or its structure could not be followed."""
     SKETCH = 2
-    """The frame with the inside of its record batches left out (see wire/scan/sketch.py)."""
+    """The frame with the inside of its record batches left out (see protocol/scan/sketch.py)."""
     WHOLE = 3
 
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.sasl.raw_tokens import RawTokens
-from kproxy.wire.breath import rest
-from kproxy.wire.scan.sketch import MOST_SKETCH, Sketcher
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
+from kproxy.protocol.breath import rest
+from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 
 from .credentials import header_end
 from .exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who

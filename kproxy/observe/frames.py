@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.sketch import Sketcher
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.sketch import Sketcher
 
 SIZE_BYTES = 4
 HEAD = 256

@@ -15,8 +15,8 @@ from struct import Struct
 from typing import Any, Protocol
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import rest
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.breath import rest
+from kproxy.protocol.primitives import Buffer
 
 from .credentials import REQUEST, RESPONSE
 from .exchange import Depth, Form, Frame, ObservedExchange, Who

@@ -7,8 +7,8 @@ the cells, and rows; of those like it sums are kept, and folded into the cells n
 
 from __future__ import annotations
 
-from kproxy.wire.records.entry import OVERHEAD
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
+from kproxy.protocol.records.entry import OVERHEAD
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 
 from .exchange import ObservedExchange
 from .frames import SIZE_BYTES

@@ -19,12 +19,12 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from kproxy.wire.breath import each
-from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.wire.scan.sketch import RecordsDigest
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
+from kproxy.protocol.breath import each
+from kproxy.protocol.primitives import write_uvarint
+from kproxy.protocol.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
+from kproxy.protocol.scan.sketch import RecordsDigest
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 
 from .batch_place import spans
 from .credentials import REQUEST

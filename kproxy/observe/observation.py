@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.wire.scan.head import acks_reader
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
+from kproxy.protocol.scan.head import acks_reader
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
 
 from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
 from .exchange import Depth

@@ -1,7 +1,7 @@
 """Rows of an exchange: the numbers of a Produce, Fetch or ShareFetch that a summary counts, one row a partition.
 
 Strategy. Rows are made of decoded bodies, or read by compiled readers in one pass over a frame that is here whole, with
-no values built. A reader is a walk (`wire/scan/walk_source.py`) in which the lines that would note a hit read the
+no values built. A reader is a walk (`protocol/scan/walk_source.py`) in which the lines that would note a hit read the
 value: the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the
 decoder accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets
 other bytes it gives no rows, and the frame is decoded as usual.
@@ -15,18 +15,18 @@ from struct import Struct, error
 from typing import Any
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import each
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.elements import Partition, partitions_in
-from kproxy.wire.primitives import Buffer, read_compact_length
-from kproxy.wire.records.digest import CODECS, read_digest
-from kproxy.wire.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
-from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk_source import WalkWriter
-from kproxy.wire.scan.walk_support import Bad, far
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
-from kproxy.wire.table.layout import Slot
+from kproxy.protocol.breath import each
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.elements import Partition, partitions_in
+from kproxy.protocol.primitives import Buffer, read_compact_length
+from kproxy.protocol.records.digest import CODECS, read_digest
+from kproxy.protocol.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
+from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.scan.walk_source import WalkWriter
+from kproxy.protocol.scan.walk_support import Bad, far
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
+from kproxy.protocol.table.layout import Slot
 
 from .credentials import REQUEST, RESPONSE
 from .exchange import ObservedExchange

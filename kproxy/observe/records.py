@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kproxy.base.errors import DecodeError, KproxyError, RecordsError
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.elements import called, partitions_in
+from kproxy.protocol.records import Batch, Cut, LegacyEntry, Record, decode, entries
+from kproxy.protocol.records.record import TooManyHeaders, least_size
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import carries_records
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.elements import called, partitions_in
-from kproxy.wire.records import Batch, Cut, LegacyEntry, Record, decode, entries
-from kproxy.wire.records.record import TooManyHeaders, least_size
-from kproxy.wire.table.api_keys import PRODUCE
 
 from .exchange import Form, Frame, ObservedExchange
 

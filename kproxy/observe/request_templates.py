@@ -9,10 +9,10 @@ in PATIENCE requests. The number of templates is bounded; all are forgotten when
 from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.elements import Partition, only_partition
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.table.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
+from kproxy.protocol.elements import Partition, only_partition
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN, PRODUCE, SASL_HANDSHAKE
 
 from .batch_place import (
     CONSTANTS,

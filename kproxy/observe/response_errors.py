@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from functools import cache
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.frames import CORRELATION_ID_ENDS
+from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.scan.walk import code_slots, error_codes_in, walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
+from kproxy.protocol.table.layout import FIXED
 from kproxy.rules.kinds.base.permissions import permissions
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.frames import CORRELATION_ID_ENDS
-from kproxy.wire.scan.head import known_body_start
-from kproxy.wire.scan.walk import code_slots, error_codes_in, walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
-from kproxy.wire.table.layout import FIXED
 
 from .credentials import RESPONSE, withheld_body
 from .exchange import NO_ERRORS, Errors, Form, ObservedExchange

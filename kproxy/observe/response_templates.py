@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.elements import only_partition
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
+from kproxy.protocol.elements import only_partition
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 
 from .batch_place import CONSTANTS, batch_place, read_form, shortened, spans
 from .credentials import RESPONSE

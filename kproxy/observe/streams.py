@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.wire.breath import breathe
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import MAX_ACKS_HEAD, body_start
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import PRODUCE, SASL_HANDSHAKE
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import MAX_ACKS_HEAD, body_start
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
 
 from .exchange_builder import ExchangeBuilder
 from .frames import HEAD, SIZE_BYTES, PartialFrame

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
-from kproxy.wire.breath import each, rest
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
+from kproxy.protocol.breath import each, rest
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .exchange import Errors, ObservedExchange, Who
 from .partition_rows import PartitionRow, ProducedRow, rows_of, share_codes

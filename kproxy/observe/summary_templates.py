@@ -19,7 +19,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from kproxy.wire.records.entry import OVERHEAD
+from kproxy.protocol.records.entry import OVERHEAD
 
 from .batch_place import BatchPlace, asked_form, read_form
 from .exchange import Frame, ObservedExchange, Who

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.primitives import Buffer
 
 from .batch_place import BatchPlace
 

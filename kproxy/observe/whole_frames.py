@@ -10,10 +10,10 @@ that are not all here.
 from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import breathe, each
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
-from kproxy.wire.table.api_keys import PRODUCE, SHARE_FETCH
+from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
+from kproxy.protocol.table.api_keys import PRODUCE, SHARE_FETCH
 
 from .credentials import REQUEST, RESPONSE
 from .exchange import NO_ERRORS, Depth, Form, Frame

@@ -32,15 +32,15 @@ from kproxy.net.server import Server
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.filter.filter import Filter
+from kproxy.protocol import Message, encode
+from kproxy.protocol.breath import breathe, drop, each
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.scan.walk import read_string, walk
+from kproxy.protocol.table import errors, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
 from kproxy.sinks.captures import StartedCapture
-from kproxy.wire import Message, encode
-from kproxy.wire.breath import breathe, drop, each
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.scan.head import known_body_start
-from kproxy.wire.scan.walk import read_string, walk
-from kproxy.wire.table import errors, schema
-from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS, METADATA
 
 MAX_CLUSTERS, MAX_TOPICS, PIECE = 16, 1000, 100
 """Clusters and topics of one capture, and topics of one request."""

@@ -27,10 +27,10 @@ from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
 from kproxy.net.server import Server
 from kproxy.observe.exchange import Who
 from kproxy.observe.summary import Summary
+from kproxy.protocol.breath import each
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.shares import LabelShare, make_share
 from kproxy.sinks.labels.totals import LabelTotals
-from kproxy.wire.breath import each
 
 if TYPE_CHECKING:
     from kproxy.sinks.audit.audit_sink import AuditSink

@@ -16,15 +16,12 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import InputError
-from kproxy.wire import Message
-from kproxy.wire.elements import NameOfId
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table.api_keys import (
-    FETCH,
-    SHARE_FETCH,
-)
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.schema import read_yaml
+from kproxy.protocol import Message
+from kproxy.protocol.elements import NameOfId
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.schema import read_yaml
 
 from .structs import ERROR_CODE, layout_of
 

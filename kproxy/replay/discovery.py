@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire import Message, decode_response, encode
+from kproxy.protocol import Message, decode_response, encode
 
 from .links import SCOUT, ReplayLinks
 from .own_requests import ask_coordinator, ask_topics, ask_versions

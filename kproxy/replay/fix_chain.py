@@ -6,8 +6,8 @@ from collections.abc import Mapping, Set
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.protocol import Message, decode_response, encode
 from kproxy.replay.fixes.topics import ConfigFix, LeaderEpochFix, TopicIdFix
-from kproxy.wire import Message, decode_response, encode
 
 from .fixes import Fix, OutgoingRequest
 from .fixes.fetch_sessions import FetchSessionFix

@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from kproxy.wire.table.api_keys import NEW_HEARTBEATS
-from kproxy.wire.table.schema import keys_of
+from kproxy.protocol.table.api_keys import NEW_HEARTBEATS
+from kproxy.protocol.table.schema import keys_of
 
 from .recording import RecordedExchange, Recording
 

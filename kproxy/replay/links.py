@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kproxy.wire.scan.frames import framed
+from kproxy.protocol.scan.frames import framed
 
 from .target import NodeAddress
 

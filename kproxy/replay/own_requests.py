@@ -14,9 +14,9 @@ from collections.abc import Generator, Iterable
 from uuid import UUID
 
 from kproxy.base.errors import InputError
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol import Message, decode_response, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, FIND_COORDINATOR, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .target import GROUP, CoordinatorKey, TargetCluster
 

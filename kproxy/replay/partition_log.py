@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire import Message
-from kproxy.wire.elements import Partition, called, partitions, partitions_of, topics
-from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control, entries
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import FETCH
+from kproxy.protocol import Message
+from kproxy.protocol.elements import Partition, called, partitions, partitions_of, topics
+from kproxy.protocol.records import Batch, LegacyEntry, decode, decode_control, entries
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import FETCH
 
 from .recording import Recording
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from kproxy.protocol import encode
 from kproxy.replay.fixes.topics import ids_in
-from kproxy.wire import encode
 
 from .discovery import AGAIN_AFTER, TargetDiscovery, address_text
 from .fix_chain import UNREADABLE, FixChain

@@ -13,9 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire import Message
-from kproxy.wire.elements import NameOfId, called, partitions
-from kproxy.wire.records import Record, decode, entries
+from kproxy.protocol import Message
+from kproxy.protocol.elements import NameOfId, called, partitions
+from kproxy.protocol.records import Record, decode, entries
 
 MOST = 2_000_000
 """Records of both sides that are remembered, some 300 MB; what comes beyond is counted and not compared."""

@@ -1,7 +1,7 @@
 """Responses put together from recorded ones, one element for each entity that a request is about.
 
 A client that does the same again asks in other portions: two partitions in one request where there were two requests.
-So for APIs whose responses have an element for each partition, group or the like (wire/shapes.yaml), the recorded
+So for APIs whose responses have an element for each partition, group or the like (protocol/shapes.yaml), the recorded
 elements are kept by what they are about, in their order; each is given once, and the last good one again when they are
 used up.
 """
@@ -15,11 +15,11 @@ from uuid import UUID
 
 from kproxy.core.respond.answer import element as made_element
 from kproxy.core.respond.tree import Failure
-from kproxy.wire import Message
-from kproxy.wire.elements import Roles, elements, request_elements, top_roles
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import ZERO_UUID, Struct
-from kproxy.wire.table.shapes import Level, Shape, shape
+from kproxy.protocol import Message
+from kproxy.protocol.elements import Roles, elements, request_elements, top_roles
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import ZERO_UUID, Struct
+from kproxy.protocol.table.shapes import Level, Shape, shape
 
 from .recording import Recording
 

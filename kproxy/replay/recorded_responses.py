@@ -17,10 +17,10 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire import Message
-from kproxy.wire.elements import request_elements, top_roles
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.shapes import shape
+from kproxy.protocol import Message
+from kproxy.protocol.elements import request_elements, top_roles
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.shapes import shape
 
 from .compare import IgnoredFields
 from .read_records import digest_of, readable

@@ -19,13 +19,12 @@ from typing import Any
 
 from kproxy.base.errors import KproxyError
 from kproxy.core.respond import Failure, fail
-from kproxy.rules.kinds.base.denial import can_say
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.codec.message import awaits_response
-from kproxy.wire.elements import partitions, partitions_of, topics
-from kproxy.wire.records import Batch, LegacyEntry, entries
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.codec.message import awaits_response
+from kproxy.protocol.elements import partitions, partitions_of, topics
+from kproxy.protocol.records import Batch, LegacyEntry, entries
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import (
     API_VERSIONS,
     FETCH,
     HEARTBEAT,
@@ -35,7 +34,8 @@ from kproxy.wire.table.api_keys import (
     OFFSET_COMMIT,
     PRODUCE,
 )
-from kproxy.wire.table.schema import Api
+from kproxy.protocol.table.schema import Api
+from kproxy.rules.kinds.base.denial import can_say
 
 from .links import answered
 from .partition_log import PartitionLog

@@ -22,13 +22,13 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError
 from kproxy.core.respond import without
+from kproxy.protocol import Message, decode_response, encode
+from kproxy.protocol.elements import partitions
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.schema import keys_of
+from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.elements import partitions
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
-from kproxy.wire.table.layout import ZERO_UUID
-from kproxy.wire.table.schema import keys_of
-from kproxy.wire.table.shapes import Level, shape
 
 from .links import OnResponse
 from .recording import RecordedExchange

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import ZERO_UUID, Slot, Struct
 
 ERROR_CODE = "error_code"
 

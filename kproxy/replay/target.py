@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.elements import partitions_of, topics
-from kproxy.wire.table.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
-from kproxy.wire.table.schema import Api, Versions
+from kproxy.protocol import Message
+from kproxy.protocol.elements import partitions_of, topics
+from kproxy.protocol.table.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
+from kproxy.protocol.table.schema import Api, Versions
 
 from .structs import SHOWING, pairs
 

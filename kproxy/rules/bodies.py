@@ -1,7 +1,7 @@
 """Reaching into decoded bodies: topics, partitions, brokers and coordinators, in every version that has them.
 
-Bodies are plain dicts under the names of the protocol guide (`kproxy.wire`), and names are the client's. An effect that
-changes what it finds here, in place, says `Edit()`.
+Bodies are plain dicts under the names of the protocol guide (`kproxy.protocol`), and names are the client's. An effect
+that changes what it finds here, in place, says `Edit()`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.rules.decision import Decision, Delay
-from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
-from kproxy.wire import Message
-from kproxy.wire.breath import each
-from kproxy.wire.elements import Partition, Topic, partitions, topics
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol import Message
+from kproxy.protocol.breath import each
+from kproxy.protocol.elements import Partition, Topic, partitions, topics
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import (
     DESCRIBE_CLUSTER,
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
@@ -28,7 +25,10 @@ from kproxy.wire.table.api_keys import (
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
 )
-from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.rules.decision import Decision, Delay
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """APIs that say which topics there are, and who leads their partitions."""

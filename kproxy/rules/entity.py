@@ -1,6 +1,6 @@
 """Entities: the smallest things that a request asks about, which rules select on and which fail one by one.
 
-What an entity carries comes from the roles of `wire/shapes.yaml`: its own fields and those of the levels around it,
+What an entity carries comes from the roles of `protocol/shapes.yaml`: its own fields and those of the levels around it,
 down from the top of the request. A level whose inner array is null ("all") or empty is itself an entity, and so is a
 request without any level.
 
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.breath import breathe
-from kproxy.wire.elements import Roles, request_elements, top_roles
-from kproxy.wire.table.layout import ZERO_UUID
-from kproxy.wire.table.shapes import Shape, shape
+from kproxy.protocol import Message
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.elements import Roles, request_elements, top_roles
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.shapes import Shape, shape
 
 USER_RESOURCE = 7
 """The resource type of a SCRAM user, as ACLs have it (KIP-373)."""

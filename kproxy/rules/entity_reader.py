@@ -15,12 +15,12 @@ from struct import Struct as Format
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire.breath import each, spread_tuple
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk, read_string, walk
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Slot
-from kproxy.wire.table.shapes import RoleFields, Shape, shape
+from kproxy.protocol.breath import each, spread_tuple
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, walk
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Slot
+from kproxy.protocol.table.shapes import RoleFields, Shape, shape
 
 from .entity import OFFSET, Entity, EntityMaker, maker, with_offset
 

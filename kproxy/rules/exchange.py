@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.schema import Api
 from kproxy.rules.decision import Turn
 from kproxy.rules.entity import Entity
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.schema import Api
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire.breath import breathe, each, free
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import (
+from kproxy.protocol.breath import breathe, each, free
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import (
     Batch,
     Cut,
     Entry,
@@ -24,8 +24,8 @@ from kproxy.wire.records import (
     entries,
     rewrite,
 )
-from kproxy.wire.records.compression import DECOMPRESSED_LIMIT
-from kproxy.wire.records.record import least_size
+from kproxy.protocol.records.compression import DECOMPRESSED_LIMIT
+from kproxy.protocol.records.record import least_size
 
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]

@@ -26,8 +26,8 @@ from kproxy.base.system.files import BINARY
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureEndpoint, CaptureWriter, PartNote, ToWallTime, WrittenTotals
 from kproxy.observe.exchange import Frame, ObservedExchange, Who
+from kproxy.protocol.table import schema
 from kproxy.rules.shared_numbers import NumberCells
-from kproxy.wire.table import schema
 
 MOST_KEPT = 1 << 18
 """Bytes that are collected; as much as a file's buffer."""

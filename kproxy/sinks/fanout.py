@@ -16,8 +16,8 @@ from uuid import UUID
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
-from kproxy.wire.breath import each, steps, to_the_end
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol.breath import each, steps, to_the_end
+from kproxy.protocol.table.api_keys import METADATA
 
 NO_ID = UUID(int=0)
 MOST_TOPICS = 200_000

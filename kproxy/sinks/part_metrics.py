@@ -23,10 +23,10 @@ from prometheus_client.registry import Collector
 
 from kproxy.base.distribution import own_version
 from kproxy.base.named_file import read_named
+from kproxy.protocol.table.releases import RELEASES
 from kproxy.rules.kinds.base.rule import Family
 from kproxy.rules.store import RuleStore
 from kproxy.sinks.audit.event_sink import EventSink
-from kproxy.wire.table.releases import RELEASES
 
 from .metrics import counter_family
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kproxy.observe.exchange import Depth, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 MOST_WAITING = 10_000
 """Exchanges; a second of a busy proxy."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kproxy.wire import Message, apis, decode_response, encode
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol import Message, apis, decode_response, encode
+from kproxy.protocol.table.api_keys import METADATA
 
 _APIS = {api.key: api for api in apis()}
 

@@ -19,7 +19,7 @@ from typing import Self
 
 from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InternalError
-from kproxy.wire.table.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, METADATA, SYNC_GROUP
+from kproxy.protocol.table.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, METADATA, SYNC_GROUP
 
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait

@@ -33,13 +33,13 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
-from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import API_VERSIONS
 
 INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))

@@ -17,18 +17,18 @@ from kproxy.core.live.partition_session import PartitionSession
 from kproxy.core.live.selection import key_of
 from kproxy.core.live.subjects import unlisted
 from kproxy.core.respond.tree import errors_of
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.codec.structs import read_request_header, read_response_header
+from kproxy.protocol.records import Record, decode
+from kproxy.protocol.records import entries as entries_of
+from kproxy.protocol.scan.sketch import RecordsDigest, decode_sketch
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec.message import Message
-from kproxy.wire.codec.structs import read_request_header, read_response_header
-from kproxy.wire.records import Record, decode
-from kproxy.wire.records import entries as entries_of
-from kproxy.wire.scan.sketch import RecordsDigest, decode_sketch
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 
 from .recorder import TapedConnection, TapedExchange, TapedFrame
 
@@ -64,8 +64,9 @@ class SeenExchange:
 
     Attributes: api (its name), key, version, client_id; connection (a number), node (that the connection is for; None:
     bootstrap); came, answered (monotonic seconds; None: no answer); request_bytes (its length); request, response
-    (`kproxy.wire` messages, with `header` and `body`; None: no answer. Both raise DecodeError when a rule has made the
-    frame unreadable; of the oldest long ones of a tape that is full, records are digests of their batches' headers).
+    (`kproxy.protocol` messages, with `header` and `body`; None: no answer. Both raise DecodeError when a rule has made
+    the frame unreadable; of the oldest long ones of a tape that is full, records are digests of their batches'
+    headers).
     """
 
     def __init__(self, taken: TapedExchange, topics: Topics) -> None:

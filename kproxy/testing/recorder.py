@@ -8,8 +8,8 @@ body.) Frames are decoded when somebody asks for them, by the thread that asks. 
 this process, too, while they are kept: they are not spliced (net/socket/splice.py), for then nobody would see them.
 
 A tape that is full lets go of what weighs most and tells least: of the oldest long frames it keeps all fields and the
-headers of record batches (`wire/scan/sketch.py`), so that each exchange stays there with its place and its size. Only
-when that is not enough are the oldest exchanges forgotten.
+headers of record batches (`protocol/scan/sketch.py`), so that each exchange stays there with its place and its size.
+Only when that is not enough are the oldest exchanges forgotten.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.session import Session
 from kproxy.net.socket.side import Side
-from kproxy.wire.scan.head import produce_acks
-from kproxy.wire.scan.sketch import Sketcher
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import PRODUCE
+from kproxy.protocol.scan.head import produce_acks
+from kproxy.protocol.scan.sketch import Sketcher
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE
 
 from .mock_rules import NAMES as MOCK_RULES
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from _pytest.outcomes import Failed
 
-from kproxy.wire.table.api_keys import JOIN_GROUP
+from kproxy.protocol.table.api_keys import JOIN_GROUP
 
 from .exchanges import SeenExchange
 

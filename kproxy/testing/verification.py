@@ -10,13 +10,13 @@ from typing import Any
 
 from kproxy.capture.pairs import BothSides, SideMatcher
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
+from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.verify import Verdict, VerifyTerms, explain, verify
 from kproxy.verify.finding import LEVELS
 from kproxy.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
 from kproxy.verify.report import report_text
-from kproxy.wire.scan.head import acks_of
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import PRODUCE
 
 from .exchanges import Topics
 from .recorder import Tape, TapedConnection, TapedExchange, TapedFrame, wants_no_answer

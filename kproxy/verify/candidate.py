@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from kproxy.wire.table.api_keys import ALTER_REPLICA_LOG_DIRS, UPDATE_FEATURES, WRITE_TXN_MARKERS
+from kproxy.protocol.table.api_keys import ALTER_REPLICA_LOG_DIRS, UPDATE_FEATURES, WRITE_TXN_MARKERS
 
 from .checks import doubt_text, unknown_text
 from .cluster import KnownServers, KnownTopics

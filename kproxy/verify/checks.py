@@ -9,7 +9,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kproxy.wire.table.schema import read_yaml
+from kproxy.protocol.table.schema import read_yaml
 
 from .finding import FindingLevel
 

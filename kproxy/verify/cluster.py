@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol.table.api_keys import METADATA
 
 from .facts import Fact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
 from .lru_map import RecentMap, SharedRoom

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .candidate import Candidate, candidate_of
 from .facts import (

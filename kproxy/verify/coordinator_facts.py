@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.codec import structs
-from kproxy.wire.elements import topic_walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH
+from kproxy.protocol.codec import structs
+from kproxy.protocol.elements import topic_walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH
 
 from .facts import (
     AssignmentFact,

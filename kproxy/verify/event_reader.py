@@ -14,10 +14,10 @@ from sys import intern
 from typing import Any
 
 from kproxy.events.schema import MOST_BATCHES
+from kproxy.protocol.records.entry import CONTROL, TRANSACTIONAL
+from kproxy.protocol.table import api_keys, schema
+from kproxy.protocol.table.errors import names as error_codes
 from kproxy.sinks.audit.lines import LONGEST as LONGEST_OF_EVENT
-from kproxy.wire.records.entry import CONTROL, TRANSACTIONAL
-from kproxy.wire.table import api_keys, schema
-from kproxy.wire.table.errors import names as error_codes
 
 from .coordinator_facts import FENCED, in_zookeeper
 from .facts import (

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from kproxy.base.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.view import EventView
-from kproxy.wire.records import Batch, decode
-from kproxy.wire.records.record import least_size
-from kproxy.wire.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
+from kproxy.protocol.records import Batch, decode
+from kproxy.protocol.records.record import least_size
+from kproxy.protocol.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
 from .facts import PartitionPlace
 from .finding import BatchInQuestion, Finding, Verdict, number_of

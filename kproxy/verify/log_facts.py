@@ -10,14 +10,14 @@ from uuid import UUID
 from kproxy.base.errors import RecordsError
 from kproxy.core.live.partition_session import PartitionSession
 from kproxy.observe.credentials import FILLER
-from kproxy.wire.codec.message import Message
-from kproxy.wire.elements import Partition
-from kproxy.wire.records import Batch, LegacyEntry, decode, decode_control
-from kproxy.wire.records.digest import RecordHeaders
-from kproxy.wire.records.entry import BATCH
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import ALTER_CONFIGS, FETCH
-from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.elements import Partition
+from kproxy.protocol.records import Batch, LegacyEntry, decode, decode_control
+from kproxy.protocol.records.digest import RecordHeaders
+from kproxy.protocol.records.entry import BATCH
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import ALTER_CONFIGS, FETCH
+from kproxy.protocol.table.layout import ZERO_UUID
 
 from .facts import (
     LAST_OFFSET,

@@ -17,8 +17,8 @@ from kproxy.core.counters import Counters
 from kproxy.core.live.fetch_sessions import FetchSessions
 from kproxy.core.live.partition_session import Room
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.table import api_keys
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.table import api_keys
 
 from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness

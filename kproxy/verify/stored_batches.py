@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from kproxy.wire.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
+from kproxy.protocol.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
 from .candidate import Candidate, candidate_of
 from .facts import ALL_REPLICAS, BatchFact, PartitionPlace, ReadFact, Witness, WriteFact

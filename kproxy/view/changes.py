@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.wire.breath import each
+from kproxy.protocol.breath import each
 
 StepSpan = tuple[int, int]
 """First byte and the one behind the last."""

@@ -1,7 +1,7 @@
 """Frames for those who look: their bytes, and a step for each thing in them with its place, so that a tree can be drawn
 beside the bytes.
 
-Strategy. The slow reader (`wire/codec/trace.py`) names every value; what it says of records fields is followed by a
+Strategy. The slow reader (`protocol/codec/trace.py`) names every value; what it says of records fields is followed by a
 step for each batch in them, and for each record. A frame is read in turns with others'
 work: one of a megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
 (`capture/redact.py`).
@@ -20,18 +20,18 @@ from kproxy.capture.redact import Redaction
 from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import answered_version
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.codec.trace import TraceStep, trace
+from kproxy.protocol.records import Batch, Cut, Entry, entries
+from kproxy.protocol.records.compression import CODECS
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.protocol.table.errors import numbers
+from kproxy.protocol.table.layout import Slot
+from kproxy.protocol.table.schema import load, paths
 from kproxy.rules.bodies import carries_records
-from kproxy.wire.breath import breathe
-from kproxy.wire.codec.message import UNSUPPORTED_VERSION
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.codec.trace import TraceStep, trace
-from kproxy.wire.records import Batch, Cut, Entry, entries
-from kproxy.wire.records.compression import CODECS
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import API_VERSIONS
-from kproxy.wire.table.errors import numbers
-from kproxy.wire.table.layout import Slot
-from kproxy.wire.table.schema import load, paths
 
 from .record_steps import PackedRecords, record_steps
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.observe.records import MOST_BYTES, NotKept, Unpacked
-from kproxy.wire.primitives import read_varint, read_varlong
-from kproxy.wire.records import Batch, Record
-from kproxy.wire.records.record import wrapped
+from kproxy.protocol.primitives import read_varint, read_varlong
+from kproxy.protocol.records import Batch, Record
+from kproxy.protocol.records.record import wrapped
 
 LONGEST_NAME = 1000
 """Characters of a header's name that its step has."""

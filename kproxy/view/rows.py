@@ -13,8 +13,8 @@ import msgspec
 
 from kproxy.observe.about import errors, software, topics
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol.table.api_keys import FETCH
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.table.api_keys import FETCH
 
 from .ring import KeptExchange
 

@@ -12,8 +12,8 @@ from typing import Any
 from kproxy.base.errors import RecordsError
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import NotKept, RecordsField, Unpacked, record_fields
-from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, entries
-from kproxy.wire.records.record import SHORTEST_HEADER
+from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, entries
+from kproxy.protocol.records.record import SHORTEST_HEADER
 
 from .frame_steps import NO_RECORDS, batch_shown
 

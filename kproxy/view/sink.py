@@ -19,8 +19,8 @@ from kproxy.observe.filter.view import ExchangeView, MakeData
 from kproxy.observe.latencies import bucket_of
 from kproxy.observe.partition_rows import read_rows
 from kproxy.observe.response_errors import ROW_APIS, errors_of
+from kproxy.protocol.table import schema
 from kproxy.sinks.capture import differ
-from kproxy.wire.table import schema
 
 from .pace import RowBucket
 from .ring import ExchangeRing, KeptExchange, frames_size

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kproxy.core.counters import ApiTally
-from kproxy.wire.table.errors import error_name
+from kproxy.protocol.table.errors import error_name
 
 from .parts import ApiTotals, AuditTotals, LatencyTotals, ViewTotals
 from .sink import Looked

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.records.entry import BATCH, OVERHEAD, crc_of
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.records.entry import BATCH, OVERHEAD, crc_of
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
 

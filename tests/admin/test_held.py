@@ -16,11 +16,11 @@ from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.held_stream import HeldFollower
 from kproxy.core.plan import Bound, Plan
 from kproxy.observe.credentials import BODIES, REQUEST, VALUES, secret_paths
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held
 from tests.support.holding import HeldOwner

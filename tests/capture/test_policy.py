@@ -13,9 +13,9 @@ from kproxy.capture.policy import LONGEST_HEADER, Policy
 from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import PRODUCE
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import PRODUCE
 from tests.support.capture_files import client, frame, metadata, produce, request, written
 from tests.support.frames import message
 from tests.support.random_values import random_struct

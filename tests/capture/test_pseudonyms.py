@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.capture.pseudonyms import NAMED, Pseudonyms
-from kproxy.wire.table import layout, schema
+from kproxy.protocol.table import layout, schema
 
 
 @pytest.mark.parametrize(

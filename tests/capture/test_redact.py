@@ -16,8 +16,8 @@ from kproxy.capture.reader import read
 from kproxy.capture.redact import Redaction, RedactionCounts, redact_records
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.observe.records import records_of
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
 from tests.support.exchange_factory import conversation, exchange, orders, write_capture
 
 SECRET = b"s3cr3t"

@@ -12,10 +12,10 @@ from kproxy.capture.pseudonyms import NAMED, Pseudonyms
 from kproxy.capture.redact import Redaction
 from kproxy.observe.credentials import withheld_body
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.wire import Message, apis, decode_request, decode_response, encode
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol import Message, apis, decode_request, decode_response, encode
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Struct
 from tests.support.random_values import random_struct
 
 SECRET = "s3cr3t"

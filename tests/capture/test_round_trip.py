@@ -13,7 +13,7 @@ from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import CONFIG_VALUES
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 from tests.support.capture_files import written
 from tests.support.random_peers import Broker, Manners, random_traffic
 

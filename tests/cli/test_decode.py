@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.wire import Message, encode
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table import schema
+from kproxy.protocol import Message, encode
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table import schema
 from tests.support.frames import message
 
 SEED = Path(__file__).parent.parent / "wire" / "seeds" / "produce-v0-frame.txt"

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.wire import apis, grammar
+from kproxy.protocol import apis, grammar
 
 
 def run(*words: str) -> Result:

@@ -17,8 +17,8 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.replay import is_loopback, shortened
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol import decode_request, encode
 from kproxy.testing.process import free_port
-from kproxy.wire import decode_request, encode
 from tests.support.exchange_factory import NOON, conversation, write_capture
 from tests.support.fake_broker import FakeBroker
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.wire.records import Record, encode_batch
+from kproxy.protocol.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 
 

@@ -20,9 +20,9 @@ from kproxy.cli import main
 from kproxy.cli.verify_input import by_time, over, recordings
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.verify import checks
 from kproxy.verify.options import fail_on
-from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture
 from tests.verify.history import History
 from tests.verify.history import batch as history_batch

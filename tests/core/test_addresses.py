@@ -12,10 +12,10 @@ from kproxy.core.lanes.tail_stream import filler
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.addresses import PLACES, carries_addresses, newest_rewritable
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_response
+from kproxy.protocol.primitives import read_uvarint
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import decode_response
-from kproxy.wire.primitives import read_uvarint
-from kproxy.wire.table import schema
 
 ADVERTISE = Bound()
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 10, 60, 78, 79

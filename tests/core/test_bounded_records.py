@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import BROKER
+from kproxy.protocol.records import encode_batch, encode_message_set
+from kproxy.protocol.records.record import Record
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.records_rule import RecordsRule
 from kproxy.testing.dialogue import Dialogue
-from kproxy.wire.records import encode_batch, encode_message_set
-from kproxy.wire.records.record import Record
 from tests.support.stretches import ALL_CASES, IN_BOTH_UNITS, READ, Unit, Watch, batch, large
 
 PRODUCE, FETCH = (0, 9, 2), (1, 11, 3)

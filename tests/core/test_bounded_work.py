@@ -16,10 +16,10 @@ import pytest
 from kproxy.core.cluster import CORRELATION
 from kproxy.observe.summary import Summary
 from kproxy.observe.summary_rows import WELL, SummaryRow
+from kproxy.protocol import breath
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import breath
 from tests.support import stretches
 from tests.support.line_count import LineCount
 from tests.support.stretches import ALL_CASES, IN_BOTH_UNITS, LINES, READ, Case, Unit, Watch, cases, large
@@ -198,7 +198,7 @@ def test_read_of_many_opaque_frames_yields(key: int, version: int, rules: str, u
 def test_line_count_without_yield_points_is_one_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(case for case in cases() if case.kind == "deny" and case.way == "request")
     with_yields = LINES.check(partial(case.run, LINES.count))
-    monkeypatch.setattr("kproxy.wire.breath.BreathState.whole", 1)
+    monkeypatch.setattr("kproxy.protocol.breath.BreathState.whole", 1)
     without = LineCount(fine=True)
     case.run(LINES.count, without)
     assert with_yields.looks > 1000
@@ -208,7 +208,7 @@ def test_line_count_without_yield_points_is_one_stretch(monkeypatch: pytest.Monk
 
 def test_an_array_of_more_than_can_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection ends, and it is said why."""
-    monkeypatch.setattr("kproxy.wire.codec.compiled.MOST_ELEMENTS", 1000)
+    monkeypatch.setattr("kproxy.protocol.codec.compiled.MOST_ELEMENTS", 1000)
     rule = "{name: other, kind: set, match: {api: Metadata}, at: request, fields: {allow_auto_topic_creation: false}}"
     talk = Dialogue(f"rules: [{rule}]")
     talk.client(large(3, 12, "request", 1001))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.core.plan import Bound
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.table import schema
 from tests.support.line_count import LineCount
 
 DESCRIBE_CONFIGS, METADATA = 32, 3

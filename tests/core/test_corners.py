@@ -13,9 +13,9 @@ from kproxy.core.phase import CLOSING, STALLED
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response
 from tests.support.frames import fetched
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()

@@ -14,11 +14,11 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.phase import SessionPhase
 from kproxy.core.plan import Bound, Plan
+from kproxy.protocol import decode_request
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.kinds.base.live import Effect
 from kproxy.rules.running import Running
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request
-from kproxy.wire.records import Record, encode_batch
 from tests.core.test_engine_fuzz import APIS
 from tests.support.random_peers import Asked, Broker, Manners, random_traffic
 from tests.support.random_rules import acts_on, live_kinds, loads, random_rule

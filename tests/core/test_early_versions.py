@@ -10,11 +10,11 @@ from kproxy.core.commands import AskVersions, Dial
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.sasl.early_versions import MOST_REQUESTS
 from kproxy.core.sasl.server import SaslServer, Terms
+from kproxy.protocol.sasl.server import Checker
+from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
-from kproxy.sasl.server import Checker
-from kproxy.sasl.users import make_line, read_users
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire.table import schema
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT = 17, 18, 36, 12
 USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))

@@ -8,9 +8,9 @@ import pytest
 
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.commands import CLIENT, WakeAt
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.wire import Message, encode
-from kproxy.wire.table import schema
 from tests.support.frames import fetch, produce
 
 ID = UUID(int=(4 << 76) + 5)

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.cluster import CORRELATION, VERSION
+from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import Message, decode_request, decode_response
 
 FETCH, METADATA = 1, 3
 TOPICS = ("a", "b", "c")

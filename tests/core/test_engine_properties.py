@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.protocol import decode_request
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12

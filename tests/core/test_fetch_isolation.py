@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kproxy.core.live import fetch_sessions, share_sessions
 from kproxy.core.live.partition_session import next_epoch
 from kproxy.core.plan import Plan
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.codec.message import Message
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request, encode
-from kproxy.wire.codec.message import Message
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 FETCH, METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE = 1, 3, 78, 79

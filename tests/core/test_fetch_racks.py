@@ -12,10 +12,10 @@ from kproxy.core.commands import BROKER
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.fetch_racks import LONGEST, MOST_KNOWN, FetchRacks
 from kproxy.core.shared import Shared
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import FIXED, Struct
 from kproxy.testing.dialogue import Dialogue, request
-from kproxy.wire import Message, encode
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import FIXED, Struct
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_element, random_struct
 

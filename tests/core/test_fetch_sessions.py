@@ -18,11 +18,11 @@ from kproxy.core.live import fetch_sessions
 from kproxy.core.live.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
 from kproxy.core.live.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, RoomShare, next_epoch
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request, decode_response, encode
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_request, decode_response, encode
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout
 from tests.support.frames import message
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

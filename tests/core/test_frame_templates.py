@@ -16,10 +16,10 @@ from kproxy.core.lanes.frame import RequestView
 from kproxy.core.live import engine
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
+from kproxy.protocol import decode_request
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.wire import decode_request
 from tests.support.frames import fetch, produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36

@@ -16,13 +16,13 @@ from kproxy.core.commands import CloseBoth
 from kproxy.core.held_memory import HeldMemory
 from kproxy.core.plan import MOST_STEPS, Bound
 from kproxy.core.shared import Shared
+from kproxy.protocol import Message, encode
+from kproxy.protocol.primitives import write_uvarint
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import Message, encode
-from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.table import layout, schema
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct

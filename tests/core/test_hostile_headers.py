@@ -20,15 +20,15 @@ from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.partition_rows import read_rows
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.primitives import write_uvarint
+from kproxy.protocol.scan.head import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
+from kproxy.protocol.scan.sketch import Sketcher, decode_sketch
+from kproxy.protocol.scan.walk import error_codes_in
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 from kproxy.testing.dialogue import Dialogue, request, sized
 from kproxy.view.frame_steps import show_frame
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.scan.head import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
-from kproxy.wire.scan.sketch import Sketcher, decode_sketch
-from kproxy.wire.scan.walk import error_codes_in
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 from tests.sinks.audit.exchanges import FakeWho
 from tests.support.frames import message
 from tests.support.line_count import LineCount

@@ -20,9 +20,9 @@ from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.sasl.software import Software
 from kproxy.observe.exchange import Depth
 from kproxy.observe.observer import ConnectionObserver
+from kproxy.protocol.primitives import write_uvarint
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire.primitives import write_uvarint
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.sinks.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 
@@ -106,7 +106,7 @@ def test_client_with_a_long_token_passes_no_rule_by_principal(mechanism: str) ->
 @pytest.mark.parametrize(("key", "version"), [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2), (API_VERSIONS, 4)])
 @pytest.mark.parametrize("rules", ["", ALICE])
 def test_login_request_beyond_the_limit_of_brokers_closes(key: int, version: int, rules: str) -> None:
-    """`sasl.server.max.receive.size` is 524,288 by default. The length is enough: nothing is gathered."""
+    """`protocol.sasl.server.max.receive.size` is 524,288 by default. The length is enough: nothing is gathered."""
     begins = request(key, version, 1)
     talk = Dialogue(rules).client((MAX_TOKEN + 1).to_bytes(4, "big") + begins[4:])
     assert talk.closed is not None

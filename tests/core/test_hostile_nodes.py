@@ -11,9 +11,9 @@ from kproxy.core.plan import Bound
 from kproxy.core.rewrite.addresses import PLACES, carries_addresses
 from kproxy.core.rewrite.context import LAST_PORT, LONGEST_HOST
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_response
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import decode_response
-from kproxy.wire.table import schema
 
 PRODUCE, METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 0, 3, 10, 55, 60
 CASES = [

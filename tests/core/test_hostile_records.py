@@ -13,16 +13,16 @@ from crc32c import crc32c
 
 from kproxy.base.errors import RecordsError
 from kproxy.base.system import memory
+from kproxy.protocol import breath
+from kproxy.protocol.records import compression
+from kproxy.protocol.records.batch import encode_batch
+from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress
+from kproxy.protocol.records.digest import read_digest
+from kproxy.protocol.records.entry import BATCH
+from kproxy.protocol.records.record import Record, read_record, write_record
 from kproxy.rules import records as bodies
 from kproxy.rules.kinds.base import batch_checks
 from kproxy.testing.dialogue import Dialogue
-from kproxy.wire import breath
-from kproxy.wire.records import compression
-from kproxy.wire.records.batch import encode_batch
-from kproxy.wire.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress
-from kproxy.wire.records.digest import read_digest
-from kproxy.wire.records.entry import BATCH
-from kproxy.wire.records.record import Record, read_record, write_record
 from tests.support.frames import produce
 from tests.support.line_count import LineCount
 from tests.support.pace import within

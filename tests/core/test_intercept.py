@@ -11,10 +11,10 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.holding.desk import HoldingDesk
 from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request, decode_response, encode
+from kproxy.protocol.records import Record, decode, encode_batch, entries
+from kproxy.protocol.table import layout, schema
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_request, decode_response, encode
-from kproxy.wire.records import Record, decode, encode_batch, entries
-from kproxy.wire.table import layout, schema
 from tests.support.frames import fetch, fetched, message, produce, produced
 from tests.support.holding import held_in, holding, only
 from tests.support.random_values import random_struct

@@ -22,11 +22,11 @@ from kproxy.core.rewrite.names.rewrites import NameRewrite
 from kproxy.core.rewrite.rewriter import Rewriter
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_response
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_response
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import METADATA
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 VERSIONS = (0, 1, 8, 9, 10, 12, 13)

@@ -11,10 +11,10 @@ import pytest
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.observer import ConnectionObserver
+from kproxy.protocol import decode_request
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_request
 from tests.sinks.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 

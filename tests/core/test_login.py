@@ -8,9 +8,9 @@ import pytest
 
 from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.core.sasl.login import CORRELATION, LoggedIn, Steps, log_in
-from kproxy.sasl.client import Tokens, plain
+from kproxy.protocol import decode_request
+from kproxy.protocol.sasl.client import Tokens, plain
 from kproxy.testing.dialogue import response
-from kproxy.wire import decode_request
 
 VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 

@@ -1,4 +1,5 @@
-"""Loops over arrays of a message: each lets other connections run every few dozen elements (kproxy/wire/breath.py)."""
+"""Loops over arrays of a message: each lets other connections run every few dozen elements
+(kproxy/protocol/breath.py)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,11 @@ from kproxy.base.errors import DecodeError
 from kproxy.core.live.evaluation import without_records
 from kproxy.net.dial.metadata_poller import NodeLocator
 from kproxy.observe.number_template import holders
+from kproxy.protocol import Message, decode_request
+from kproxy.protocol.scan.walk import Hits, walk
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import FIND_COORDINATOR, METADATA, OFFSET_FETCH
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.bodies import EntityIndex
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.bad_assignment import BadAssignments, negative
@@ -25,11 +31,6 @@ from kproxy.rules.kinds.stale_metadata import frozen, metadata_shape
 from kproxy.rules.kinds.wrong_address import WrongAddress
 from kproxy.sinks.audit.extract.details import all_configs, new_topic, quotas, shown_configs, some_configs
 from kproxy.sinks.fanout import ClusterMetadata
-from kproxy.wire import Message, decode_request
-from kproxy.wire.scan.walk import Hits, walk
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import FIND_COORDINATOR, METADATA, OFFSET_FETCH
-from kproxy.wire.table.shapes import shape
 from tests.support.frames import produce
 from tests.support.line_count import LineCount
 from tests.support.stretches import body, large

@@ -28,9 +28,9 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import defaults, request, response, sized
-from kproxy.wire import decode_request, decode_response
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36
 NAMES = {"orders": "prod.orders", "clicks-eu": "prod.clicks-eu", "other": "other"}

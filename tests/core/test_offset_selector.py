@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kproxy.core.plan import Plan
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.codec.structs import read_request_header
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.codec.structs import read_request_header
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.shapes import shape
 from tests.support.random_values import random_struct
 
 FETCH, OFFSET_COMMIT, TXN_OFFSET_COMMIT = 1, 8, 28

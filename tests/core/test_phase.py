@@ -24,8 +24,8 @@ from kproxy.core.phase import (
 )
 from kproxy.core.plan import Bound
 from kproxy.core.sasl.server import SaslServer, Terms
-from kproxy.sasl.server import Checker
-from kproxy.sasl.users import make_line, read_users
+from kproxy.protocol.sasl.server import Checker
+from kproxy.protocol.sasl.users import make_line, read_users
 from kproxy.testing.dialogue import Dialogue, request, response
 
 HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 12, 17, 18, 36

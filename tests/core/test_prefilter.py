@@ -20,9 +20,9 @@ from kproxy.core.live.part_index import PartIndex
 from kproxy.core.live.rule_program import RuleProgram
 from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.exchange import Facts
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request, decode_response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, COMMIT, OFFSETS, JOIN, API_VERSIONS, DELETE, HEARTBEAT = 0, 1, 3, 8, 9, 11, 18, 20, 68

@@ -23,7 +23,7 @@ from kproxy.core.sasl.principal import (
     PrincipalWatch,
     SaslDialogue,
 )
-from kproxy.wire import decode_request, decode_response
+from kproxy.protocol import decode_request, decode_response
 
 CAPTURED = json.loads((Path(__file__).parent / "golden" / "sasl.json").read_text())
 """Client, mechanism and outcome → frames of SASL, 0 the client's and 1 the broker's (Kafka 4.3)."""

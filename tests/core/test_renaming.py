@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kproxy.core.commands import CLIENT
 from kproxy.core.plan import Bound
+from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import decode_request, decode_response
 from tests.support.frames import produce, produced
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})

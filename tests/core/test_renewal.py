@@ -13,9 +13,9 @@ from kproxy.core.commands import BROKER
 from kproxy.core.plan import Bound
 from kproxy.core.sasl.lane_logins import NO_SASL
 from kproxy.core.sasl.login import CORRELATION, LoggedIn
-from kproxy.sasl.client import Tokens, plain
+from kproxy.protocol import decode_request
+from kproxy.protocol.sasl.client import Tokens, plain
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_request
 
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12
 

@@ -16,11 +16,11 @@ from kproxy.base.errors import KproxyError
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
+from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.testing.dialogue import request
-from kproxy.wire.table import schema
 
 FACTS = Facts("main", "main", "10.0.0.1")
 SEVERAL = """

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
 from kproxy.core.sasl.server import SaslServer, Terms
-from kproxy.sasl.client import ScramClient
-from kproxy.sasl.server import BAD_PLAIN, Checker, LoginWork
-from kproxy.sasl.users import Users, make_line, read_users
+from kproxy.protocol.sasl.client import ScramClient
+from kproxy.protocol.sasl.server import BAD_PLAIN, Checker, LoginWork
+from kproxy.protocol.sasl.users import Users, make_line, read_users
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3

@@ -9,8 +9,8 @@ import pytest
 from kproxy.core.commands import BROKER, CLIENT, Dial
 from kproxy.core.plan import Bound
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_response
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response
 from tests.support.frames import produce
 
 PASSIVE = Bound(advertise=False)

@@ -53,13 +53,13 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
+from kproxy.protocol import Message, decode_request, decode_response
+from kproxy.protocol.table import schema
 from kproxy.rules.document.source import Source
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, decode_request, decode_response
-from kproxy.wire.table import schema
 from tests.support.chaos_session import Driver, port_of
 from tests.support.memory_lane import MemoryLane
 from tests.support.random_peers import Asked, Broker, Manners, asked

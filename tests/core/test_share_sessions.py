@@ -14,9 +14,9 @@ from kproxy.core.counters import Counters
 from kproxy.core.live import share_sessions
 from kproxy.core.live.partition_session import Key, PartitionSession, Room
 from kproxy.core.live.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import SHARE_FETCH
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import SHARE_FETCH
 from tests.support.frames import message
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"

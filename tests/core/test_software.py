@@ -8,10 +8,10 @@ from kproxy.core.counters import Counters
 from kproxy.core.sasl.identity import Identity
 from kproxy.core.sasl.software import Software, software
 from kproxy.core.step import Step
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.protocol.table.schema import load
 from kproxy.rules.select.match import text_test
-from kproxy.wire import Message, encode
-from kproxy.wire.table.api_keys import API_VERSIONS
-from kproxy.wire.table.schema import load
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from kproxy.core.telemetry import (
     TelemetryPush,
     TelemetryTerms,
 )
+from kproxy.protocol import decode_response
+from kproxy.protocol.sasl.server import Checker
+from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.table.errors import error_name
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
-from kproxy.sasl.server import Checker
-from kproxy.sasl.users import make_line, read_users
 from kproxy.testing.dialogue import Dialogue, frames, request, response
-from kproxy.wire import decode_response
-from kproxy.wire.table.errors import error_name
 
 GET, PUSH, VERSIONS, HEARTBEAT, HANDSHAKE, AUTHENTICATE = 71, 72, 18, 12, 17, 36
 USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))

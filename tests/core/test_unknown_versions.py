@@ -13,11 +13,11 @@ import pytest
 from kproxy.core.live.rule_program import compile_rules
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.versions import unsupported
+from kproxy.protocol import decode_response
+from kproxy.protocol.table import schema
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import parse_rules
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response
-from kproxy.wire.table import schema
 from tests.support.random_rules import live_kinds, random_rule
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]

@@ -9,9 +9,9 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.versions import VersionsAnswers, cap, unsupported
+from kproxy.protocol import decode_response
 from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire import decode_response
 
 
 def answer(produce: int, level: int = 2) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.records import Record, compression, encode_batch
+from kproxy.protocol.records.entry import crc_of
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.wire.records import Record, compression, encode_batch
-from kproxy.wire.records.entry import crc_of
 from tests.support.dead_peer import vanish
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import RawClient

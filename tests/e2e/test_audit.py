@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kproxy.events.schema import BY_NAME
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.cluster import MockCluster
-from kproxy.wire.records import Record, encode_batch
 from tests.support.event_validation import mistakes
 from tests.support.raw_client import METADATA, RawClient
 from tests.support.wait import until

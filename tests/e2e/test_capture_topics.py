@@ -17,9 +17,9 @@ from kproxy.core.cluster import VERSION
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.process.capture_topics import topic_names
-from kproxy.wire import Message, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS, METADATA
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
 from tests.support.fake_broker import FakeBroker, answer_metadata
 from tests.support.line_count import LineCount
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.wire.table.releases import RELEASES
+from kproxy.protocol.table.releases import RELEASES
 from tests.support.fake_broker import silence
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

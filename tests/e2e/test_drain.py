@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import Message, decode_response
+from kproxy.protocol import Message, decode_response
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import Message
+from kproxy.protocol import Message
 from tests.support.fake_broker import FakeBroker, reset, silence
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

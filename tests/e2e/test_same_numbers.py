@@ -16,8 +16,8 @@ from uuid import UUID
 from confluent_kafka import Consumer, Producer
 
 from kproxy.cli.admin_client import Admin
+from kproxy.protocol import decode_response
 from kproxy.testing.cluster import MockCluster
-from kproxy.wire import decode_response
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

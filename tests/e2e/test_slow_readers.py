@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import Message
+from kproxy.protocol import Message
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient

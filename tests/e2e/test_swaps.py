@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire import Message
+from kproxy.protocol import Message
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 

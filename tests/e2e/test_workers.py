@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from kproxy.protocol import decode_response
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import children_of, free_port, free_port_with_room
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import decode_response
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.processes import connections_to, sockets_of

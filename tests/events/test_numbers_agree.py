@@ -16,8 +16,8 @@ from kproxy.cli.tally import ExchangeTally
 from kproxy.events.schema import LATENCY_BOUNDS_MS, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.summary import Summary
+from kproxy.protocol.table import schema
 from kproxy.sinks.audit.request_event import request_event, summary_event
-from kproxy.wire.table import schema
 from tests.observe.watching import CLIENT, Talk, Watching, random_talk
 from tests.support.event_validation import mistakes
 from tests.support.exchange_factory import Somebody, write_capture

@@ -6,10 +6,10 @@ import pytest
 
 from kproxy.explore.model import FAULT_CLASSES, ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
 from kproxy.explore.plan import DEFAULT_CLASSES, breaks_connection, fault_table, plan_rules, rule_file
+from kproxy.protocol.table import errors as error_codes
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
-from kproxy.wire.table import errors as error_codes
 from tests.explore.made_up import TABLE
 
 FAULTS = list(fault_table().all)

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer
 from kproxy.explore.model import ExploredRun, FaultPlan, PlaceMark, PlannedFault, dumps, loads
 from kproxy.explore.plan import fault_table, plan_rules
 from kproxy.explore.runs.sandbox import MOST_LINES, batches_in, describe_run, first_entry, reads_lost_offsets, story_of
+from kproxy.protocol.records import Batch, Record, encode_batch
+from kproxy.protocol.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
 from kproxy.rules.entity import Entity
 from kproxy.testing.inject import Kproxy
-from kproxy.wire.records import Batch, Record, encode_batch
-from kproxy.wire.table.api_keys import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
 CONFIG = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000}
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from kproxy.protocol import decode_response
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import decode_response
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import METADATA as ANY_TOPICS
 from tests.support.raw_client import EndOfStream, RawClient

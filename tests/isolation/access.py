@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol import Message
+from kproxy.protocol.table.layout import Slot
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS, MAKES
-from kproxy.wire import Message
-from kproxy.wire.table.layout import Slot
 
 PREFIX = "secret"
 ANY_TYPE, ANY, MATCH, LITERAL, PREFIXED = 1, 1, 2, 3, 4

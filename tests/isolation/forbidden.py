@@ -13,9 +13,9 @@ from uuid import UUID
 
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.rewrite.names.ids import learn
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.testing.dialogue import Dialogue, response, sized
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
 
 OPEN_ID, SECRET_ID = UUID("0a0a0a0a-0a0a-4a0a-8a0a-0a0a0a0a0a0a"), UUID("0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.table import layout
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout
 
 FETCH, JOIN_GROUP, SYNC_GROUP, HANDSHAKE, AUTHENTICATE, SHARE_FETCH = 1, 11, 14, 17, 36, 78
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INCONSISTENT_GROUP_PROTOCOL = 3, 100, 23

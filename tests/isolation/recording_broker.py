@@ -15,8 +15,8 @@ from uuid import UUID
 
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.shared import Shared
+from kproxy.protocol import Message, decode_request
 from kproxy.testing.dialogue import Dialogue, frames, response
-from kproxy.wire import Message, decode_request
 
 METADATA = 3
 UNKNOWN_TOPIC_ID = 100

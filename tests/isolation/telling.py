@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol.codec.structs import encode
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES
-from kproxy.wire.codec.structs import encode
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 MINE, FOREIGN = (UUID(int=0x4000 << 64 | 0x8 << 60 | number << 96 | number) for number in (1, 12))

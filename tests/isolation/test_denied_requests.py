@@ -11,13 +11,13 @@ import pytest
 from kproxy.core.cluster import CORRELATION
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.testing.dialogue import request as frame
-from kproxy.wire import Message
-from kproxy.wire.table import layout, schema
 
 from .forbidden import (
     OPEN,

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from kproxy.core.live.name_scan import LONGEST
 from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.rewrite.names.ids import learn
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select import pattern_set
 from kproxy.rules.select.match import readable, text_test
 from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
 from tests.support.line_count import LineCount
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking

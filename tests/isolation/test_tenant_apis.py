@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kproxy.core.step import STOP
+from kproxy.protocol import decode_response
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from kproxy.wire import decode_response
-from kproxy.wire.table import schema
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 OPEN = {

@@ -15,15 +15,15 @@ from crc32c import crc32c
 from kproxy.core.counters import Counters
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import disguise
+from kproxy.protocol import decode_response
+from kproxy.protocol.codec.structs import encode as encode_body
+from kproxy.protocol.primitives import write_bits, write_uvarint
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Struct
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import decode_response
-from kproxy.wire.codec.structs import encode as encode_body
-from kproxy.wire.primitives import write_bits, write_uvarint
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Struct
 from tests.support.frames import message
 from tests.support.topics import create_topics
 from tests.support.wait import until

@@ -14,9 +14,9 @@ from kproxy.core.plan import Plan
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.core.step import STOP
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from kproxy.testing.dialogue import defaults, sized
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 

@@ -13,8 +13,8 @@ import pytest
 from kproxy.core.plan import Plan
 from kproxy.core.rewrite.names.disguise import OURS, version_of
 from kproxy.core.step import STOP
-from kproxy.wire import decode_response, encode
-from kproxy.wire.table import layout, schema
+from kproxy.protocol import decode_response, encode
+from kproxy.protocol.table import layout, schema
 
 from .hostile import (
     HOSTILE,

@@ -9,8 +9,8 @@ import pytest
 from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID, learn
 from kproxy.core.shared import Shared
 from kproxy.core.step import STOP
+from kproxy.protocol.table import layout, schema
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 from .telling import CARRIERS, FOREIGN, MINE, SECRET, telling

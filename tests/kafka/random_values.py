@@ -6,10 +6,10 @@ import random
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import INTEGERS, Slot, Struct
-from kproxy.wire.table.schema import Api
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import INTEGERS, Slot, Struct
+from kproxy.protocol.table.schema import Api
 
 BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 WORDS = ("", "orders", "a.b-c_d", "Ünïcödé", "語", "\U0001f600", "\x00", '"\\\n')

@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from kproxy.core.counters import Counters
 from kproxy.core.live.fetch_sessions import FetchSessions
 from kproxy.core.live.partition_session import Key, PartitionSession
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import Message
 from kproxy.testing.kafka import Kafka
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec.message import Message
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 

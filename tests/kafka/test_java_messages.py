@@ -14,10 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire import decode_request, decode_response, encode
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
+from kproxy.protocol import decode_request, decode_response, encode
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Slot, Struct
 from tests.support.java_program import JavaProgram
 
 from .random_values import random_message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.records import (
+from kproxy.protocol.records import (
     Control,
     Cut,
     Producer,

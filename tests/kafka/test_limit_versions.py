@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.releases import supported
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
-from kproxy.wire.table import schema
-from kproxy.wire.table.releases import supported
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
 

@@ -16,13 +16,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
-from kproxy.sasl.users import make_line
+from kproxy.protocol import decode_response
+from kproxy.protocol.sasl.users import make_line
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import decode_response
 from tests.support.certificates import Authority
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
+from kproxy.protocol import decode_response
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import decode_response
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

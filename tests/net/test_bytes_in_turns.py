@@ -14,7 +14,7 @@ import trio
 from kproxy.net.loop import turns
 from kproxy.net.loop.reactor import IN, Reactor
 from kproxy.net.loop.turns import Turn
-from kproxy.wire.breath import rest
+from kproxy.protocol.breath import rest
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -13,7 +13,7 @@ from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, P
 from kproxy.net.loop import turns
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket import side
-from kproxy.wire.breath import breathe
+from kproxy.protocol.breath import breathe
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -11,8 +11,8 @@ import trio
 from kproxy.core.plan import Bound, Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request, decode_response
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import decode_request, decode_response
 
 pytestmark = pytest.mark.trio
 

@@ -26,9 +26,9 @@ from kproxy.net import sweep
 from kproxy.net.socket import side, splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.observe.exchange import Depth, ObservedExchange
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.names.composed import NameMaps
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.records import Record, encode_batch
 from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -10,8 +10,8 @@ import pytest
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.observe.exchange import Depth
 from kproxy.observe.summary import Summary
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire.records import Record, encode_batch
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
 

@@ -21,7 +21,7 @@ from kproxy.net.loop import turns
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turn_order import Queue
 from kproxy.net.loop.turns import in_a_turn
-from kproxy.wire import breath
+from kproxy.protocol import breath
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

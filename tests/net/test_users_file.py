@@ -10,8 +10,8 @@ import pytest
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
 from kproxy.net.accept.listener import UsersFile
-from kproxy.sasl.server import LoginWork
-from kproxy.sasl.users import ITERATIONS, Users, make_line, read_users
+from kproxy.protocol.sasl.server import LoginWork
+from kproxy.protocol.sasl.users import ITERATIONS, Users, make_line, read_users
 from tests.support.line_count import LineCount
 from tests.support.stretches import BY_COST, Cost
 

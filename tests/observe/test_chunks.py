@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.observe.exchange import Depth, Form
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import schema
+from tests.protocol.golden.frames import golden
 from tests.support.random_peers import Manners
 
-from ..wire.golden.frames import golden
 from .watching import BROKER, CLIENT, Talk, Watching, counted, play, random_talk, told, whole_summary
 
 APIS = ["Produce", "Fetch", "ShareFetch", "Metadata", "Heartbeat", "SaslAuthenticate", "AlterConfigs", "Envelope"]

@@ -20,10 +20,10 @@ from kproxy.observe.credentials import (
     withheld_body,
 )
 from kproxy.observe.exchange import Depth, Form
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.testing.dialogue import request, sized
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.exchange_builder import KEPT
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 from tests.support.random_peers import Manners, mangled
 
 from .watching import BROKER, Watching, play, random_talk, whole_summary

@@ -7,8 +7,8 @@ import pytest
 from kproxy.observe.exchange import Depth, Form
 from kproxy.observe.exchange_builder import KEPT
 from kproxy.observe.open_exchanges import MOST_OPEN
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire.records import Record, encode_batch
 from tests.support.frames import produce
 
 from .watching import Watching, told

@@ -10,14 +10,13 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.observe.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.table import layout, schema
 from kproxy.testing.dialogue import sized
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.table import layout, schema
+from tests.protocol.golden.frames import golden
 from tests.support.frames import message
 from tests.support.random_peers import mangled, plausible
 from tests.support.random_values import random_struct
-
-from ..wire.golden.frames import golden
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 ROUNDS = 400 if EVERYTHING else 30

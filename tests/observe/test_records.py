@@ -10,8 +10,8 @@ import pytest
 from kproxy.observe import records as watched
 from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.observe.records import LIVE, NotKept, RecordLimits, records_of
-from kproxy.wire import records
-from kproxy.wire.records import Record, encode_batch
+from kproxy.protocol import records
+from kproxy.protocol.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange
 from tests.support.frames import produce_body
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kproxy.observe.exchange import NO_ERRORS, Form, Frame, ObservedExchange
 from kproxy.observe.response_errors import error_at, errors_of, place
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import defaults, response
-from kproxy.wire.table import schema
 from tests.support.capture_files import client
 
 

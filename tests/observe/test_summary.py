@@ -8,8 +8,8 @@ from uuid import UUID
 from kproxy.observe.exchange import Depth
 from kproxy.observe.summary import Summary
 from kproxy.observe.summary_rows import SummaryRow
+from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.records import Producer, Record, encode_batch
 
 from .watching import Watching, whole_summary
 

@@ -11,8 +11,8 @@ import pytest
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.summary_templates import RequestTemplate
+from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.records import Producer, Record, encode_batch
 
 from .watching import BROKER, CLIENT, Talk, Watching, counted, play, whole_summary
 

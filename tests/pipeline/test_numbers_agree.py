@@ -35,8 +35,8 @@ from kproxy.pipeline.report.page import page
 from kproxy.pipeline.report.report_builder import Period, build_report
 from kproxy.pipeline.sources import FileSource
 from kproxy.pipeline.spark import Run
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.process import free_port
-from kproxy.wire.records import Record, encode_batch
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.timeout(400)  # all gold tables are made, on a machine that may have much else to do

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.config.telemetry import KAFKA
 from kproxy.process import exporting
+from kproxy.protocol.table.errors import error_name
 from kproxy.rules.select.match import text_test
 from kproxy.sinks.labels import totals
 from kproxy.testing.process import free_port
-from kproxy.wire.table.errors import error_name
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.otlp_collector import Collector
 from tests.support.otlp_metrics import counted, metrics_data, point

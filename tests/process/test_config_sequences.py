@@ -18,8 +18,8 @@ from hypothesis import given, settings
 
 from kproxy.base.errors import DocumentError
 from kproxy.process.exporting import OtlpExport
+from kproxy.protocol.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS
 from kproxy.testing.process import free_port
-from kproxy.wire.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS
 from tests.support.certificates import Authority
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import RawClient

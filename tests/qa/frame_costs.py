@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Any
 
 from kproxy.core.commands import BROKER, CLIENT, Send
+from kproxy.protocol.breath import EVERY, BreathState
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.breath import EVERY, BreathState
-from kproxy.wire.records import Record, encode_batch
 
 PRODUCE, METADATA = 0, 3
 BUFFER = 1 << 16

@@ -42,7 +42,7 @@ CLOCKS = {
 }  # fmt: skip
 MEASURING = (
     "tests/capture/golden/",
-    "tests/wire/golden/",
+    "tests/protocol/golden/",
     "tests/qa/soak/",
     "tests/qa/bench/",
     "tests/qa/fuzz/",

@@ -10,8 +10,8 @@ from hypothesis import core
 from tests.sampling import PARTS, QUICK, QUICK_TURNS, TURNS, sampled
 
 ROOT = Path(__file__).parents[2]
-SWEEP = [f"tests/wire/test_codec.py::test_it[{number}]" for number in range(101)]
-FEW = [f"tests/wire/test_codec.py::test_few[{number}]" for number in range(5)]
+SWEEP = [f"tests/protocol/test_codec.py::test_it[{number}]" for number in range(101)]
+FEW = [f"tests/protocol/test_codec.py::test_few[{number}]" for number in range(5)]
 ROUTES = [f"tests/kafka/test_admin.py::test_it[{way}]" for way in ("proxy", "renamed")]
 ALONE = ["tests/kafka/test_admin.py::test_alone"]
 IN_TURN = [f"tests/pipeline/jobs/test_compact.py::test_{name}[{number}]" for name in "abc" for number in range(3)]

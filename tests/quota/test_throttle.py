@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.proxy import Proxy
-from kproxy.wire.records import Record, encode_batch
 from tests.support.java_program import JavaProgram
 from tests.support.raw_client import METADATA as NO_TOPICS
 from tests.support.raw_client import RawClient

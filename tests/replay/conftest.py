@@ -20,6 +20,7 @@ from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
+from kproxy.protocol import Message, decode_response
 from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.fixes import OutgoingRequest
 from kproxy.replay.player import Pace, ReplayPlayer
@@ -29,7 +30,6 @@ from kproxy.replay.sockets import Authenticate, ReplayClient
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port
-from kproxy.wire import Message, decode_response
 from tests.support.frames import message
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from kproxy.protocol import Message
 from kproxy.replay.own_requests import plain
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.recording import ReplayOutcome
 from kproxy.replay.sockets import NoTarget, ReplayClient
 from kproxy.replay.target import TargetCluster
 from kproxy.testing.process import free_port
-from kproxy.wire import Message
 from tests.support.fake_broker import FakeBroker, reset, silence
 
 

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from kproxy.base.errors import EncodeError
+from kproxy.protocol import decode_request
 from kproxy.replay import fix_chain
 from kproxy.replay.fix_chain import UNWRITTEN, FixChain
-from kproxy.wire import decode_request
 
 
 def test_what_no_fix_is_about_is_sent_byte_by_byte(tools: Any) -> None:

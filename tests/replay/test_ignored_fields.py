@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.table import layout, schema
 from kproxy.replay.compare import IgnoredFields, NoSuchGroup, table
-from kproxy.wire.table import layout, schema
 
 
 def every_slot() -> list[layout.Slot]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import Message
+from kproxy.protocol.records import Control, Producer, Record, decode, encode_batch, encode_control, entries
 from kproxy.replay.partition_log import PartitionLog
-from kproxy.wire import Message
-from kproxy.wire.records import Control, Producer, Record, decode, encode_batch, encode_control, entries
 
 
 def batch(first: int, count: int, **more: Any) -> bytes:

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.table import layout, schema
 from kproxy.replay.links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from kproxy.replay.player import Pace, ReplayPlayer
 from kproxy.replay.recording import ReplayOutcome
 from kproxy.replay.target import TargetCluster
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.table import layout, schema
 
 BOOT = ("boot", 9092)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.replay import read_records
 from kproxy.replay.read_records import ReadRecords
-from kproxy.wire.records import Record, encode_batch
 
 
 def fetched(tools: Any, *records: Record, codec: int = 0) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.replay.recorded_responses import RecordedResponses
-from kproxy.wire.records import Record, encode_batch
 from tests.support.frames import produce_body
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol import Message, decode_response
 from kproxy.replay.responder import RecordingResponder
-from kproxy.wire import Message, decode_response
 from tests.support.frames import message
 
 HERE = ("stage", 7777)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.replay.responder import WrittenOffsets
-from kproxy.wire.records import Record, encode_batch
 
 
 def write(tools: Any, written: WrittenOffsets, count: int, recorded: int, code: int = 0) -> int:

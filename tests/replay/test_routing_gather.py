@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.protocol import decode_response
 from kproxy.replay.routing import ResponseGatherer
 from kproxy.testing.dialogue import response
-from kproxy.wire import decode_response
 
 
 def fetched(partition: int, code: int = 0, topic: str = "t") -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol import decode_request
 from kproxy.replay.own_requests import CredentialsRefused, plain
 from kproxy.testing.dialogue import response
-from kproxy.wire import decode_request
 
 
 def test_the_password_is_sent_after_the_handshake() -> None:

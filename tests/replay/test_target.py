@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.replay.target import TargetCluster
-from kproxy.wire.table import schema
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import Message
+from kproxy.protocol.table import schema
 from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
-from kproxy.wire import Message
-from kproxy.wire.table import schema
 
 
 def asked(api: str, version: int, **body: Any) -> Message:
@@ -27,7 +27,7 @@ def asked(api: str, version: int, **body: Any) -> Message:
         (
             asked("OffsetFetch", 1, group_id="g", topics=None),
             True,
-        ),  # no null there by the protocol; see wire/shapes.yaml
+        ),  # no null there by the protocol; see protocol/shapes.yaml
         (asked("OffsetFetch", 5, group_id="g", topics=None), True),
         (asked("OffsetFetch", 8, groups=[{"group_id": "g", "topics": []}, {"group_id": "h", "topics": None}]), True),
         (asked("OffsetFetch", 8, groups=[{"group_id": "g", "topics": []}]), False),

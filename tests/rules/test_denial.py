@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.denial import denial
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
 
 PARTITION = Entity(topic="t", partition=0)
 ACL = Entity(topic="t", resource=(2, "t"))

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
+from kproxy.protocol import Message
+from kproxy.protocol.elements import request_elements
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.kinds.base.elements import elements_of
-from kproxy.wire import Message
-from kproxy.wire.elements import request_elements
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import Level, shape
 from tests.support.random_requests import answered, random_request
 
 CASES = [(api, version) for api in schema.apis() for version in (api.versions[0], api.versions[-1])

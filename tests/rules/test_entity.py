@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message
-from kproxy.wire.table import layout, schema
 
 ID = UUID("2c9b7d1e-0000-4000-8000-000000000001")
 

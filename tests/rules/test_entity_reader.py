@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.codec.structs import read_request_header
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import entities
 from kproxy.rules.entity_reader import entity_reader
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.codec.structs import read_request_header
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.schema import Api
 from tests.support.random_values import random_struct
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.kinds.base.denial import can_say, fail_outermost, has_text
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import shape
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.kinds.base.fields import (
     EVERY,
     FieldFinder,
@@ -17,7 +18,6 @@ from kproxy.rules.kinds.base.fields import (
     plain,
     slot_at,
 )
-from kproxy.wire.table import layout, schema
 
 METADATA, PRODUCE, FETCH = 3, 0, 1
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.select.mentions import HARMLESS, MAKES, ROLES, loose, made, mentioned, refused, said
-from kproxy.wire import Message
-from kproxy.wire.table import layout, schema
 
 PAIRS = [(key, version) for key in schema.paths() for version in schema.load(key).versions]
 REFUSED = {

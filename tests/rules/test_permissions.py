@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.kinds.base.permissions import Permission, permissions, read
-from kproxy.wire.table import schema
 
 WRITES = [
     "Produce",

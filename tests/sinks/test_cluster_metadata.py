@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol import breath
 from kproxy.sinks.fanout import ClusterMetadata, KnownNode, KnownTopic
-from kproxy.wire import breath
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
 

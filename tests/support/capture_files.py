@@ -14,8 +14,8 @@ from kproxy.capture.packet_file import Packet, PacketFile
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.wire import apis
-from kproxy.wire.records import Record, encode_batch
+from kproxy.protocol import apis
+from kproxy.protocol.records import Record, encode_batch
 from tests.support.frames import message
 
 SERVER = ("127.0.0.1", 9092)

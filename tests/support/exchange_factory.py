@@ -13,10 +13,10 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.events.schema import REQUEST_EVENT
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.protocol.records import Producer, Record, encode_batch
+from kproxy.protocol.table.schema import load, names
 from kproxy.sinks.audit.lines import EventEncoder
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.table.schema import load, names
 from tests.support.frames import message
 
 

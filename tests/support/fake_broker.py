@@ -15,9 +15,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.testing.process import free_port
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.table.api_keys import API_VERSIONS, METADATA
 
 Answer = Callable[["FakeBroker", socket.socket, Message], None]
 """Function of a test that is called with a whole request and sends what it likes. When it closes the socket, the

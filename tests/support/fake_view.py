@@ -24,8 +24,8 @@ from kproxy.admin.assets import SAFE, all_assets
 from kproxy.base.errors import FilterError
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.latencies import STEP, bucket_of
+from kproxy.protocol.table import errors, schema
 from kproxy.rules.filter.fields import FIELDS
-from kproxy.wire.table import errors, schema
 
 COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",

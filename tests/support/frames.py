@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import Message, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 Topic = str | UUID
 Place = Topic | tuple[Topic, int] | tuple[Topic, int, bytes | None]

@@ -18,10 +18,10 @@ from kproxy.config.reader import config_from
 from kproxy.core.cluster import VERSION
 from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
 from kproxy.process.app import ProxyProcess, prepared
+from kproxy.protocol import Message
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.testing.embedded import LastLines, _alone
-from kproxy.wire import Message
-from kproxy.wire.table.api_keys import METADATA
 from tests.support.fake_broker import FakeBroker
 
 T = TypeVar("T")

@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.codec.message import awaits_response
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.codec.message import awaits_response
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import PRODUCE
 from tests.support.random_requests import answered, random_request
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)

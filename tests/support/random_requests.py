@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.elements import request_elements
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.schema import Api
-from kproxy.wire.table.shapes import Level, Shape, shape
+from kproxy.protocol import Message
+from kproxy.protocol.elements import request_elements
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.schema import Api
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from tests.support.random_values import random_struct
 
 Make = Callable[[Struct, Random], dict[str, Any]]

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire.table.layout import Slot, Struct
+from kproxy.protocol.table.layout import Slot, Struct
 
 BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 TEXTS = ("", "a", "topic-1", "größe", "\udcff\udc80", "\N{SNOWMAN}" * 50, "x" * 130)

@@ -10,7 +10,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.wire import Message, apis, decode_response, encode
+from kproxy.protocol import Message, apis, decode_response, encode
 
 _APIS = {api.key: api for api in apis()}
 METADATA = {"topics": [], "allow_auto_topic_creation": False}

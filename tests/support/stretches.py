@@ -1,6 +1,6 @@
 """The longest stretch of work of a session between two yield points, for large messages of any API.
 
-A yield point is a place where other connections may run (wire/breath.py). Work is measured in two units:
+A yield point is a place where other connections may run (protocol/breath.py). Work is measured in two units:
 
 - `LINES`: executed Python lines, which are the same on every machine. `make test` counts them.
 - `SECONDS`: CPU time, which includes long calls of C code. `make stretches` measures it (the marker `measured`). The
@@ -42,16 +42,16 @@ import trio
 
 from kproxy.core.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.core.commands import BROKER
+from kproxy.protocol import Message, breath
+from kproxy.protocol.records.batch import encode_batch
+from kproxy.protocol.records.record import Record
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.decision import Edit
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, breath
-from kproxy.wire.records.batch import encode_batch
-from kproxy.wire.records.record import Record
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.pace import within

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.base.errors import InternalError
+from kproxy.protocol.table.api_keys import CREATE_TOPICS
 from kproxy.testing.ask import ask, topics
-from kproxy.wire.table.api_keys import CREATE_TOPICS
 from tests.support.wait import until
 
 VERSION = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import InternalError
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
-from kproxy.wire.table.api_keys import METADATA
 
 
 def test_topics_leaders_and_brokers_are_as_ordered() -> None:

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kproxy.base.errors import InternalError, NoSuchRule, RuleInUse
+from kproxy.protocol import Message
 from kproxy.rules.decision import Fail
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.testing.rule_arguments import Misuse
-from kproxy.wire import Message
 
 Produce = Callable[..., None]
 WRITES = {"api": "Produce", "topic": "orders"}

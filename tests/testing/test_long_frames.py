@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kproxy.core.commands import LONG
+from kproxy.protocol import Message, encode
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import SeenExchanges
 from kproxy.testing.inject import Kproxy, KproxyWarning
-from kproxy.wire import Message, encode
 from tests.support.certificates import Authority, client_context, server_context
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
+from kproxy.protocol.table.api_keys import JOIN_GROUP
 from kproxy.testing import hooks, mock_rules
 from kproxy.testing.ask import ask
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.mock_rules import SESSION_TIMEOUT_MS
-from kproxy.wire.table.api_keys import JOIN_GROUP
 
 QUIET = {"log_level": 0}
 

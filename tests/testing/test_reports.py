@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.testing.ask import ask
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.rule_arguments import Misuse
-from kproxy.wire.table.api_keys import METADATA
 
 
 @pytest.mark.parametrize(

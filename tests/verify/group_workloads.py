@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, ShareConsumer
 
-from kproxy.wire.table import api_keys
+from kproxy.protocol.table import api_keys
 from tests.support.topics import create_topics
 from tests.support.wait import until
 from tests.verify.site import GROUP_RESOURCE, PATIENCE, RECORDS, Site, configure

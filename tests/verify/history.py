@@ -15,12 +15,12 @@ from uuid import UUID
 from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
 from kproxy.observe.exchange import Form, ObservedExchange
+from kproxy.protocol.codec import structs
+from kproxy.protocol.records import Control, Producer, Record, encode_batch, encode_control
+from kproxy.protocol.table import layout
 from kproxy.verify import Verdict, Verifier, VerifyTerms
 from kproxy.verify.cluster import COORDINATORS_LOGS
 from kproxy.verify.view import ViewVerifier
-from kproxy.wire.codec import structs
-from kproxy.wire.records import Control, Producer, Record, encode_batch, encode_control
-from kproxy.wire.table import layout
 from tests.support.exchange_factory import Somebody, exchange
 from tests.support.frames import fetch_body, fetched_body, produce_body, produced_body
 

@@ -9,9 +9,9 @@ from threading import Event, Thread
 
 from confluent_kafka import KafkaException, Producer
 
+from kproxy.protocol.table import api_keys
 from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
-from kproxy.wire.table import api_keys
 from tests.support.topics import create_topics
 from tests.support.wait import until
 from tests.verify.site import PATIENCE, Site

@@ -27,11 +27,11 @@ from kproxy.capture.pairs import BothSides
 from kproxy.capture.policy import Payload
 from kproxy.cli.verify_input import JudgedCapture, told
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol import Message, apis
+from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import Verdict, Verifier, VerifyTerms
-from kproxy.wire import Message, apis
-from kproxy.wire.table.api_keys import API_VERSIONS, METADATA
 from tests.support.fake_broker import Answer, FakeBroker
 from tests.support.frames import message
 from tests.support.raw_client import RawClient

@@ -13,9 +13,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from kproxy.protocol.table import api_keys
 from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
-from kproxy.wire.table import api_keys
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

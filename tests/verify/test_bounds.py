@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from kproxy.observe.exchange import Form, Frame
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.verify import Verifier, VerifyTerms, durability, stored_batches, verify
 from kproxy.verify.commits import MOST_ABORTED, MOST_DELETIONS, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
 from kproxy.verify.durability import MOST_REFUSED_READS
@@ -16,7 +17,6 @@ from kproxy.verify.lru_map import RecentMap, SharedRoom
 from kproxy.verify.partition import ENTRY_SIZE, KnownBatch, KnownOffsets, OffsetIndex
 from kproxy.verify.sequences import MOST_GAPS
 from kproxy.verify.view import FACT_SIZE, ViewVerifier
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
 from tests.support.exchange_factory import Somebody
 from tests.verify.cases.coordinators import heartbeat
 from tests.verify.history import PRODUCER, TOPIC, History, batch, clients_view

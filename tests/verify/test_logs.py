@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.observe.exchange import Form
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.verify.options import MissingPart
-from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody
 from tests.verify.history import NOW, History, batch, thinned
 

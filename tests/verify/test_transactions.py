@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.observe.exchange import Form
-from kproxy.wire.scan.sketch import Sketcher
+from kproxy.protocol.scan.sketch import Sketcher
 from tests.verify.history import PRODUCER, History, Stored, batch, marker
 
 DATA = batch(b"a", producer=(7, 0, 0), transactional=True)

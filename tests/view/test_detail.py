@@ -11,17 +11,17 @@ import pytest
 
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.protocol import apis
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.records import batch as batches
+from kproxy.protocol.records.compression import decompress as decompress_in_earnest
+from kproxy.protocol.records.entry import BATCH
+from kproxy.protocol.table import layout
 from kproxy.view.changes import changes
 from kproxy.view.detail import both, frame_bytes
 from kproxy.view.frame_steps import MOST_STEPS, show_frame
 from kproxy.view.rows import encode
 from kproxy.view.shown_records import MOST_RECORDS, show_records
-from kproxy.wire import apis
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.records import batch as batches
-from kproxy.wire.records.compression import decompress as decompress_in_earnest
-from kproxy.wire.records.entry import BATCH
-from kproxy.wire.table import layout
 from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import message
 from tests.support.random_values import random_struct

@@ -18,10 +18,10 @@ from kproxy.capture.reader import Capture
 from kproxy.observe.credentials import BODIES, VALUES
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.open_exchanges import DIRECTIONS
+from kproxy.protocol.records import Record, decode, encode_batch, entries
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from kproxy.view.rows import COLUMNS
-from kproxy.wire.records import Record, decode, encode_batch, entries
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
 from tests.support.exchange_factory import exchange, orders
 from tests.support.random_values import random_struct
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kproxy.admin.api import OPERATIONS
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.wire.records import Record, encode_batch
 from tests.support.random_rules import example
 
 from .stream_reader import produced, viewing

@@ -15,15 +15,15 @@ import pytest
 from kproxy.admin.exchange_sender import MOST_AT_ONCE, ExchangeSender
 from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.sasl.users import make_line
+from kproxy.protocol import Message
+from kproxy.protocol.records import entries
+from kproxy.protocol.records.batch import ANYBODY, Producer, encode_batch
+from kproxy.protocol.records.record import Record
+from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.table.api_keys import HEARTBEAT, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.testing.dialogue import defaults
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import Message
-from kproxy.wire.records import entries
-from kproxy.wire.records.batch import ANYBODY, Producer, encode_batch
-from kproxy.wire.records.record import Record
-from kproxy.wire.table.api_keys import HEARTBEAT, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker, reset
 from tests.support.raw_client import METADATA as NOTHING

@@ -23,12 +23,12 @@ from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.capture.reader import Capture
 from kproxy.config.view import ViewConfig
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.view import reading
 from kproxy.view import sources as view_sources
 from kproxy.view.reading import ReadingResult
 from kproxy.view.sources import OpenedCaptures, read_places
 from kproxy.view.spool import Spool, encoded
-from kproxy.wire.records import Record, encode_batch
 from tests.admin import conftest as admin
 from tests.support.capture_files import client, frame, metadata, packets, pcap, produce, request, written
 

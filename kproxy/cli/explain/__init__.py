@@ -182,7 +182,7 @@ def frame_bytes(word: str) -> bytes | None:
 
 def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:
     from kproxy.cli.explain.target import of_frame
-    from kproxy.wire import decode_request
+    from kproxy.protocol import decode_request
 
     for name in (*OF_ENTITY, "client_id", "acks", "size"):
         if name in given:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.select.frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import PRODUCE
 
 SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")

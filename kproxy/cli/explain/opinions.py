@@ -11,6 +11,7 @@ from kproxy.cli.explain.wording import words
 from kproxy.core.rewrite.addresses import carries_addresses
 from kproxy.core.rewrite.names import name_rewrite
 from kproxy.core.rewrite.racks import rack_rewrite
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule
@@ -21,9 +22,6 @@ from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.trigger import When
-from kproxy.wire.table.api_keys import (
-    PRODUCE,
-)
 
 from .findings import SelectorFinding, SelectorFindings, explain_selectors
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.select.frame_match import OF_ENTITY
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import PRODUCE
-from kproxy.wire.table.shapes import Level, shape
 
 from .findings import OF_CONNECTION, KnownRequest
 

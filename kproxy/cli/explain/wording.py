@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kproxy.core.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
+from kproxy.protocol.table import errors as error_codes
 from kproxy.rules.decision import (
     Answer,
     Await,
@@ -24,7 +25,6 @@ from kproxy.rules.decision import (
     Throttle,
 )  # fmt: skip
 from kproxy.rules.entity import Entity
-from kproxy.wire.table import errors as error_codes
 
 ENDS = {
     "fin": "the connection is closed",

@@ -12,6 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.breath import breathe, rest
+from kproxy.protocol.records import Record, rewrite
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.protocol.table.layout import Slot
+from kproxy.protocol.table.schema import Api
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.kinds.base.fields import (
     EVERY,
@@ -24,13 +31,6 @@ from kproxy.rules.kinds.base.fields import (
     slot_at,
 )
 from kproxy.rules.records import RecordBudget, is_control, stored, whole_entries
-from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.breath import breathe, rest
-from kproxy.wire.records import Record, rewrite
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import PRODUCE
-from kproxy.wire.table.layout import Slot
-from kproxy.wire.table.schema import Api
 
 RECORD_FIELDS = ("key", "value", "headers")
 ACKS = "acks"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.core.respond.answer import fail
 from kproxy.core.respond.tree import Failure
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.scan.frames import framed
 from kproxy.rules.decision import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.rules.running import HowGone, Running
-from kproxy.wire import decode_request, encode
-from kproxy.wire.scan.frames import framed
 
 if TYPE_CHECKING:
     from kproxy.core.lanes.frame import FrameView

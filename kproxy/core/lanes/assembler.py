@@ -14,9 +14,9 @@ from operator import itemgetter
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.held_memory import HeldMemory
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.primitives import Buffer
 from kproxy.rules.document.address import network_of
-from kproxy.wire.breath import breathe
-from kproxy.wire.primitives import Buffer
 
 from .forwarder import Forwarder
 from .frame import LongFrame, Need, Wait

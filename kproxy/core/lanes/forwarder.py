@@ -8,8 +8,8 @@ from typing import Any
 
 from kproxy.core.commands import LONG, Send
 from kproxy.core.held_memory import Hold
-from kproxy.wire.breath import FEW, rest
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.breath import FEW, rest
+from kproxy.protocol.primitives import Buffer
 
 from .frame import Disposition, Replace
 from .host import LaneHost

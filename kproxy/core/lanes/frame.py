@@ -20,9 +20,9 @@ from kproxy.core.inflight import FifoEntry
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.step import Step
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import MAX_REQUEST_HEADER, body_start
-from kproxy.wire.table import schema
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import MAX_REQUEST_HEADER, body_start
+from kproxy.protocol.table import schema
 
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""

@@ -20,10 +20,10 @@ from typing import Any
 
 from kproxy.core.live.selection import Selection, SettledAnswer
 from kproxy.core.step import HEAD, Step
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import plain_head, single_topic
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.rules.running import Running
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import plain_head, single_topic
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .frame import RequestView
 

@@ -22,9 +22,9 @@ from kproxy.core.live.evaluation import Evaluation
 from kproxy.core.rewrite.rewriter import Splicer
 from kproxy.core.sasl.principal import LONGEST_TOKEN
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
+from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.namespace import TOPIC
-from kproxy.wire.primitives import Buffer
 
 from .assembler import Assembler
 from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from kproxy.core.rewrite.names.single_topic import KnownHead
 from kproxy.core.rewrite.rewriter import Pieces
-from kproxy.wire.breath import breathe
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.primitives import Buffer
 
 from .frame import Replace
 

@@ -12,11 +12,11 @@ from kproxy.core.phase import CLOSING, DRAINING, OVER, STALLED
 from kproxy.core.plan import Plan
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.decision import How
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .assembler import Assembler
 from .host import LaneHost

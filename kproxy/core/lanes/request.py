@@ -24,9 +24,9 @@ from kproxy.core.rewrite.rewriter import Pieces, Splicer
 from kproxy.core.rewrite.versions import unsupported
 from kproxy.core.sasl.identity import ANSWERED, ASKED
 from kproxy.core.step import HEAD, LIVE, STOP, Step
-from kproxy.wire.breath import breathe, rest
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
+from kproxy.protocol.breath import breathe, rest
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 
 from .frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
 from .lane import too_long

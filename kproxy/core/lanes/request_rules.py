@@ -16,11 +16,11 @@ from kproxy.core.live.selection import SettledAnswer
 from kproxy.core.observer import NO_ANSWER
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import Step
+from kproxy.protocol.breath import LONG, freeing
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import FrameDepth, Turn
 from kproxy.rules.running import HowGone, Running
-from kproxy.wire.breath import LONG, freeing
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.table.api_keys import PRODUCE
 
 from .frame import Need, Reject, RequestView, Wait
 from .frame_templates import FrameTemplate, FrameTemplates

@@ -10,11 +10,11 @@ from kproxy.core.held_memory import HeldMemory, Hold
 from kproxy.core.phase import NEW, OPEN
 from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.core.step import HEAD, LIVE, WHOLE, Step
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.frames import REQUEST_HEAD
+from kproxy.protocol.scan.head import MAX_ACKS_HEAD
 from kproxy.rules.running import ACTS, Running
-from kproxy.wire.breath import breathe
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.frames import REQUEST_HEAD
-from kproxy.wire.scan.head import MAX_ACKS_HEAD
 
 from .frame import PASS, Disposition, Need, Reject, RequestView
 from .frame_templates import CLIENT_ID, FrameTemplate

@@ -17,9 +17,9 @@ from kproxy.core.rewrite.names import DISGUISED, OPENS, learn_session
 from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN, RawTokens
 from kproxy.core.step import LIVE, STREAM
-from kproxy.wire.breath import breathe, rest
-from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol.breath import breathe, rest
+from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, TailFrame, Wait
 from .lane import too_long

@@ -14,12 +14,12 @@ from kproxy.core.live.response_evaluation import ResponseEvaluation
 from kproxy.core.live.subjects import SESSION_HEAD
 from kproxy.core.phase import DRAINING
 from kproxy.core.step import LIVE, RuledStep
+from kproxy.protocol.breath import freeing, rest
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.running import HowGone
-from kproxy.wire.breath import freeing, rest
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.scan.head import MAX_RESPONSE_HEADER
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
 
 from .forwarder import joined
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait

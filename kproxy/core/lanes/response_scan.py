@@ -13,10 +13,10 @@ from kproxy.core.rewrite.rewriter import Pieces
 from kproxy.core.sasl.identity import ANSWERED
 from kproxy.core.sasl.raw_tokens import MAX_TOKEN
 from kproxy.core.step import Step
-from kproxy.wire.breath import breathe
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.frames import RESPONSE_BEGINS
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol.breath import breathe
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.frames import RESPONSE_BEGINS
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from .host import LaneHost

@@ -18,10 +18,10 @@ from kproxy.core.rewrite.addresses import address_rewrite
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
 from kproxy.core.step import Step
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer, write_uvarint
-from kproxy.wire.scan.response_tail import PrefixSkipper, tail_layout
-from kproxy.wire.scan.walk import Hits, Walk, compile_walk
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer, write_uvarint
+from kproxy.protocol.scan.response_tail import PrefixSkipper, tail_layout
+from kproxy.protocol.scan.walk import Hits, Walk, compile_walk
 
 from .lane import Lane
 

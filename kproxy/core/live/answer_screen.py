@@ -15,14 +15,14 @@ from uuid import UUID
 from kproxy.core.cluster import Cluster
 from kproxy.core.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.core.rewrite.names.translator import NameTranslator
+from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.select.mentions import loose, texts
-from kproxy.wire.breath import breathe, each
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
-from kproxy.wire.table.layout import Slot, Struct
 
 Forbids = Callable[[Entity], bool]
 BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}

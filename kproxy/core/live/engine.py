@@ -23,6 +23,10 @@ from kproxy.core.respond.merge import without
 from kproxy.core.respond.tree import Failure
 from kproxy.core.session_state import SessionState
 from kproxy.core.step import Step
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.decision import (
     Answer,
     Await,
@@ -42,10 +46,6 @@ from kproxy.rules.decision import (
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
-from kproxy.wire import decode_request, encode
-from kproxy.wire.breath import each, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .evaluation import EvaluatedExchange, Pending, RequestEvaluation, Watched

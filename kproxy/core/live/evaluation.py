@@ -14,14 +14,14 @@ from kproxy.core.lanes.frame import FrameView
 from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.tree import Failure
 from kproxy.core.step import Step
+from kproxy.protocol import decode_request
+from kproxy.protocol.breath import LONG, each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Throttle, Turn
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.running import Running
-from kproxy.wire import decode_request
-from kproxy.wire.breath import LONG, each, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import PRODUCE
 
 from .partition_session import PartitionSession
 from .rule_part import Part

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from kproxy.wire.breath import each
-from kproxy.wire.codec.message import Message
+from kproxy.protocol.breath import each
+from kproxy.protocol.codec.message import Message
 
 from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
 

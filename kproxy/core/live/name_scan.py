@@ -14,16 +14,16 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import Cluster
+from kproxy.protocol.breath import each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.scan.walk import Hits, Walk, walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent
 from kproxy.rules.select.pattern_set import search
-from kproxy.wire.breath import each
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import known_body_start
-from kproxy.wire.scan.walk import Hits, Walk, walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import ZERO_UUID
 
 LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""

@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from kproxy.core.counters import Counters
+from kproxy.protocol.breath import each, holds_many
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
-from kproxy.wire.breath import each, holds_many
 
 Key = tuple[str | UUID, int]
 """A partition: its topic's name, or its id in the versions that have ids, and its number."""

@@ -13,19 +13,19 @@ from itertools import chain
 from typing import Any, Protocol
 
 from kproxy.core.cluster import Cluster
+from kproxy.protocol import decode_request
+from kproxy.protocol.breath import FEW, each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.select.answer_match import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY
-from kproxy.wire import decode_request
-from kproxy.wire.breath import FEW, each
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk, walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
-from kproxy.wire.table.layout import ZERO_UUID
-from kproxy.wire.table.shapes import Shape, shape
 
 from .answer_screen import BY_ID, joins
 from .fetch_sessions import SESSIONS_SINCE

@@ -10,6 +10,10 @@ from kproxy.core.respond.answer import fail
 from kproxy.core.respond.listing import leave_out
 from kproxy.core.respond.merge import merge, overwrite, overwrite_top
 from kproxy.core.respond.tree import Failure, errors_of
+from kproxy.protocol import decode_response, encode
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.scan.walk import error_codes_in
 from kproxy.rules.decision import (
     Close,
     Decision,
@@ -28,10 +32,6 @@ from kproxy.rules.decision import (
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.rules.running import Running
-from kproxy.wire import decode_response, encode
-from kproxy.wire.breath import each, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.scan.walk import error_codes_in
 
 from .engine import Engine, milliseconds
 from .evaluation import EvaluatedExchange, Evaluation, Pending

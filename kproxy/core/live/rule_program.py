@@ -7,12 +7,12 @@ from functools import cached_property, lru_cache
 from itertools import chain
 
 from kproxy.base.unheld import unheld
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from .name_scan import NameScan
 from .part_index import PartIndex

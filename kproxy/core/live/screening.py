@@ -14,9 +14,9 @@ from kproxy.core.cluster import Cluster, fresh_topics
 from kproxy.core.respond.tree import Failure
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.remembered import ASKED_IDS, recall, remember
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
 from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
 
 from .answer_screen import BY_ID, COORDINATOR_LOAD_IN_PROGRESS, AnswerScreen, joins
 from .evaluation import EvaluatedExchange, Pending, RequestEvaluation

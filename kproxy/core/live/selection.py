@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
 from kproxy.core.respond.tree import Failure
+from kproxy.protocol.breath import each, holds_many, keep, spread_tuple
+from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
 from kproxy.rules.running import Running
-from kproxy.wire.breath import each, holds_many, keep, spread_tuple
-from kproxy.wire.table.layout import ZERO_UUID
 
 from .partition_session import Key
 from .rule_part import Part

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from .fetch_sessions import MOST_PARTITIONS, MOST_SESSIONS
 from .partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions

@@ -15,12 +15,12 @@ from kproxy.base.errors import DecodeError
 from kproxy.core.cluster import Cluster
 from kproxy.core.lanes.frame import RequestView, ResponseView
 from kproxy.core.session_state import SessionState
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.entity import Entity
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.rules.select.answer_match import asks_all
-from kproxy.wire.breath import each, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 
 from . import fetch_sessions, share_sessions
 from .evaluation import EvaluatedExchange

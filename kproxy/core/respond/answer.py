@@ -5,7 +5,7 @@ element that is missing goes in before the first one that the request names late
 keeps that order, and one in an order of the broker's own is not shuffled.
 
 Where the code stands when all of a request fails is what Kafka's own `getErrorResponse` does (the `whole` of
-`wire/shapes.yaml`), compared with it in tests/kafka/test_error_answers.py.
+`protocol/shapes.yaml`), compared with it in tests/kafka/test_error_answers.py.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.wire import Message
-from kproxy.wire.breath import breathe, each, keep
-from kproxy.wire.elements import Roles, request_elements
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import API_VERSIONS
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.shapes import Level, Shape, shape
+from kproxy.protocol import Message
+from kproxy.protocol.breath import breathe, each, keep
+from kproxy.protocol.elements import Roles, request_elements
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.shapes import Level, Shape, shape
 
 from .tree import Failure, Failures, Node, add, handles_of, tree
 

@@ -2,7 +2,7 @@
 
 A request that names what it wants is answered for each of these names, hidden ones with an error; only where it asks
 for all there is, may an answer leave something out. Which value of a request's array means that, and which arrays
-list, is in `wire/shapes.yaml` (`all`, `lists`).
+list, is in `protocol/shapes.yaml` (`all`, `lists`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kproxy.protocol import Message
+from kproxy.protocol.breath import each
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, make
-from kproxy.wire import Message
-from kproxy.wire.breath import each
-from kproxy.wire.table.shapes import Level, Shape, shape
 
 from .tree import Handle, handles_of
 

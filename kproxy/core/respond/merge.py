@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import gt, ne
 from typing import Any
 
+from kproxy.protocol import Message
+from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity
-from kproxy.wire import Message
-from kproxy.wire.breath import breathe, each
-from kproxy.wire.table.shapes import Level, Shape, shape
 
 from .answer import element, top_error, weave
 from .tree import Failure, Failures, Node, tree

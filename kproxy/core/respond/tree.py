@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kproxy.protocol.breath import breathe, each, holds_many, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.elements import Roles, request_elements
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire.breath import breathe, each, holds_many, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.elements import Roles, request_elements
-from kproxy.wire.table.layout import ZERO_UUID
-from kproxy.wire.table.shapes import Level, Shape, shape
 
 EITHER = ("topic", "topic_id")
 Handle = tuple[Hashable, ...]

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FIND_COORDINATOR, METADATA
 
 from .context import GONE, Context, too_many_nodes
 from .rewriter import Apply

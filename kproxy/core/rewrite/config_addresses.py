@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kproxy.protocol.breath import each, rest
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS
 from kproxy.rules.select.pattern_set import MAX_LETTERS, Search, search
-from kproxy.wire.breath import each, rest
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import DESCRIBE_CONFIGS
 
 from .context import Context
 from .rewriter import Apply

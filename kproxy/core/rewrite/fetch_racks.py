@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import FIXED_HEAD, known_body_start
-from kproxy.wire.scan.walk import Hits, read_string, walk, write_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import FETCH
-from kproxy.wire.table.layout import FIXED
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import FIXED_HEAD, known_body_start
+from kproxy.protocol.scan.walk import Hits, read_string, walk, write_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import FETCH
+from kproxy.protocol.table.layout import FIXED
 
 from .context import Context
 from .racks import COUNTED, LENGTH, RACK

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import each
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint
-from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string, write_string
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import FETCH, JOIN_GROUP, NEW_HEARTBEATS
+from kproxy.protocol.breath import each
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint
+from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string, write_string
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import FETCH, JOIN_GROUP, NEW_HEARTBEATS
 
 from .context import Context
 from .rewriter import Apply, Rewrite

@@ -13,12 +13,12 @@ from itertools import count
 from typing import Any, Protocol
 
 from kproxy.base.errors import DecodeError
-from kproxy.wire.breath import drop, spread
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk import Hits, Walk, walk
-from kproxy.wire.table import schema
+from kproxy.protocol.breath import drop, spread
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.scan.walk import Hits, Walk, walk
+from kproxy.protocol.table import schema
 
 from .context import Context
 from .kept_answers import SHORTEST, AnswerInputs, KeptAnswer
@@ -36,7 +36,7 @@ class Rewrite(Protocol):
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Return the paths of the fields it reads, for `wire.scan.walk`."""
+        """Return the paths of the fields it reads, for `protocol.scan.walk`."""
 
     def bind(self, walk: Walk) -> Apply:
         """Return the function that puts the edits, given the walk whose mark numbers the hits carry."""

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
-from kproxy.wire import decode_response, encode
-from kproxy.wire.breath import each
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, TELEMETRY
+from kproxy.protocol import decode_response, encode
+from kproxy.protocol.breath import each
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, TELEMETRY
 
 HIDDEN = -1
 UNSUPPORTED_VERSION = 35

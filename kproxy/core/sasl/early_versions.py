@@ -13,9 +13,9 @@ from kproxy.base.errors import DecodeError
 from kproxy.core.commands import BROKER, CLIENT, AskVersions
 from kproxy.core.lanes.frame import Replace, Wait
 from kproxy.core.lanes.pair import LanePair
-from kproxy.wire import decode_request
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol import decode_request
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .software import is_valid
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from kproxy.base.errors import DecodeError
 from kproxy.core.counters import Counters
 from kproxy.core.step import Step
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .principal import LOST, MALFORMED, LoginOutcome, PrincipalWatch
 from .software import LONGEST, Software, software

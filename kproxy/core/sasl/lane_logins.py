@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from kproxy.core.step import Step
-from kproxy.wire import Message, encode
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import SASL_HANDSHAKE
+from kproxy.protocol import Message, encode
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 
 from .raw_tokens import RawTokens
 

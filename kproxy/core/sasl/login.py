@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kproxy.base.errors import DecodeError, LoginFailed, LoginRefused
-from kproxy.sasl.client import Tokens
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol import Message, decode_response, encode
+from kproxy.protocol.sasl.client import Tokens
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 ILLEGAL_SASL_STATE: Final = 34
 CORRELATION: Final = -0x6B71

@@ -12,7 +12,7 @@ from kproxy.core.commands import CLIENT, Send
 from kproxy.core.inflight import ANSWER
 from kproxy.core.lanes.frame import IDENTITY
 from kproxy.core.lanes.pair import LanePair
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .lane_logins import SASL_AUTHENTICATION_FAILED, LaneLogins, answer_to
 from .login import Credentials, LoggedIn

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.counters import Counters
-from kproxy.wire.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 LONGEST: Final = 1000
 """Characters of a name; it becomes text in logs and answers."""

@@ -16,7 +16,7 @@ from kproxy.core.inflight import OWN
 from kproxy.core.lanes.frame import Wait
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.phase import STALLED
-from kproxy.wire.primitives import Buffer
+from kproxy.protocol.primitives import Buffer
 
 from .login import CORRELATION, Credentials, LoggedIn, Steps, log_in
 

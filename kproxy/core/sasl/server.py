@@ -27,14 +27,14 @@ from kproxy.core.lanes.frame import Need, Replace, Wait
 from kproxy.core.lanes.pair import LanePair
 from kproxy.core.phase import LOGIN, NEW, OPEN, REFUSED, STALLED
 from kproxy.core.step import Step
-from kproxy.sasl.scram import ScramKeys
-from kproxy.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
-from kproxy.sasl.users import Users
-from kproxy.wire import decode_request
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.frames import framed
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.protocol import decode_request
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.sasl.scram import ScramKeys
+from kproxy.protocol.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
+from kproxy.protocol.sasl.users import Users
+from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .early_versions import EarlyVersions
 from .lane_logins import ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, answer_to

@@ -18,6 +18,10 @@ from kproxy.explore.places import EntityFacts, ExchangeFacts, digest_of, errors_
 from kproxy.explore.plan import DRIP, fault_table, plan_rules, step_text
 from kproxy.explore.result import NOT_ON_MOCK
 from kproxy.explore.runs.child import ChildAnswer, RunJob
+from kproxy.protocol.records import Batch, Entry, entries
+from kproxy.protocol.records.digest import RecordsDigest
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
@@ -29,10 +33,6 @@ from kproxy.testing.faults import InjectedFaults, NamedFault
 from kproxy.testing.inject import NAMES_RULE, Kproxy, delete_topics
 from kproxy.testing.recorder import Tape
 from kproxy.testing.verification import TapeReader, judged
-from kproxy.wire.records import Batch, Entry, entries
-from kproxy.wire.records.digest import RecordsDigest
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 
 MOST_LINES = 200  # of the first and the last exchanges
 LONGEST_LINE = 300

@@ -30,11 +30,11 @@ from kproxy.net.socket.side import Side
 from kproxy.net.socket.tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
 from kproxy.net.socket.tls_side import TlsSide
 from kproxy.net.transparent import Route, destination, why_not
+from kproxy.protocol.sasl.server import Checker, LoginWork
+from kproxy.protocol.sasl.users import Users
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
-from kproxy.sasl.server import Checker, LoginWork
-from kproxy.sasl.users import Users
 
 from .listener_ports import ClientAddresses
 from .port_change import LeftPorts

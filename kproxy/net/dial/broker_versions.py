@@ -18,8 +18,8 @@ from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.core.sasl.login import request_frame
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import API_VERSIONS
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import API_VERSIONS
 
 from .dialling import Dialler
 from .own_connection import own_connection, send_request

@@ -25,9 +25,9 @@ from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
 from kproxy.core.rewrite.context import is_reachable
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.loop.turns import in_a_turn
-from kproxy.wire import decode_response
-from kproxy.wire.breath import each, freeing, keep
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol import decode_response
+from kproxy.protocol.breath import each, freeing, keep
+from kproxy.protocol.table.api_keys import METADATA
 
 from .own_connection import MAX_METADATA, own_connection, send_request
 from .upstream import Upstream

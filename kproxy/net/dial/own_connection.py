@@ -21,7 +21,7 @@ from kproxy.core.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 from kproxy.net.driven import AddressPair, HostPort, show
 from kproxy.net.socket.socket_io import exactly, send
 from kproxy.net.transparent import Route
-from kproxy.sasl.client import ScramClient, Tokens, oauthbearer, plain
+from kproxy.protocol.sasl.client import ScramClient, Tokens, oauthbearer, plain
 
 from .dialling import Caller, Cancellable, Dialler
 

@@ -21,7 +21,7 @@ from typing import Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.wire import breath
+from kproxy.protocol import breath
 
 from .deadlines import Callback, Deadline, Deadlines
 from .drivers import DRIVERS, nested_is_possible

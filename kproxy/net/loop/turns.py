@@ -1,8 +1,8 @@
 """Callbacks that take too long are put aside in the middle, and go on in turn with others.
 
 Strategy. Callbacks run inside a `Turn`, a greenlet: one that goes from callback to callback (the loop of the reactor),
-or one for a single call from outside. Where work may be put aside (`wire/breath.py`) the turn looks at the clock. If
-its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
+or one for a single call from outside. Where work may be put aside (`protocol/breath.py`) the turn looks at the clock.
+If its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
 loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
 after all sockets that were ready have been served, in the order that turn_order.py says.
 
@@ -287,20 +287,20 @@ def owner_of(callback: object) -> WorkOwner | None:
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """Do long work in a thread, where a turn can wait for it: a hook of `wire.breath`."""
+    """Do long work in a thread, where a turn can wait for it: a hook of `protocol.breath`."""
     current = getcurrent()
     return current.apart(work) if type(current) is Turn else work()
 
 
 def guard(more: int) -> None:
-    """Count blocks that are to be finished, for the turn at hand: a hook of `wire.breath`."""
+    """Count blocks that are to be finished, for the turn at hand: a hook of `protocol.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.guard(more)
 
 
 def look() -> None:
-    """Let the turn at hand look at the clock: a hook of `wire.breath`."""
+    """Let the turn at hand look at the clock: a hook of `protocol.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.look()

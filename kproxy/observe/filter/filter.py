@@ -12,10 +12,10 @@ from typing import Any
 
 from kproxy.observe.exchange import Depth
 from kproxy.observe.records import NotKept
+from kproxy.protocol.table import schema
 from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
 from kproxy.rules.filter.parse import parse
 from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
-from kproxy.wire.table import schema
 
 MOST_LOOKS = 20_000
 """Values of one exchange that a filter looks at: some tens of milliseconds. Filters come over the network, and each of

@@ -17,14 +17,14 @@ import msgspec
 from kproxy.base.errors import DecodeError
 from kproxy.core.plan import MOST_STEPS, Plan
 from kproxy.core.step import HEAD, Step
+from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.scan.walk import Hits, walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
 from kproxy.rules.exchange import Facts
-from kproxy.wire.scan.head import body_start
-from kproxy.wire.scan.walk import Hits, walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import ZERO_UUID
-from kproxy.wire.table.shapes import shape
 
 MOST_TOPICS = 20
 """Topics of one request that are named."""

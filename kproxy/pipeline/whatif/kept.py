@@ -14,10 +14,10 @@ from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.packing import unfit
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.store import RuleStore
-from kproxy.wire.table.api_keys import METADATA
 
 MOST_EXCHANGES = 5000
 """Exchanges that are looked at, the latest ones."""

@@ -24,9 +24,9 @@ from kproxy.core.plan import Plan
 from kproxy.core.session import Session
 from kproxy.core.shared import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
-from kproxy.wire import Message, encode
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import METADATA
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import METADATA
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""

@@ -30,7 +30,7 @@ from kproxy.pipeline.whatif.exchange import (
 )
 from kproxy.pipeline.whatif.packing import facts_of
 from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 FINDINGS = (
     Column("what", "string", "group (of findings), sample (a finding), rule (its counters), or exchanges (how many)"),

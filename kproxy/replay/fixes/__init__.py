@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kproxy.wire import Message
+from kproxy.protocol import Message
 
 from ..recording import RecordedExchange
 

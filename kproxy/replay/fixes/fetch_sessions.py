@@ -13,8 +13,8 @@ from typing import Any
 
 from kproxy.core.live.fetch_sessions import LISTING, SESSIONS_SINCE
 from kproxy.core.live.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
-from kproxy.wire import Message
-from kproxy.wire.table.api_keys import FETCH
+from kproxy.protocol import Message
+from kproxy.protocol.table.api_keys import FETCH
 
 from . import OutgoingRequest
 

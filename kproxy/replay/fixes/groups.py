@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire import Message
-from kproxy.wire.table.api_keys import JOIN_GROUP
+from kproxy.protocol import Message
+from kproxy.protocol.table.api_keys import JOIN_GROUP
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest

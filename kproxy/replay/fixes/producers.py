@@ -24,12 +24,12 @@ from dataclasses import replace
 from typing import Any
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire import Message
-from kproxy.wire.elements import Partition, partitions
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import Batch, Cut, Producer, entries
-from kproxy.wire.records.entry import BATCH, BATCH_CRC_FROM, crc_of
-from kproxy.wire.table.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
+from kproxy.protocol import Message
+from kproxy.protocol.elements import Partition, partitions
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Batch, Cut, Producer, entries
+from kproxy.protocol.records.entry import BATCH, BATCH_CRC_FROM, crc_of
+from kproxy.protocol.table.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
 
 from ..structs import carriers, layout_of, of_kind, structs
 from . import OutgoingRequest

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.wire import Message
-from kproxy.wire.elements import topics
-from kproxy.wire.table.api_keys import CREATE_TOPICS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from kproxy.wire.table.layout import ZERO_UUID
+from kproxy.protocol import Message
+from kproxy.protocol.elements import topics
+from kproxy.protocol.table.api_keys import CREATE_TOPICS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from kproxy.protocol.table.layout import ZERO_UUID
 
 from ..structs import TOPIC_ID, carriers, layout_of, of_kind, structs
 from . import OutgoingRequest

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kproxy.protocol.table import schema
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.exchange import ConnectionView, Facts
 from kproxy.rules.kinds.base.live import LiveRule
@@ -20,7 +21,6 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.select.frame_match import FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When
-from kproxy.wire.table import schema
 
 from .parsed_rules import ListenerTraits, ParsedRule
 

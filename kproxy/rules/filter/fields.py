@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
-from kproxy.wire.records.compression import CODECS
+from kproxy.protocol.records.compression import CODECS
 
 from .kinds import ACKS, ADDRESS, API, DURATION, ERROR, FLAG, NUMBER, SIZE, TEXT, TIME, ChoiceKind, Kind
 

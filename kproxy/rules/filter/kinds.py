@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
 from kproxy.rules.document.quantities import parse_duration, parse_size
 from kproxy.rules.document.source import nearest
 from kproxy.rules.select.match import address_test, compiled
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
 
 EQUAL = ("==", "!=", "in")
 EXPRESSION = ("~", "!~")

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.breath import each, keep, ordered
+from kproxy.protocol.codec import structs as codec
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.wire.breath import each, keep, ordered
-from kproxy.wire.codec import structs as codec
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 
 BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 

@@ -9,6 +9,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.base.errors import RecordsError
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Batch, LegacyEntry, entries
+from kproxy.protocol.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.document.model import Wrong
@@ -19,10 +23,6 @@ from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, flipped
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import keys_of
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import Batch, LegacyEntry, entries
-from kproxy.wire.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
-from kproxy.wire.table.api_keys import PRODUCE
 
 WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
 MOST = 1_000_000

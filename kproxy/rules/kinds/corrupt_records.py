@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Batch
+from kproxy.protocol.records.entry import BATCH, CRC_AT, LEGACY
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.rules.records import RecordBudget, Whole, change_entries, first_offset, last_offset
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import Batch
-from kproxy.wire.records.entry import BATCH, CRC_AT, LEGACY
 
 MOST = 64
 CRC_SIZE = 4

@@ -7,6 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each
+from kproxy.protocol.elements import retain
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody, partitions_of_request
 from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
@@ -14,10 +18,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.rules.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
-from kproxy.wire.breath import each
-from kproxy.wire.elements import retain
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import Record
 
 SUCCESS = 0
 

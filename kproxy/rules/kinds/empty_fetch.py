@@ -7,6 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited
 from kproxy.rules.decision import Edit
 from kproxy.rules.document.quantities import ByteCount
@@ -15,9 +18,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.records import last_offset, whole_entries
-from kproxy.wire.breath import each
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.table.api_keys import FETCH, SHARE_FETCH
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
@@ -15,7 +16,6 @@ from kproxy.rules.kinds.base.denial import ErrorPlace, can_say, fail_outermost, 
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
-from kproxy.wire.table.shapes import Shape, shape
 
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""

@@ -7,14 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Fail, FrameDepth
-from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Decisions
-from kproxy.rules.kinds.base.message_rule import RequestRule
-from kproxy.rules.kinds.base.rule import Direction
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -22,6 +16,12 @@ from kproxy.wire.table.api_keys import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from kproxy.rules.decision import Fail, FrameDepth
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.message_rule import RequestRule
+from kproxy.rules.kinds.base.rule import Direction
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}

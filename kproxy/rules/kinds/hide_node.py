@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each
+from kproxy.protocol.table.api_keys import FIND_COORDINATOR
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.quantities import NodeRanges, includes
@@ -15,8 +17,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.wire.breath import each
-from kproxy.wire.table.api_keys import FIND_COORDINATOR
 
 COORDINATOR_NOT_AVAILABLE = 15
 

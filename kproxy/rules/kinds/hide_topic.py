@@ -8,14 +8,14 @@ from uuid import UUID
 
 from pydantic import Field
 
+from kproxy.protocol.breath import keep
+from kproxy.protocol.elements import topics
+from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.bodies import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import WholeTopicRule
-from kproxy.wire.breath import keep
-from kproxy.wire.elements import topics
-from kproxy.wire.table.layout import ZERO_UUID
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 NO_OPERATIONS = -(2**31)

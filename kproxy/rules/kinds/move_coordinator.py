@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table import api_keys as apis
 from kproxy.rules.bodies import coordinators
 from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
@@ -15,7 +16,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.wire.table import api_keys as apis
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.rules.records import RecordBudget
-from kproxy.wire.breath import breathe, each
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.records import Record
 
 ByteString = bytes  # the model has a field of that name
 MOST = 1000

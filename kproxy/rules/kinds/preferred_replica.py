@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table.api_keys import FETCH
 from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.wire.table.api_keys import FETCH
 
 FIRST_VERSION = 11
 

@@ -10,6 +10,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from kproxy.protocol import encode
+from kproxy.protocol.breath import keep
+from kproxy.protocol.codec.message import Message, copied
 from kproxy.rules.decision import Answer, Close, Decision, Edit, Fail, FrameDepth, LeaveOut, Repeat, Swap
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.source import nearest
@@ -18,9 +21,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.selected import error_number
-from kproxy.wire import encode
-from kproxy.wire.breath import keep
-from kproxy.wire.codec.message import Message, copied
 
 UserHook = Callable[..., Any]
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.document.quantities import ByteRate, CountRate, Seconds
@@ -16,7 +17,6 @@ from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
 from kproxy.rules.quota.limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.select.frame_match import carries
-from kproxy.wire.table.api_keys import PRODUCE
 
 OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
@@ -19,7 +20,6 @@ from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import made
 from kproxy.rules.select.selected import chosen
-from kproxy.wire.table.api_keys import METADATA
 
 CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""

@@ -8,6 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.base.errors import RecordsError
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.elements import element_at
+from kproxy.protocol.records import Batch, Cut, LegacyEntry, entries
+from kproxy.protocol.table.api_keys import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
 from kproxy.rules.decision import Drop, Fail, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import ByteCount
@@ -18,17 +29,6 @@ from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.match import Test, Texts, text_test
 from kproxy.rules.select.selected import AcksValues, chosen
-from kproxy.wire.codec.message import Message
-from kproxy.wire.elements import element_at
-from kproxy.wire.records import Batch, Cut, LegacyEntry, entries
-from kproxy.wire.table.api_keys import (
-    API_VERSIONS,
-    FIND_COORDINATOR,
-    METADATA,
-    PRODUCE,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-)
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs by which a client gets to where it can be told: an error in them makes it try again and again, without a word to

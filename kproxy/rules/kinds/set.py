@@ -8,6 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.protocol.table.layout import Slot
 from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
@@ -17,11 +22,6 @@ from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, neare
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
-from kproxy.wire.breath import each, keep
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import PRODUCE
-from kproxy.wire.table.layout import Slot
 
 ACKS = "acks"
 

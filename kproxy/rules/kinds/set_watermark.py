@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each
+from kproxy.protocol.table.api_keys import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
 from kproxy.rules.decision import Edit
 from kproxy.rules.document.model import Wrong
@@ -16,8 +18,6 @@ from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.records import last_offset, whole_entries
-from kproxy.wire.breath import each
-from kproxy.wire.table.api_keys import FETCH, LIST_OFFSETS
 
 HIGHEST = 2**63 - 1
 MOST_PARTITIONS = 100_000

@@ -8,6 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each
+from kproxy.protocol.codec.message import copied
+from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING
 from kproxy.rules.decision import Edit
 from kproxy.rules.document.model import Wrong
@@ -16,9 +19,6 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.wire.breath import each
-from kproxy.wire.codec.message import copied
-from kproxy.wire.table.api_keys import DESCRIBE_CLUSTER, METADATA
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
 MOST_SHAPES = 200

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.decision import FrameDepth, Throttle
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import Seconds
@@ -15,7 +16,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import chosen, spans
-from kproxy.wire.table import layout, schema
 
 LONGEST = (2**31 - 1) / 1000
 """Seconds; the field has 32 bits of milliseconds."""

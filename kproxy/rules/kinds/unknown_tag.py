@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each, ordered
+from kproxy.protocol.table import schema
 from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.model import Wrong
 from kproxy.rules.document.quantities import ByteCount
@@ -17,8 +19,6 @@ from kproxy.rules.kinds.base.frame_rule import FrameRule
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import keys_of
-from kproxy.wire.breath import each, ordered
-from kproxy.wire.table import schema
 
 KAFKAS_OWN = 100
 """Tags below this are Kafka's to give: its highest is 3 so far."""

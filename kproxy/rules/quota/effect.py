@@ -11,14 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from kproxy.rules.bodies import record_shares
-from kproxy.rules.decision import Await, Close, Decision, Delay, Edit, Throttle
-from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
-from kproxy.rules.kinds.base.live import Effect
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import (
     API_VERSIONS,
     CONTROLLED_SHUTDOWN,
     FETCH,
@@ -30,6 +25,11 @@ from kproxy.wire.table.api_keys import (
     STOP_REPLICA,
     UPDATE_METADATA,
 )
+from kproxy.rules.bodies import record_shares
+from kproxy.rules.decision import Await, Close, Decision, Delay, Edit, Throttle
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.kinds.base.live import Effect
 
 from .bucket import SHORTEST, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
 from .limits import AT_CONNECT, LimitedResource, Override, QuotaKey, QuotaWord, connection_key, key_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import Shape, shape
 
 from .frame_match import FrameMatch
 from .selected import api_keys

@@ -1,9 +1,9 @@
 """Names in messages that no entity stands for: subscriptions, assignments, topologies, cursors of paged answers.
 
-Strategy. `wire/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field that
-the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of it:
-in a request a forbidden mention fails the request as a whole, but for those in `HARMLESS`; in an answer it is left out
-(`core/live/answer_screen.py`).
+Strategy. `protocol/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field
+that the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of
+it: in a request a forbidden mention fails the request as a whole, but for those in `HARMLESS`; in an answer it is left
+out (`core/live/answer_screen.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import ZERO_UUID, Slot, Struct
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
-from kproxy.wire.table.shapes import Level, Shape, shape
 
 ROLES: Mapping[str, frozenset[str]] = {
     "topic_name": frozenset(("topic",)),

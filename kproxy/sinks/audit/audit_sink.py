@@ -17,12 +17,9 @@ from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
 from kproxy.observe.summary_rows import SummaryRow
-from kproxy.wire.breath import each, to_the_end
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import (
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-)
+from kproxy.protocol.breath import each, to_the_end
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 from .event_sink import EventGate
 from .request_event import request_event, summary_event

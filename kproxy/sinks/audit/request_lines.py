@@ -19,8 +19,8 @@ from kproxy.observe.exchange import Frame, ObservedExchange
 from kproxy.observe.frames import SIZE_BYTES
 from kproxy.observe.journal import JournalEntry
 from kproxy.observe.number_template import RECORDS_AT, LearntFrame, holders
-from kproxy.wire.records.entry import OVERHEAD
-from kproxy.wire.scan.sketch import decode_sketch
+from kproxy.protocol.records.entry import OVERHEAD
+from kproxy.protocol.scan.sketch import decode_sketch
 
 from .event_sink import EncodedEvent, EventGate
 from .lines import byte_stamp, milliseconds

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.observe.exchange import Who
+from kproxy.protocol.breath import breathe, ordered
+from kproxy.protocol.table.errors import error_name
 from kproxy.rules.running import Running
 from kproxy.sinks.fanout import ClusterMetadata, KnownTopic
-from kproxy.wire.breath import breathe, ordered
-from kproxy.wire.table.errors import error_name
 
 from .event_sink import EventGate
 from .lines import plain, stamp

@@ -18,10 +18,9 @@ from uuid import UUID
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import MOST_APIS, READS, ROWS, Summary, since_1970
 from kproxy.observe.summary_rows import OWN, ApiCounters, PartitionCounters
-from kproxy.sinks.fanout import ClusterMetadata
-from kproxy.wire.breath import rest, to_the_end
-from kproxy.wire.elements import partitions_in
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.breath import rest, to_the_end
+from kproxy.protocol.elements import partitions_in
+from kproxy.protocol.table.api_keys import (
     FETCH,
     HEARTBEAT,
     JOIN_GROUP,
@@ -33,7 +32,8 @@ from kproxy.wire.table.api_keys import (
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
 )
-from kproxy.wire.table.errors import error_name, numbers
+from kproxy.protocol.table.errors import error_name, numbers
+from kproxy.sinks.fanout import ClusterMetadata
 
 from .lag import GroupLags
 from .table import OTHER, LabelLine, label_text

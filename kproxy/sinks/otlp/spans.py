@@ -15,8 +15,8 @@ from typing import Any
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.records import LIVE, NotKept, records_of
 from kproxy.observe.response_errors import errors_of
-from kproxy.wire.table.api_keys import PRODUCE
-from kproxy.wire.table.errors import error_name
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.protocol.table.errors import error_name
 
 from .payload import Tree, attributes, nanoseconds, sendable
 from .trace_context import TraceContext, context_in, is_chosen

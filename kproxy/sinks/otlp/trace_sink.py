@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.records import NotKept
-from kproxy.wire.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 
 from .export import Exporter, OtlpCounters, OtlpSettings
 from .payload import Tree

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.core.commands import BROKER
+from kproxy.protocol import Message, decode_request, decode_response
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.document.quantities import LARGEST, Range
 from kproxy.rules.document.source import Source, Where
-from kproxy.wire import Message, decode_request, decode_response
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Slot, Struct
 
 from .connection import CaseConnection, Piece
 from .model import ExpectedFrame

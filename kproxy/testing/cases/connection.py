@@ -14,11 +14,11 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.plan import Bound as Fixed
 from kproxy.core.plan import Plan
 from kproxy.core.shared import Shared
+from kproxy.protocol import decode_request
+from kproxy.protocol.table.api_keys import METADATA, PRODUCE
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
 from kproxy.testing.dialogue import Dialogue, response
-from kproxy.wire import decode_request
-from kproxy.wire.table.api_keys import METADATA, PRODUCE
 
 from .model import ClientConnection
 

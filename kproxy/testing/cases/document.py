@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.base.errors import DocumentError, EncodeError
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import schema
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
 from kproxy.rules.document.source import Source, Where, nearest
 from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.testing.dialogue import sized
-from kproxy.wire import Message, encode
-from kproxy.wire.table import schema
 
 from .model import Case, CaseFile, CaseStep, ClientConnection, SentAnswer, SentRequest
 from .values import Reader

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kproxy.base.errors import RecordsError
+from kproxy.protocol.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
+from kproxy.protocol.records.compression import CODECS
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import FIXED, INTEGERS, Slot, Struct
 from kproxy.rules.document.model import Model, found, unknown, validate
 from kproxy.rules.document.quantities import Range, parse_range, parse_size
 from kproxy.rules.document.source import Source, Where
 from kproxy.rules.select.selected import error_number, topic_id
-from kproxy.wire.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
-from kproxy.wire.records.compression import CODECS
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import FIXED, INTEGERS, Slot, Struct
 
 TIMESTAMP = 1_700_000_000_000
 """Timestamp, in milliseconds, of records for which the test gives none."""

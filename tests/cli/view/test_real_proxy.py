@@ -14,8 +14,8 @@ from kproxy.cli.admin_client import Admin
 from kproxy.cli.view.app import ViewApp
 from kproxy.cli.view.file_source import ViewedFiles
 from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.protocol import Message
 from kproxy.testing.proxy import Proxy
-from kproxy.wire import Message
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.terminal_text import press, said, screen_text, settled

@@ -10,11 +10,11 @@ import pytest
 from kproxy.core.counters import Counters
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import name_rewrite
+from kproxy.protocol.codec.structs import decode, encode
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.table import layout
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.wire.codec.structs import decode, encode
-from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import walk
-from kproxy.wire.table import layout
 
 Through = Callable[..., Any]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import decode_response
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import decode_response
-from kproxy.wire.table import schema
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 

@@ -13,14 +13,14 @@ from kproxy.core.counters import Counters
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names import name_rewrite
 from kproxy.core.rewrite.names.translator import SPACES
+from kproxy.protocol.codec.structs import decode, encode
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
-from kproxy.wire.codec.structs import decode, encode
-from kproxy.wire.edit import Edits
-from kproxy.wire.scan.walk import walk
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
 from tests.support.random_values import random_struct
 
 CARRIERS = {

@@ -8,11 +8,11 @@ import pytest
 
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
+from kproxy.protocol.table.schema import load
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.table.schema import load
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 FETCH, FOREIGN, MINE = 1, 77, 5

@@ -10,8 +10,8 @@ import pytest
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.remembered import MAX_PROTOCOLS, PROTOCOLS
-from kproxy.wire.codec.structs import encode
-from kproxy.wire.table import layout
+from kproxy.protocol.codec.structs import encode
+from kproxy.protocol.table import layout
 
 Through = Callable[..., Any]
 

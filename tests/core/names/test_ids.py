@@ -13,12 +13,12 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.names.disguise import disguise
 from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import frames, request, response
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.table import layout, schema
 from tests.support.frames import fetch as fetch_frame
 from tests.support.frames import fetched as fetched_frame
 from tests.support.frames import produce as produce_frame

@@ -13,11 +13,11 @@ import pytest
 
 from kproxy.core.plan import Bound
 from kproxy.core.rewrite.names import SingleTopicRewriter
+from kproxy.protocol import breath
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire import breath
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 RENAMES = NameMaps(

@@ -8,7 +8,7 @@ import pytest
 import re2
 
 from kproxy.core.rewrite.names.patterns import branches, pattern_of
-from kproxy.wire.primitives import MAX_STRING
+from kproxy.protocol.primitives import MAX_STRING
 
 
 def matches(pattern: bytes, name: bytes) -> bool:

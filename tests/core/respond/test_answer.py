@@ -10,11 +10,11 @@ import pytest
 
 from kproxy.core.respond import Failure, fail, fail_each
 from kproxy.core.respond.tree import errors_of
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.schema import Api
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.schema import Api
-from kproxy.wire.table.shapes import shape
 from tests.support.frames import message
 from tests.support.random_requests import random_request
 

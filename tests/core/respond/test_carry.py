@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from kproxy.core.respond import Failure, errors_of, fail_each
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import entities
 from kproxy.rules.kinds.base.denial import can_say
-from kproxy.wire import decode_request, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.schema import Api
 from tests.support.random_requests import random_request
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.core.respond import errors_of
+from kproxy.protocol import Message
+from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message
-from kproxy.wire.table import schema
 
 ID = UUID(int=5)
 

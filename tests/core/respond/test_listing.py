@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kproxy.core.respond import leave_out
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.schema import Api
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import Entity
-from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.schema import Api
-from kproxy.wire.table.shapes import shape
 from tests.support.frames import message
 from tests.support.random_requests import answered, random_request
 

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 
 from kproxy.core.respond import Failure, errors_of, fail, overwrite, overwrite_top
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.schema import Api
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_request, decode_response, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.schema import Api
-from kproxy.wire.table.shapes import shape
 from tests.support.random_requests import answered, random_request
 
 ID = UUID(int=77)

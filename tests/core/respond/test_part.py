@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kproxy.core.respond import without
+from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import Entity, entities
-from kproxy.wire import Message, decode_request, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.schema import Api
 from tests.support.frames import message
 from tests.support.random_requests import random_request
 

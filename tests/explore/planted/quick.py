@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table.api_keys import METADATA, PRODUCE
 from kproxy.testing.ask import ask, brokers
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table.api_keys import METADATA, PRODUCE
 
 TRIES = 5
 

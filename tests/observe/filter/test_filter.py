@@ -12,9 +12,9 @@ from kproxy.observe.exchange import Depth, Form, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import READ_AT_ONCE, EventView, ExchangeView
 from kproxy.observe.records import LIVE, OF_FILES, NotKept, records_of
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import produce_body
 from tests.support.line_count import LineCount

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import FilterError
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table import schema
 from kproxy.rules.filter.fields import BY_SHORT, FIELDS
 from kproxy.rules.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
 from kproxy.rules.filter.parse import parse
 from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
-from kproxy.wire.table import errors as error_codes
-from kproxy.wire.table import schema
 
 # ---- both spellings
 

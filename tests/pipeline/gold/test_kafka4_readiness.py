@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from kproxy.pipeline.transforms.gold.clients import first_versions, too_old
-from kproxy.wire.table.releases import supported
-from kproxy.wire.table.schema import apis
+from kproxy.protocol.table.releases import supported
+from kproxy.protocol.table.schema import apis
 
 
 def test_verdicts(answer):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from kproxy.observe.filter.view import EventView
+from kproxy.protocol.table import schema
 from kproxy.sinks.audit.lines import stamp
 from kproxy.verify import VerifyTerms, verify
-from kproxy.wire.table import schema
 
 from .test_violations import FOUND, GRANTS, NOTE, OFFSETS, READS, STARTS, SUSPECT, TOLD, WRITES, Row
 

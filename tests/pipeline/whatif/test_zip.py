@@ -15,7 +15,7 @@ PROGRAM = """
 import kproxy
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.replay.compare import TABLE
-from kproxy.wire.table import schema, shapes
+from kproxy.protocol.table import schema, shapes
 rule = "rules: [{name: r, kind: error, match: {api: Produce}, error: NOT_LEADER_OR_FOLLOWER}]"
 Candidate([("r.yaml", rule)], 0.0)
 for key in schema.paths():

@@ -9,8 +9,8 @@ import struct
 import uuid
 from typing import Any
 
-from kproxy.wire import Message, apis, encode
-from kproxy.wire.records import Record, encode_batch
+from kproxy.protocol import Message, apis, encode
+from kproxy.protocol.records import Record, encode_batch
 
 from .targets import RENAMED
 

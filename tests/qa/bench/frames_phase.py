@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.testing.ask import ask
-from kproxy.wire.table.api_keys import METADATA
 
 from . import frames
 from .machine import Meter, Processes, first_answer, free_ports

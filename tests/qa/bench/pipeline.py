@@ -32,9 +32,9 @@ from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.capture.policy import Policy
 from kproxy.capture.writer import CaptureWriter
 from kproxy.observe.exchange import Form, Frame, ObservedExchange
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.process import process_tree
-from kproxy.wire.records import Record, encode_batch
 from tests.support.synthetic_events import write_events
 
 from .machine import as_installed, description

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.protocol import decode_request, decode_response
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import process_tree
-from kproxy.wire import decode_request, decode_response
 from tests.support.wait import until
 
 from . import frames, kept, latency_phase, machine, peers, report, rules_phase, run, targets, tool_output, view_phase

@@ -32,6 +32,9 @@ from kproxy.config.metrics import MetricsConfig
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
+from kproxy.protocol import Message, encode
+from kproxy.protocol.records import Producer, Record, encode_batch
+from kproxy.protocol.table import schema
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate, OutletCounters
 from kproxy.sinks.audit.queue import LineQueue
@@ -39,9 +42,6 @@ from kproxy.sinks.audit.recorder import Recorder
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.totals import LabelTotals
-from kproxy.wire import Message, encode
-from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.table import schema
 
 BUFFER = 1 << 18
 RUNS, EXCHANGES = 1500, 64

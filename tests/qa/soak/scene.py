@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from kproxy.base.jars import java
+from kproxy.protocol.table.api_keys import METADATA
 from kproxy.testing.ask import ask
 from kproxy.testing.kafka import JVM, Kafka
 from kproxy.testing.process import Child, free_port_with_room
 from kproxy.testing.proxy import ROOM, Proxy
-from kproxy.wire.table.api_keys import METADATA
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol import decode_request, decode_response
 from kproxy.replay.links import LAST, answered, following, number_of, renumbered
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import decode_request, decode_response
 
 
 def test_only_the_number_of_a_request_changes() -> None:

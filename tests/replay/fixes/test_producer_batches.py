@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from kproxy.protocol.records import (
+    Batch,
+    Producer,
+    Record,
+    check_crc,
+    decode,
+    encode_batch,
+    encode_message_set,
+    entries,
+)
 from kproxy.replay.fixes.producers import restamped
-from kproxy.wire.records import Batch, Producer, Record, check_crc, decode, encode_batch, encode_message_set, entries
 
 RECORDS = [Record(number, 1000 + number, b"k", b"v" * 50) for number in range(5)]
 

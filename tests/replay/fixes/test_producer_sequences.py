@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kproxy.protocol.records import Batch, Producer, Record, encode_batch, entries
 from kproxy.replay.fixes.producers import MOST_SEQUENCES, REMEMBERED, ProducerPartition, SequenceNumbers
-from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
 
 HERE: ProducerPartition = (7, 0, "orders", 0)
 

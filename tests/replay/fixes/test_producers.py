@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.records import Batch, Producer, Record, encode_batch, entries
+from kproxy.protocol.table.api_keys import INIT_PRODUCER_ID
 from kproxy.replay.fixes.producers import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
-from kproxy.wire.records import Batch, Producer, Record, encode_batch, entries
-from kproxy.wire.table.api_keys import INIT_PRODUCER_ID
 from tests.support.frames import produce_body
 
 

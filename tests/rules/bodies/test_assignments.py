@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.codec import structs as codec
+from kproxy.protocol.table import layout
 from kproxy.rules.kinds.bad_assignment import empty, negative, rewritten
-from kproxy.wire.codec import structs as codec
-from kproxy.wire.table import layout
 
 
 def written(*topics: tuple[str, list[int]], version: int = 0, rest: bytes = b"") -> bytes:

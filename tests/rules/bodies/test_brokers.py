@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kproxy.core.rewrite.addresses import PLACES
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.bodies import LISTS, carries_addresses
-from kproxy.wire.table import layout, schema
 
 FIND_COORDINATOR, DESCRIBE_QUORUM = 10, 55
 

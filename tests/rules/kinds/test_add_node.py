@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
 RULE = "kind: add_node\nnode: 9\nhost: b9\nport: 1"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import Message, encode
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
@@ -15,8 +17,6 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule, SelectingRule
 from kproxy.rules.kinds.base.records_rule import RecordsRule
-from kproxy.wire import Message, encode
-from kproxy.wire.table import layout, schema
 from tests.support.random_values import random_struct
 
 CHANGING = [kind for kind, model in KINDS.items() if issubclass(model, SelectingRule | RecordsRule)]

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire.codec import structs as codec
-from kproxy.wire.table import layout, schema
+from kproxy.protocol.codec import structs as codec
+from kproxy.protocol.table import layout, schema
 
 SYNC_GROUP, CONSUMER, SHARE = 14, 68, 76
 NEW = [(key, version) for key in (CONSUMER, SHARE) for version in schema.load(key).versions]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire.records import check_crc, entries
-from kproxy.wire.records.entry import BATCH
+from kproxy.protocol.records import check_crc, entries
+from kproxy.protocol.records.entry import BATCH
 
 
 def flipped(before: bytes, after: Any) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 COMMITS = [(8, version) for version in range(10)] + [(28, version) for version in range(6)]
 

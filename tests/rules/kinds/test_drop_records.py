@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.records import Producer
-from kproxy.wire.records.entry import CODEC
-from kproxy.wire.table import schema
+from kproxy.protocol.records import Producer
+from kproxy.protocol.records.entry import CODEC
+from kproxy.protocol.table import schema
 
 PRODUCE, FETCH = 0, 1
 ODD = "kind: drop_records\noffsets: [6, 8]"

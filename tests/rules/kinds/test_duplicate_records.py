@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire.records import Producer
+from kproxy.protocol.records import Producer
 
 
 def test_what_is_written_is_stored_twice(carried: Any, form: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 FETCH, SHARE_FETCH = 1, 78
 

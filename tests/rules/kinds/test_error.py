@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol import Message, decode_response, encode
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.decision import Fail, FrameDepth
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.testing.dialogue import Dialogue, sized
-from kproxy.wire import Message, decode_response, encode
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import Level, shape
 from tests.support.random_requests import answered, random_request
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, ENVELOPE = 0, 1, 3, 17, 58

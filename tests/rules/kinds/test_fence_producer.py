@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.kinds.fence_producer import FENCED, SAID_FROM
-from kproxy.wire.table import schema
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.bodies import LISTS, carries_addresses
-from kproxy.wire.table import schema
 
 FIND_COORDINATOR, DESCRIBE_CLUSTER, METADATA = 10, 60, 3
 COORDINATOR_NOT_AVAILABLE = 15

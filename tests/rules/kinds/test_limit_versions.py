@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import DocumentError
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.releases import supported
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.limit_versions import NOTHING, VersionLimits
-from kproxy.wire.table import schema
-from kproxy.wire.table.releases import supported
 
 ANYBODY = Facts("main", "main", "127.0.0.1")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire.records import Control, Producer, check_crc, encode_batch, encode_control, entries
-from kproxy.wire.records.entry import crc_of
+from kproxy.protocol.records import Control, Producer, check_crc, encode_batch, encode_control, entries
+from kproxy.protocol.records.entry import crc_of
 
 
 def malformed(carried: Any, how: str, form: dict[str, int], at: str = "fetch") -> tuple[bytes, bytes, int]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.kinds.move_coordinator import OF_GROUPS, OF_TRANSACTIONS
-from kproxy.wire.table import schema
 
 HEARTBEAT, FIND_COORDINATOR, END_TXN = 12, 10, 26
 NOT_COORDINATOR = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
 BROKERS = [{"node_id": node, "host": f"b{node}", "port": 9092} for node in (1, 2, 3)]

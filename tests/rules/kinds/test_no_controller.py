@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
 PLACES = [(key, version) for key in (METADATA, DESCRIBE_CLUSTER) for version in schema.load(key).versions]

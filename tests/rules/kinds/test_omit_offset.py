@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 OFFSET_FETCH = 9
 VERSIONS = [version for version in schema.load(OFFSET_FETCH).versions if version < 10]

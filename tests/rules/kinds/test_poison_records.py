@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.wire.records import Producer, decode, entries
+from kproxy.protocol.records import Producer, decode, entries
 
 
 def test_bytes_of_the_value_change(carried: Any, form: dict[str, int]) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.records import Record, encode_batch
+from kproxy.protocol.table import schema
 from kproxy.rules.exchange import Facts
-from kproxy.wire.records import Record, encode_batch
-from kproxy.wire.table import schema
 
 FETCH = 1
 VERSIONS = [version for version in schema.load(FETCH).versions if 11 <= version <= 12]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import shape
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.testing.dialogue import Dialogue, request, response
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import shape
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 TOPICS = 'match: {topic: "prod.*"}'

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 HEARTBEAT, CONSUMER, SHARE, STREAMS = 12, 68, 76, 88
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 METADATA = 3
 ID = UUID(int=7)

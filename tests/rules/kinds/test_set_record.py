@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.records import Record, check_crc, decode, encode_batch, encode_message_set, entries
+from kproxy.protocol.records import Record, check_crc, decode, encode_batch, encode_message_set, entries
 
 BEFORE = Record(5, 10_000, b"key", b"\0\0\0\0\x07data", (("trace", b"1"), ("other", None)))
 

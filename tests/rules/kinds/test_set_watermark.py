@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 FETCH, LIST_OFFSETS = 1, 2
 LATEST, EARLIEST = -1, -2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 METADATA = 3
 HIGHEST = 2**31 - 1

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.kinds.stale_metadata import MOST_KEPT, MOST_SHAPES
-from kproxy.wire.table import schema
 
 METADATA = 3
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.rules.bodies import LISTS, carries_addresses
-from kproxy.wire.table import schema
 
 FIND_COORDINATOR, METADATA = 10, 3
 LISTING = [(key, version) for key in LISTS for version in schema.load(key).versions if carries_addresses(key, version)]

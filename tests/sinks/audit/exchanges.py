@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
+from kproxy.protocol.records import Producer, Record, encode_batch
+from kproxy.protocol.table import schema
 from kproxy.rules.rule_set import BoundRules
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.records import Producer, Record, encode_batch
-from kproxy.wire.table import schema
 from tests.support.frames import message
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from kproxy.config.audit import AuditConfig
 from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.observe.summary_rows import WELL
+from kproxy.protocol import breath
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate
-from kproxy.wire import breath
 
 from .exchanges import FakeWho, wall
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.events.schema import MOST_BATCHES
+from kproxy.protocol.records import Producer, encode_batch, encode_control
+from kproxy.protocol.records.record import Control
 from kproxy.sinks.audit.extract.batches import MOST_DETAILED
-from kproxy.wire.records import Producer, encode_batch, encode_control
-from kproxy.wire.records.record import Control
 
 from .exchanges import batch, headed, said, seen
 

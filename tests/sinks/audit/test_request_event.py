@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kproxy.observe.exchange import Form, Frame
+from kproxy.protocol.records import Producer
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.records import Producer
 
 from .exchanges import KNOWN, NAMED, ORDERS, batch, headed, said, seen, wall
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kproxy.events.schema import REQUEST_EVENT
+from kproxy.protocol.table import layout, schema
 from kproxy.sinks.audit.request_event import request_event
-from kproxy.wire.table import layout, schema
 from tests.support.event_validation import mistakes
 from tests.support.random_values import random_struct
 

@@ -17,13 +17,13 @@ from kproxy.config.audit import AuditConfig
 from kproxy.events.column import EventData
 from kproxy.observe.journal import MOST_LINES, JournalTemplate, JournalTemplates
 from kproxy.observe.observer import ConnectionObserver
+from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate, OutletCounters, Unblocked
 from kproxy.sinks.audit.recorder import PutRecovered, Recorder
 from kproxy.sinks.audit.request_lines import RequestLines
 from kproxy.sinks.fanout import Fanout
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.records import Producer, Record, encode_batch
 from tests.observe.test_summary_templates import fetch, heartbeat, produce
 from tests.observe.watching import BROKER, CLIENT, Talk, random_talk
 from tests.support.random_peers import Manners

@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.config.metrics import MetricsConfig
 from kproxy.observe.summary import MOST_APIS, MOST_CELLS, MOST_FOLDED, Summary
 from kproxy.observe.summary_rows import Ending
+from kproxy.protocol import breath
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.sinks.labels.label_collector import LabelCollector
 from kproxy.sinks.labels.totals import LabelTotals
 from kproxy.sinks.metrics import MOST_AT_ONCE, exposition, registry_of
 from kproxy.testing.dialogue import request, response
-from kproxy.wire import breath
-from kproxy.wire.records import Record, encode_batch
 from tests.observe.watching import BROKER, CLIENT
 from tests.support.line_count import LineCount
 

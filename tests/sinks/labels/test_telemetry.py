@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
 from kproxy.core.telemetry import TelemetryPush
+from kproxy.protocol.records.compression import compress
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.sinks.labels.push_reader import MOST_CELLS, MOST_UNPACKED, PushRead, PushReader
 from kproxy.sinks.labels.shares import LabelShare, ToldShares, make_share, share_of
@@ -22,7 +23,6 @@ from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
 from kproxy.sinks.labels.totals import LabelTotals
 from kproxy.sinks.merged_metrics import collect_into
 from kproxy.sinks.metrics import registry_of
-from kproxy.wire.records.compression import compress
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
 from tests.support.stretches import IN_BOTH_UNITS, Unit
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.select.match import text_test
 from kproxy.sinks.otlp import trace_sink
 from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
 from kproxy.sinks.otlp.payload import Tree
 from kproxy.sinks.otlp.spans import span_of
 from kproxy.sinks.otlp.trace_sink import TraceSink
-from kproxy.wire.records import Record, encode_batch
 from tests.sinks.audit.conftest import Log
 from tests.support.exchange_factory import Somebody, exchange
 from tests.support.otlp_collector import Collector, Reply

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError
+from kproxy.protocol import apis
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.schema import Api
 from kproxy.testing.cases.document import load_cases
 from kproxy.testing.cases.model import CaseStep, ExpectedFrame, SentRequest
 from kproxy.testing.cases.play import CaseFailure, play
-from kproxy.wire import apis
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.schema import Api
 from tests.support.random_values import random_struct
 
 RULES = "rules: [{name: r, kind: delay, delay: 1s, match: {api: Produce}}]"

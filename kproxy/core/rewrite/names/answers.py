@@ -22,10 +22,10 @@ from typing import Any
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, Buffer, read_uvarint
-from kproxy.wire.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer, read_uvarint
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
+from kproxy.protocol.table.layout import Struct
 
 from .remembered import CURSORS, MAX_CURSORS, recall, remember
 from .translator import NameTranslator

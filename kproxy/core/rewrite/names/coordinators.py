@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID, Namespace
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, Buffer
-from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 
 from .translator import NameTranslator
 

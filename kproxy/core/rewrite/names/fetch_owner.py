@@ -16,12 +16,12 @@ from typing import Final
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import MAX_RESPONSE_HEADER, body_start
-from kproxy.wire.scan.walk import Hits, Walk
-from kproxy.wire.table import schema
-from kproxy.wire.table.api_keys import FETCH
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER, body_start
+from kproxy.protocol.scan.walk import Hits, Walk
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import FETCH
 
 from .remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS, recall, remember
 

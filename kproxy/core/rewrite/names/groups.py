@@ -25,17 +25,13 @@ from functools import cache
 from kproxy.base.errors import DecodeError
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.wire.breath import drop, spread
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer, read_uvarint, write_uvarint
-from kproxy.wire.scan.walk import Hits, Walk, compile_walk, read_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
-    DESCRIBE_GROUPS,
-    JOIN_GROUP,
-    SYNC_GROUP,
-)
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol.breath import drop, spread
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint
+from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_GROUPS, JOIN_GROUP, SYNC_GROUP
+from kproxy.protocol.table.layout import Struct
 
 from .plain import PlainNames, innermost
 from .remembered import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, recall, remember

@@ -16,13 +16,12 @@ from typing import Any
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.wire.breath import each
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk, read_string
-from kproxy.wire.table import layout
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.breath import each
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import (
     CREATE_TOPICS,
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
@@ -33,7 +32,8 @@ from kproxy.wire.table.api_keys import (
     SHARE_FETCH,
     TXN_OFFSET_COMMIT,
 )
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol.table.layout import Struct
+from kproxy.rules.names.composed import NameMap, NameMaps
 
 from .disguise import OURS, disguise, undisguised, version_of
 from .remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import re2
 
-from kproxy.wire.breath import FEW, breathe, each, ordered, rest
-from kproxy.wire.primitives import MAX_STRING
+from kproxy.protocol.breath import FEW, breathe, each, ordered, rest
+from kproxy.protocol.primitives import MAX_STRING
 
 NOTHING = b"^$"
 """Matches no topic, because no topic has an empty name, and is legal."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.namespace import Namespace
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
-from kproxy.wire.table.layout import Struct
 
 from .translator import SPACES, NameTranslator
 

@@ -22,9 +22,9 @@ from typing import Final
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer, read_uvarint
-from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer, read_uvarint
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 
 from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
 from .translator import Translators

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
+from kproxy.protocol.breath import each
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.rules.names.composed import NameMap
-from kproxy.wire.breath import each
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, Buffer
-from kproxy.wire.scan.walk import Hits, Walk, read_string, write_string
 
 from .patterns import NOTHING, Matcher, TooDear, compiled, pattern_of
 from .remembered import (

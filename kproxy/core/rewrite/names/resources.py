@@ -24,11 +24,10 @@ from typing import NamedTuple
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, Buffer
-from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
+from kproxy.protocol.table.api_keys import (
     ALTER_CONFIGS,
     CREATE_ACLS,
     DELETE_ACLS,
@@ -37,6 +36,7 @@ from kproxy.wire.table.api_keys import (
     INCREMENTAL_ALTER_CONFIGS,
     LIST_CONFIG_RESOURCES,
 )
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 
 from .translator import NameTranslator, Translators
 

@@ -8,13 +8,11 @@ from functools import cached_property
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply, Rewrite
-from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.walk import Hits, Walk
-from kproxy.wire.table import api_keys, layout
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk
+from kproxy.protocol.table import api_keys, layout
+from kproxy.protocol.table.api_keys import (
     CREATE_TOPICS,
     DELETE_ACLS,
     DELETE_TOPICS,
@@ -25,7 +23,9 @@ from kproxy.wire.table.api_keys import (
     LIST_TRANSACTIONS,
     METADATA,
 )
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol.table.layout import Struct
+from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 
 from . import groups, resources
 from .answers import AskedForAll, CursorName, TopicAnswers

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Splice, Splicer
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import body_start, plain_head, single_topic
+from kproxy.protocol.scan.walk import read_string, write_string
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.wire.primitives import Buffer
-from kproxy.wire.scan.head import body_start, plain_head, single_topic
-from kproxy.wire.scan.walk import read_string, write_string
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import FETCH, PRODUCE
 
 from .ids import VisibleIds
 from .translator import NameTranslator

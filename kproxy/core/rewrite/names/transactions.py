@@ -12,9 +12,9 @@ from typing import Any
 
 from kproxy.core.rewrite.context import Context
 from kproxy.core.rewrite.rewriter import Apply
-from kproxy.wire.edit import Edits
-from kproxy.wire.primitives import MAX_STRING, Buffer
-from kproxy.wire.scan.walk import Hit, Hits, Walk, read_string, write_string
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
 
 from .patterns import Matcher, TooDear, compiled
 from .regex import INVALID

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kproxy.core.rewrite.context import Context
+from kproxy.protocol.primitives import MAX_STRING
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
-from kproxy.wire.primitives import MAX_STRING
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}
 """Namespace of a field's names, by its kind in the table."""

@@ -29,7 +29,7 @@ from kproxy.pipeline.transforms.gold.partial import (
     ratio,
     sketch_of,
 )
-from kproxy.wire.table.errors import all_codes
+from kproxy.protocol.table.errors import all_codes
 
 SAID = {
     "producer_request": "producer_node_request_latency",

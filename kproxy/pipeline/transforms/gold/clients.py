@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from kproxy.pipeline.tables import READ_APIS
 from kproxy.pipeline.transforms.gold.bases import AnswerTransforms, Bases, went_well
 from kproxy.pipeline.transforms.gold.partial import FIRST, LAST, NAMES, TOTAL, Partial, names_of, ratio
-from kproxy.wire.table.releases import RELEASES, supported
-from kproxy.wire.table.schema import apis
+from kproxy.protocol.table.releases import RELEASES, supported
+from kproxy.protocol.table.schema import apis
 
 OLDEST_SOFTWARE = {
     "apache-kafka-java": "2.1",

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.wire.breath import steps
-from kproxy.wire.primitives import read_varint
-from kproxy.wire.records import Batch, Cut, Entry, LegacyEntry, Record, decode
-from kproxy.wire.records.compression import CODECS, DECOMPRESSED_LIMIT, decompress, too_long
-from kproxy.wire.records.record import least_size, read_record, size_of
+from kproxy.protocol.breath import steps
+from kproxy.protocol.primitives import read_varint
+from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, decode
+from kproxy.protocol.records.compression import CODECS, DECOMPRESSED_LIMIT, decompress, too_long
+from kproxy.protocol.records.record import least_size, read_record, size_of
 
 
 def codec_name(entry: Batch | LegacyEntry) -> str:

@@ -1,7 +1,8 @@
 """Errors that a broker answers with when something is not allowed, and the places that errors have in a response: at
 its top, or at each entity.
 
-Without a wish an error stands where brokers put it; the responses of `core` know that (`outer` in `wire/shapes.yaml`).
+Without a wish an error stands where brokers put it; the responses of `core` know that (`outer` in
+`protocol/shapes.yaml`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any, Literal
 
+from kproxy.protocol.breath import each, spread_tuple
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.decision import Fail
 from kproxy.rules.entity import CONFIG_TYPES, Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.wire.breath import each, spread_tuple
-from kproxy.wire.table import schema
-from kproxy.wire.table.shapes import Shape, shape
 
 from .permissions import Check, permissions
 

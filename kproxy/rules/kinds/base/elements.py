@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, maker
-from kproxy.wire.codec.message import Message
-from kproxy.wire.table.shapes import Level, Shape, shape
 
 Lets = Callable[[Any, int], bool]
 """Asked with an array and an index into it."""
@@ -17,7 +17,8 @@ SAID = tuple(field.name for field in fields(Entity) if field.name != "where")
 
 
 def elements_of(message: Message, entities: Sequence[Entity]) -> Lets:
-    """Return a test for elements: those of levels of entities (`wire/shapes.yaml`) pass if they are, or hold, one of
+    """Return a test for elements: those of levels of entities (`protocol/shapes.yaml`) pass if they are, or hold, one
+    of
     these.
 
     Elements of all other arrays pass. The entities are those of the request, whatever the direction of the message is.

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from kproxy.protocol.breath import breathe, each, steps
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.document.model import found, unknown
 from kproxy.rules.document.source import nearest
 from kproxy.rules.select.selected import topic_id
-from kproxy.wire.breath import breathe, each, steps
-from kproxy.wire.table import layout
-from kproxy.wire.table.layout import Slot, Struct
 
 EVERY = -1
 """The index that `[]` is."""
@@ -127,7 +127,7 @@ BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64"
 
 
 def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
-    """Return the value as `kproxy.wire` has it; `element`: of one element of an array. Raises ValueError.
+    """Return the value as `kproxy.protocol` has it; `element`: of one element of an array. Raises ValueError.
 
     Bytes are written as text, for its UTF-8, or as `hex:0a0b`; ids as Kafka's tools print them.
     """

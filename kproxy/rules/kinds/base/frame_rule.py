@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import ClassVar, Literal
 
+from kproxy.protocol.breath import FEW, breathe, each
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.scan.head import known_body_start
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.trigger import MOST_COUNTS
-from kproxy.wire.breath import FEW, breathe, each
-from kproxy.wire.codec.structs import header_version
-from kproxy.wire.scan.head import known_body_start
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction

@@ -19,7 +19,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
-from kproxy.wire.table import schema
+from kproxy.protocol.table import schema
 
 Check = Literal["topic", "group", "transactional_id", "cluster", "resource", "coordinator", "token", "nobody"]
 ChangedState = Literal["nothing", "data", "offsets", "members"]

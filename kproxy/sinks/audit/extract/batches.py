@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kproxy.events.schema import MOST_BATCHES
-from kproxy.wire.records.digest import RecordsDigest
+from kproxy.protocol.records.digest import RecordsDigest
 
 OF_WRITTEN = ("producer_id", "producer_epoch", "base_sequence", "attributes", "crc")
 OF_READ = ("base_offset", "last_offset", *OF_WRITTEN)

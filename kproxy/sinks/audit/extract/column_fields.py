@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kproxy.protocol.table.api_keys import NEW_HEARTBEATS
+from kproxy.protocol.table.layout import Struct
 from kproxy.sinks.audit.lines import plain
-from kproxy.wire.table.api_keys import NEW_HEARTBEATS
-from kproxy.wire.table.layout import Struct
 
 ColumnFields = tuple[tuple[str, str, bool], ...]
 """(column, field, whether negative numbers are values, not absence)"""

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 from kproxy.observe.exchange import Errors, ObservedExchange, Who
 from kproxy.observe.response_errors import in_order
-from kproxy.rules.entity import coordinator
-from kproxy.sinks.audit.lines import plain
-from kproxy.wire.breath import each
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.breath import each
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import (
     ALTER_CONFIGS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
@@ -28,9 +26,11 @@ from kproxy.wire.table.api_keys import (
     SHARE_GROUP_HEARTBEAT,
     STREAMS_GROUP_DESCRIBE,
 )
-from kproxy.wire.table.errors import error_name
-from kproxy.wire.table.layout import Slot, Struct
-from kproxy.wire.table.shapes import Level, Shape, shape
+from kproxy.protocol.table.errors import error_name
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.shapes import Level, Shape, shape
+from kproxy.rules.entity import coordinator
+from kproxy.sinks.audit.lines import plain
 
 from .column_fields import REQUEST, RESPONSE, present, put
 from .resources import ApiResources

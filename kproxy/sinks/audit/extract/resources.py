@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kproxy.core.respond.tree import Handle, handles_of
-from kproxy.rules.entity import CLIENT_METRICS
-from kproxy.sinks.audit.lines import plain
-from kproxy.wire.table.api_keys import (
+from kproxy.protocol.table.api_keys import (
     CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -22,8 +20,10 @@ from kproxy.wire.table.api_keys import (
     SASL_HANDSHAKE,
     UNREGISTER_BROKER,
 )
-from kproxy.wire.table.errors import error_name
-from kproxy.wire.table.shapes import Level, Shape
+from kproxy.protocol.table.errors import error_name
+from kproxy.protocol.table.shapes import Level, Shape
+from kproxy.rules.entity import CLIENT_METRICS
+from kproxy.sinks.audit.lines import plain
 
 from .details import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, DETAILS, MessageElement, word
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.observe.exchange import ObservedExchange, Who
+from kproxy.protocol.elements import TopicWalk, topic_walk
+from kproxy.protocol.table.errors import error_name
+from kproxy.protocol.table.layout import ZERO_UUID, Slot, Struct
 from kproxy.sinks.audit.lines import plain
-from kproxy.wire.elements import TopicWalk, topic_walk
-from kproxy.wire.table.errors import error_name
-from kproxy.wire.table.layout import ZERO_UUID, Slot, Struct
 
 from .batches import BatchDetail, aborted_columns, put_batches
 from .column_fields import OF_PARTITION_ANSWERED, OF_PARTITION_REQUESTED, ColumnFields, present

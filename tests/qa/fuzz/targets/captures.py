@@ -25,8 +25,8 @@ from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
 from kproxy.cli.tally import ExchangeTally
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.table import schema
 from tests.support.random_peers import Manners
 
 from ....observe.watching import CLIENT, random_talk

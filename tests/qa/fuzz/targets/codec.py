@@ -17,16 +17,16 @@ from random import Random
 from typing import Any
 
 from kproxy.base.errors import DecodeError, EncodeError
-from kproxy.wire import decode_request, decode_response
-from kproxy.wire.codec import structs as codec
-from kproxy.wire.codec.trace import trace
-from kproxy.wire.edit import Edits
-from kproxy.wire.scan.has_no_endpoints import has_no_endpoints
-from kproxy.wire.scan.sketch import decode_sketch
-from kproxy.wire.scan.walk import Walk, compile_walk, write_string
-from kproxy.wire.scan.walk_source import tags_path
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.layout import Struct
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec import structs as codec
+from kproxy.protocol.codec.trace import trace
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.scan.has_no_endpoints import has_no_endpoints
+from kproxy.protocol.scan.sketch import decode_sketch
+from kproxy.protocol.scan.walk import Walk, compile_walk, write_string
+from kproxy.protocol.scan.walk_source import tags_path
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.layout import Struct
 from tests.support.random_values import random_struct
 
 from ..feed import Feed

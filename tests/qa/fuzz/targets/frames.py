@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.scan.frames import Splitter, framed
+from kproxy.protocol.scan.head import body_start, produce_acks, single_topic
+from kproxy.protocol.scan.response_tail import PrefixSkipper
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response
-from kproxy.wire.scan.frames import Splitter, framed
-from kproxy.wire.scan.head import body_start, produce_acks, single_topic
-from kproxy.wire.scan.response_tail import PrefixSkipper
-from kproxy.wire.table import schema
 
 from ..feed import Feed
 

@@ -21,11 +21,11 @@ from kproxy.core.plan import Bound, Plan
 from kproxy.core.session_state import NOWHERE
 from kproxy.core.shared import Shared
 from kproxy.core.step import STOP
+from kproxy.protocol import Message
+from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.namespace import TOPIC
 from kproxy.testing.dialogue import response, sized
-from kproxy.wire import Message
-from kproxy.wire.table import layout, schema
 from tests.support.random_peers import mangled
 from tests.support.random_values import random_struct
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kproxy.base.errors import RecordsError
-from kproxy.wire.records import (
+from kproxy.protocol.records import (
     Batch,
     Cut,
     Record,
@@ -28,8 +28,8 @@ from kproxy.wire.records import (
     entries,
     rewrite,
 )
-from kproxy.wire.records.digest import read_digest
-from kproxy.wire.records.entry import crc_of
+from kproxy.protocol.records.digest import read_digest
+from kproxy.protocol.records.entry import crc_of
 
 from ..feed import Feed
 

@@ -17,11 +17,11 @@ from kproxy.core.commands import BROKER, CLIENT
 from kproxy.core.held_memory import HeldMemory
 from kproxy.core.plan import Bound
 from kproxy.core.shared import Shared
+from kproxy.protocol.table import schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
-from kproxy.wire.table import schema
 from tests.support.pace import within
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.stretches import Stopwatch, Watch, large

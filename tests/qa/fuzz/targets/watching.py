@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.observe.exchange import Depth
+from kproxy.protocol.table import schema
 from kproxy.testing.dialogue import request, response, sized
-from kproxy.wire.table import schema
 
 from ....observe.watching import BROKER, CLIENT, Manners, Talk, Watching, play, random_talk, told, whole_summary
 from ..feed import FedRandom, Feed

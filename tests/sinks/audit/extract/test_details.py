@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.table import schema
 from kproxy.sinks.audit.extract.details import DETAILS, MOST_KEYS, listed
-from kproxy.wire.table import schema
 
 FILTER = {
     "pattern_type_filter": 3, "principal_filter": None, "host_filter": None, "operation": 6, "permission_type": 1,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kproxy.observe.response_errors import MOST_CODES, in_order
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.errors import error_name
 from kproxy.sinks.audit.extract.exchange import SILENT, ErrorCodes, error_fields
-from kproxy.wire.table import layout, schema
-from kproxy.wire.table.errors import error_name
 
 SETS_CONFIGS = {"CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"}
 

@@ -1,0 +1,161 @@
+"""Batches of magic 2: their records out, and new batches in."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kproxy.base.errors import RecordsError
+from kproxy.protocol.breath import FEW, breathe, each
+
+from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
+from .entry import (
+    BATCH,
+    BATCH_CRC_FROM,
+    CODEC,
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Batch,
+    crc_of,
+)
+from .record import ANY_HEADERS, Record, read_records, write_record
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Producer of a batch, for the broker's check of sequences (KIP-98). All -1: a producer without idempotence."""
+
+    id: int = -1
+    epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+ANYBODY = Producer()
+
+
+def decode_batch(
+    batch: Batch, limit: int = DECOMPRESSED_LIMIT, stored: bool = False, headers: int = ANY_HEADERS
+) -> Iterator[Record]:
+    """Yield the records of a batch, each made when asked for.
+
+    Timestamps are those a consumer sees; with `stored` those that stand in the records, which is another thing in a
+    batch with log append time. Raises RecordsError on the way, also when more than `limit` bytes come out, or more than
+    `headers` headers of all records.
+    """
+    if batch.count < 0:
+        raise RecordsError(f"batch at offset {batch.base_offset}: {batch.count} records")
+    if not batch.count:  # compaction keeps empty batches, for the producer's sequence numbers
+        return
+    data = memoryview(decompress(batch.codec, batch.payload, limit))
+    records = read_records(data, batch.count, batch.base_offset, batch.base_timestamp, headers)
+    if batch.is_log_append_time and not stored:
+        records = (replace(record, timestamp=batch.max_timestamp) for record in records)
+    yield from records
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    codec: int = 0,
+    base_offset: int | None = None,
+    last_offset_delta: int | None = None,
+    partition_leader_epoch: int = -1,
+    producer: Producer = ANYBODY,
+    control: bool = False,
+    log_append_time: int | None = None,
+) -> bytes:
+    """Return a batch of these records, in ascending offsets. Base and last offset are those of the records unless
+    given.
+
+    `log_append_time` is the time, in ms, that all records are to have. Raises RecordsError for what does not fit.
+    """
+    if codec not in CODECS:
+        raise RecordsError(f"codec {codec} is not known, expected {min(CODECS)} to {max(CODECS)}")
+    first = records[0].offset if records else 0
+    base = first if base_offset is None else base_offset
+    last = records[-1].offset - base if records else 0
+    timestamps = [record.timestamp for record in each(records)] or [-1]
+    header = Batch(
+        base_offset=base,
+        length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=codec & CODEC
+        | (LOG_APPEND_TIME if log_append_time is not None else 0)
+        | (TRANSACTIONAL if producer.transactional else 0)
+        | (CONTROL if control else 0),
+        last_offset_delta=last if last_offset_delta is None else last_offset_delta,
+        base_timestamp=timestamps[0],
+        max_timestamp=max(timestamps) if log_append_time is None else log_append_time,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=producer.base_sequence,
+        count=len(records),
+        raw=memoryview(b""),
+    )
+    return write_batch(header, records)
+
+
+def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
+    """Return the batch with these records (from `decode_batch(…, stored=True)`) in the place of its own.
+
+    Offsets, sequence and producer stay, so that records may be changed anywhere and left out of what is fetched, but
+    not out of what an idempotent producer sends: the broker counts on `base sequence + last offset delta`. Without any
+    record it is what compaction leaves of a batch (`without_records`). Raises RecordsError for a control batch, and for
+    an offset that is not within the batch.
+    """
+    if batch.is_control:
+        raise RecordsError(f"control batch at offset {batch.base_offset} is never changed")
+    for record in each(records):
+        if not batch.base_offset <= record.offset <= batch.last_offset:
+            raise RecordsError(f"offset {record.offset} outside its batch, {batch.base_offset} to {batch.last_offset}")
+    if not records:
+        return write_batch(without_records(batch), records)
+    timestamps = [record.timestamp for record in each(records)]
+    newest = batch.max_timestamp if batch.is_log_append_time else max(timestamps)
+    return write_batch(replace(batch, count=len(records), max_timestamp=newest), records)
+
+
+def without_records(batch: Batch) -> Batch:
+    """Return the header that brokers leave of a batch when compaction takes its last record (Kafka's
+    `DefaultRecordBatch.writeEmptyHeader`).
+
+    Clients decompress whatever the codec bits name, and nothing is no frame of any codec: with them librdkafka reports
+    _BAD_COMPRESSION, Java and kafka-python raise. A delete horizon is for tombstones, and the base timestamp with it.
+    """
+    attributes = batch.attributes & ~(CODEC | DELETE_HORIZON)
+    return replace(batch, attributes=attributes, base_timestamp=batch.max_timestamp, count=0)
+
+
+def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
+    """Return the bytes of a batch with this header; its length and crc are made here. Without records it has no
+    codec."""
+    if not records and header.codec:
+        header = replace(header, attributes=header.attributes & ~CODEC)
+    written = b"".join(pieces(header, records))
+    payload = compress(header.codec, written) if records else b""
+    fields = [getattr(header, name) for name in Batch.__slots__[:-1]]
+    fields[1] = BATCH.size - OVERHEAD + len(payload)
+    try:
+        batch = bytearray(BATCH.pack(*fields) + payload)
+    except struct.error as problem:
+        raise RecordsError(f"batch at offset {header.base_offset}: {problem}") from problem
+    batch[BATCH_CRC_FROM - 4 : BATCH_CRC_FROM] = crc_of(batch, 2).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def pieces(header: Batch, records: Sequence[Record]) -> Iterator[bytes]:
+    """Yield the bytes of each record, with breath in between."""
+    done = 0
+    for record in records:
+        done += 1 + len(record.headers)
+        if done >= FEW:
+            done = 0
+            breathe()
+        yield write_record(record, header.base_offset, header.base_timestamp)
