@@ -51,9 +51,9 @@ def command(
     from functools import partial
 
     from kproxy.base.logs.setup import log_of_process
-    from kproxy.config.tls import ListenerTls
     from kproxy.process.main import run_all
     from kproxy.rules.document.address import Address
+    from kproxy.rules.document.tls import ListenerTls
     from kproxy.webhook.annotations import SidecarOptions, check_name
     from kproxy.webhook.server import run_webhook
 

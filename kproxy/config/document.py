@@ -23,6 +23,7 @@ from kproxy.rules.document.address import Address
 from kproxy.rules.document.model import Model, ValidWords, Wrong
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.quantities import Seed
+from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
 
 from .audit import AuditConfig
 from .limits import Limits
@@ -31,7 +32,6 @@ from .network import MARK, ClusterConfig, ListenerConfig, Name
 from .otlp import OtlpConfig
 from .ports import circles, overlaps
 from .telemetry import TelemetryConfig
-from .tls import FileName, HeaderSecret, HeaderSecretFile
 from .view import ViewConfig
 
 MOST_WORKERS = 256

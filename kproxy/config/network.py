@@ -12,12 +12,12 @@ from kproxy.rules.document.address import UNIX, Address, ServerAddress, TargetAd
 from kproxy.rules.document.check import why_tls
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
+from kproxy.rules.document.tls import ListenerTls, UpstreamTls
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.select.match import Networks
 
 from .limits import Jitter
 from .sasl import ListenerSasl, UpstreamSasl
-from .tls import ListenerTls, UpstreamTls
 
 ProxyVersion = Literal["v1", "v2"]
 """Version of the PROXY header that kproxy sends: v1 is text, v2 is binary."""

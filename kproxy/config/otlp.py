@@ -19,9 +19,8 @@ from pydantic import AfterValidator, Field
 
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
+from kproxy.rules.document.tls import HeaderSecret, UpstreamTls
 from kproxy.rules.select.match import Texts
-
-from .tls import HeaderSecret, UpstreamTls
 
 SIGNALS = ("metrics", "logs", "traces")
 OWN_HEADERS = frozenset(

@@ -14,6 +14,7 @@ from kproxy.base.named_file import PathGuard, reason
 from kproxy.rules.document.address import Address, PortRange, check_host
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.source import Source, Where, raise_mistakes
+from kproxy.rules.document.tls import FileContext
 from kproxy.rules.document.values import to_value
 from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 from kproxy.rules.kinds.advertise import Advertise
@@ -21,7 +22,6 @@ from kproxy.rules.kinds.advertise import Advertise
 from .document import AdminConfig, Config, exposed
 from .network import ClusterConfig, ListenerConfig
 from .system_needs import system_needs
-from .tls import FileContext
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 """Kafka's usual port, for this machine only: a proxy that is open to others is asked for, never a default."""

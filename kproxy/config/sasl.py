@@ -13,8 +13,7 @@ from kproxy.protocol.sasl.client import is_extension
 from kproxy.protocol.sasl.users import Users, read_users
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import Seconds
-
-from .tls import ExistingFile, Secret, files_of
+from kproxy.rules.document.tls import ExistingFile, Secret, files_of
 
 Scram = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from kproxy.base.errors import InputError
 from kproxy.base.named_file import text_named
-from kproxy.config.tls import MOST_FILE, ListenerTls
+from kproxy.rules.document.tls import MOST_FILE, ListenerTls
 
 from .accept.listener import Listener
 from .driven import HostPort

@@ -20,11 +20,11 @@ from kproxy.base.distribution import own_version
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.document import Config
 from kproxy.config.otlp import OtlpConfig, parse_endpoint
-from kproxy.config.tls import UpstreamTls
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness
 from kproxy.net.socket.tls import upstream_files
+from kproxy.rules.document.tls import UpstreamTls
 from kproxy.rules.select.match import text_test
 from kproxy.sinks.fanout import Fanout
 from kproxy.sinks.merged_metrics import MetricSamples, collect_samples

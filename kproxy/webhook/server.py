@@ -30,11 +30,11 @@ from kproxy.admin.places import network_of_peer
 from kproxy.admin.problem import Problem
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.base.errors import InternalError
-from kproxy.config.tls import ListenerTls
 from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls
 from kproxy.rules.document.address import Address
+from kproxy.rules.document.tls import ListenerTls
 from kproxy.sinks.metrics import OPEN_METRICS
 
 from .annotations import SidecarOptions, short

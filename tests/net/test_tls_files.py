@@ -12,8 +12,8 @@ import structlog
 import trio
 
 from kproxy.base.errors import InternalError
-from kproxy.config.tls import ListenerTls, UpstreamTls
 from kproxy.net.socket.tls import ClientTls, Reloading, upstream_files
+from kproxy.rules.document.tls import ListenerTls, UpstreamTls
 from kproxy.sinks.part_metrics import first_expiry
 from tests.support.certificates import Authority
 

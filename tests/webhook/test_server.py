@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 
 from kproxy.admin import live, operation
 from kproxy.base.errors import InternalError
-from kproxy.config.tls import ListenerTls
 from kproxy.rules.document.address import Address
+from kproxy.rules.document.tls import ListenerTls
 from kproxy.webhook import server
 from kproxy.webhook.annotations import SidecarOptions
 from kproxy.webhook.review import answer_review

@@ -19,8 +19,8 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InternalError
 from kproxy.base.named_file import read_named
-from kproxy.config.principal_rules import PrincipalRules
-from kproxy.config.tls import MOST_FILE, ListenerTls, UpstreamTls
+from kproxy.rules.document.principal_rules import PrincipalRules
+from kproxy.rules.document.tls import MOST_FILE, ListenerTls, UpstreamTls
 from kproxy.rules.exchange import subject_name
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
