@@ -58,8 +58,8 @@ def metrics() -> str:
 
 def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
-    from kproxy.core.counters import Counters
     from kproxy.rules.store import RuleStore
+    from kproxy.session.counters import Counters
     from kproxy.sinks.metrics import TrafficCollector
     from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.sinks.part_metrics import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector

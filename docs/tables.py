@@ -28,7 +28,6 @@ from types import ModuleType
 
 import yaml
 
-from kproxy.core.phase import TRANSITIONS, SessionPhase
 from kproxy.events import json_schema as events
 from kproxy.events.column import EventType
 from kproxy.events.json_schema import json_schema
@@ -37,6 +36,7 @@ from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule
+from kproxy.session.phase import TRANSITIONS, SessionPhase
 
 PAGES = Path(__file__).parent
 WIDTH = 126

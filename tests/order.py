@@ -50,7 +50,7 @@ SECONDS = {
     "tests/cli/test_tail.py": 15,
     "tests/process/workers/test_config_machine.py": 8,
     "tests/qa/matrix/test_matrix.py": 20,
-    "tests/core/test_bounded_work.py": 10,
+    "tests/session/test_bounded_work.py": 10,
     "tests/deploy/test_grafana.py": 10,
     "tests/docs/test_develop_pages.py": 40,
     "tests/e2e/test_abuse.py": 20,

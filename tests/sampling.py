@@ -23,13 +23,13 @@ PARTS = {
     "tests/test_howto_pages.py": (2, 2),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # who gets around a rule does so in the one API and version that nobody tried
-    "tests/core/test_addresses.py": (1, 1),
+    "tests/session/test_addresses.py": (1, 1),
     "tests/observe/test_credentials.py": (1, 1),
     "tests/access/": (2, 2),
     "tests/admin/test_stretches.py": (24, 8),
     "tests/clients/": (2, 2),
-    "tests/core/test_hostile_records.py": (2, 2),
-    "tests/core/test_linear.py": (2, 2),
+    "tests/session/test_hostile_records.py": (2, 2),
+    "tests/session/test_linear.py": (2, 2),
     "tests/e2e/": (2, 2),
     "tests/faults/": (2, 2),
     "tests/kafka/test_error_answers.py": (24, 4),
@@ -67,7 +67,7 @@ QUICK = 4
 """A quick run takes of sets one in so many of what the table says, from two sets on."""
 QUICK_TURNS = (
     (4, ("tests/admin/test_api_machine.py::", "tests/admin/test_held_stretches.py::", "tests/admin/test_stretches.py::",
-         "tests/core/test_fetch_isolation.py::", "tests/core/test_session_machine.py::",
+         "tests/session/test_fetch_isolation.py::", "tests/session/test_session_machine.py::",
          "tests/net/test_rules_at_work.py::test_a_d", "tests/net/test_taps_turmoil.py::", "tests/net/test_turns.py::",
          "tests/observe/test_chunks.py::test_random_cuts", "tests/process/test_config_sequences.py::",
          "tests/rules/test_large_documents.py::", "tests/rules/test_store_machine.py::",

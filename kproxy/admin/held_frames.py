@@ -16,9 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from kproxy.core.holding.desk import HoldingDesk
-from kproxy.core.holding.edit import BadEdit, MessageEdit, answer_of
-from kproxy.core.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import in_turns
 from kproxy.observe.credentials import take_out, withheld_body
@@ -27,6 +24,9 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.running import HowGone
 from kproxy.rules.select.selected import error_number
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
+from kproxy.session.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame
 from kproxy.view.frame_steps import NO_RECORDS
 
 from .held_bytes import bytes_of

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from kproxy.core.holding.held import LONGEST_HOLD
 from kproxy.rules.decision import AfterDrop
 from kproxy.rules.running import HowGone
+from kproxy.session.holding.held import LONGEST_HOLD
 
 from .models import Shown
 from .queries import AS_TEXT, Query, duration, printable

@@ -9,8 +9,8 @@ from collections import deque
 
 from pydantic import Field
 
-from kproxy.core.holding.held import HeldFrame
 from kproxy.rules.running import HowGone
+from kproxy.session.holding.held import HeldFrame
 
 from .held_frames import HeldFrames, first_of
 from .models import Shown

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kproxy.config.view import ViewConfig
-from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection import Connection
 from kproxy.net.connection_view import ConnectionEnd, describe
 from kproxy.net.dial.upstream import Upstream
@@ -18,6 +17,7 @@ from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
+from kproxy.session.rewrite.addresses import controller_id
 
 from .exchange_models import SentAgainShown
 from .held_frames import HeldFrames
@@ -379,7 +379,7 @@ def recycle(connection: Connection) -> None:
 
 
 async def show_cluster(upstream: Upstream) -> ClusterShown:
-    """Return a cluster with its nodes. Controllers are named by ids below -1, see `core.rewrite.addresses`."""
+    """Return a cluster with its nodes. Controllers are named by ids below -1, see `session.rewrite.addresses`."""
     nodes: list[NodeShown] = []
 
     def add() -> Iterator[None]:

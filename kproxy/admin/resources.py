@@ -11,11 +11,11 @@ from itertools import islice
 
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import FilterError
-from kproxy.core.rewrite.addresses import controller_id
 from kproxy.net.connection_view import MOST_ENDS
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns
 from kproxy.protocol.table.releases import RELEASES
+from kproxy.session.rewrite.addresses import controller_id
 from kproxy.sinks.captures import CaptureRefused
 
 from .backend import Backend
@@ -77,7 +77,7 @@ async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
 
 
 def key_of(node: NodeShown) -> int:
-    """Return the id by which a node is told from brokers and controllers alike, see `core.rewrite.addresses`."""
+    """Return the id by which a node is told from brokers and controllers alike, see `session.rewrite.addresses`."""
     return node.id if node.role == "broker" else controller_id(node.id)
 
 

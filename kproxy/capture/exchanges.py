@@ -12,14 +12,14 @@ from collections import deque
 from struct import Struct
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, RawTokens
-from kproxy.core.sasl.software import software
 from kproxy.observe.credentials import RESPONSE, take_out
 from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
 from kproxy.observe.response_errors import error_at, in_order, throttle_at
 from kproxy.protocol.scan.head import acks_of
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
+from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, RawTokens
+from kproxy.session.sasl.software import software
 
 from .captured_connection import CapturedConnection, Note
 from .framing import CutFrame

@@ -18,13 +18,13 @@ import trio
 from kproxy.base.errors import ConfigRefused, DecodeError
 from kproxy.config.document import Config
 from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name
-from kproxy.core.cluster import OLD_VERSION, VERSION, brokers_request
 from kproxy.net.dial.own_connection import own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import a_few_at_a_time
 from kproxy.net.transparent import Route
 from kproxy.protocol import decode_response
 from kproxy.protocol.table.api_keys import METADATA
+from kproxy.session.cluster import OLD_VERSION, VERSION, brokers_request
 
 ID_PATIENCE = 3.0
 """Seconds for a server to return the id of its cluster."""

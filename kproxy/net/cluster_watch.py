@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from kproxy.core.shared import CircleMark
 from kproxy.net.dial.circle import CircleCheck
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import a_few_at_a_time
+from kproxy.session.shared import CircleMark
 
 from .readiness import Probe
 

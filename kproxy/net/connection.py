@@ -20,7 +20,11 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from kproxy.core.commands import (
+from kproxy.net.socket.shaper import ConnectionShaper
+from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
+from kproxy.net.socket.socket_io import has_sent_fin
+from kproxy.rules.document.address import network_of
+from kproxy.session.commands import (
     BROKER,
     CLIENT,
     AskVersions,
@@ -37,16 +41,10 @@ from kproxy.core.commands import (
     Wake,
     WakeAt,
 )
-from kproxy.net.socket.shaper import ConnectionShaper
-from kproxy.net.socket.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
-from kproxy.net.socket.socket_io import has_sent_fin
-from kproxy.rules.document.address import network_of
 
 from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
-    from kproxy.core.plan import Plan
-    from kproxy.core.sasl.login import LoggedIn
     from kproxy.net.accept.listener_ports import ClientAddresses
     from kproxy.net.dial.dialling import Cancellable
     from kproxy.net.dial.upstream import Upstream
@@ -56,6 +54,8 @@ if TYPE_CHECKING:
     from kproxy.net.loop.turns import Turn
     from kproxy.net.socket.splice import SplicedTap
     from kproxy.rules.exchange import Facts
+    from kproxy.session.plan import Plan
+    from kproxy.session.sasl.login import LoggedIn
 
     from .transparent import Route
 

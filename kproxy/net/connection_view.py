@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.sasl.principal import LoginOutcome
+from kproxy.session.sasl.principal import LoginOutcome
 from kproxy.sinks.audit.state_events import Ended
 
 from .driven import HostPort, host_port, show

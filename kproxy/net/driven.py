@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
-from kproxy.core.commands import Command
-from kproxy.core.observer import Observer
-from kproxy.core.plan import Plan
-from kproxy.core.sasl.identity import Identity
-from kproxy.core.sasl.login import Credentials, LoggedIn
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
+from kproxy.session.commands import Command
+from kproxy.session.observer import Observer
+from kproxy.session.plan import Plan
+from kproxy.session.sasl.identity import Identity
+from kproxy.session.sasl.login import Credentials, LoggedIn
 
 HostPort = tuple[str, int]
 AddressPair = tuple[HostPort, HostPort]
@@ -38,7 +38,7 @@ class LaneState(Protocol):
 
 
 class DrivenLogins(Protocol):
-    """Part of `core.sasl.logins.Logins` that a driver uses."""
+    """Part of `session.sasl.logins.Logins` that a driver uses."""
 
     def computed(self, result: Any, now: float) -> None: ...
     def versions_known(self, answer: bytes, now: float) -> None: ...
@@ -47,7 +47,7 @@ class DrivenLogins(Protocol):
 
 
 class DrivenSession(Protocol):
-    """Part of `core.session.Session` that a driver uses; what the calls mean is said there.
+    """Part of `session.session.Session` that a driver uses; what the calls mean is said there.
 
     `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
     """

@@ -1,4 +1,5 @@
-"""Eviction of held frames that keep memory from others: `core/held_memory.py` decides, this module measures and closes.
+"""Eviction of held frames that keep memory from others: `session/held_memory.py` decides, this module measures and
+closes.
 
 Runs only while frames wait for memory, every `INTERVAL` seconds, in short steps.
 """
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.core.commands import BROKER
-from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 from kproxy.net.loop.turns import work_through
 from kproxy.net.socket.side import ANSWERED, NAMES, PAUSED, PEER_BLOCKED, Side
+from kproxy.session.commands import BROKER
+from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 
 from .driven import ConnectionPhase
 

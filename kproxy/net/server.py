@@ -12,7 +12,6 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.core.holding.desk import HoldingDesk
 from kproxy.net.accept.listener import Listener
 from kproxy.net.accept.port_service import LocalPorts, PortService
 from kproxy.net.dial.metadata_poller import NodeLocator
@@ -26,6 +25,7 @@ from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
+from kproxy.session.holding.desk import HoldingDesk
 from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, ConnectionPlaces, HalfOpen, find_capacity, log_capacity

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from kproxy.core.commands import CLIENT
-from kproxy.core.inflight import ANSWERED, ASKED
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.observe.exchange import ObservedExchange, Who
@@ -24,6 +22,8 @@ from kproxy.observe.journal import Journal
 from kproxy.observe.observer import ConnectionObserver
 from kproxy.observe.summary import Summary
 from kproxy.protocol.scan.sketch import ANY
+from kproxy.session.commands import CLIENT
+from kproxy.session.inflight import ANSWERED, ASKED
 from kproxy.sinks.fanout import Fanout
 
 from .connection_view import ConnectionWho

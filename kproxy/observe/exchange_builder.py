@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kproxy.core.observer import NO_ANSWER
-from kproxy.core.sasl.raw_tokens import RawTokens
 from kproxy.protocol.breath import rest
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
+from kproxy.session.observer import NO_ANSWER
+from kproxy.session.sasl.raw_tokens import RawTokens
 
 from .credentials import header_end
 from .exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who
@@ -171,7 +171,7 @@ class ExchangeBuilder:
             seen.answered_by_rule |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """Note error codes that rules put into the response of this exchange; see `core.observer.Observer`."""
+        """Note error codes that rules put into the response of this exchange; see `session.observer.Observer`."""
         seen = self.find_exchange(correlation_id, 0)  # called when its response is the next, so it is the oldest
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)

@@ -6,7 +6,7 @@ from collections import deque
 from operator import itemgetter
 from typing import Any
 
-from kproxy.core.id_index import IdIndex
+from kproxy.session.id_index import IdIndex
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
 from .exchange import Depth, Form, Frame, ObservedExchange, Who

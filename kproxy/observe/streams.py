@@ -9,13 +9,13 @@ response finds its request, and ends the exchange when its last byte has come. F
 from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.head import MAX_ACKS_HEAD, body_start
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
+from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 
 from .exchange_builder import ExchangeBuilder
 from .frames import HEAD, SIZE_BYTES, PartialFrame

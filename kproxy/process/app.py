@@ -16,16 +16,6 @@ from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
 from kproxy.config.view import ViewConfig
-from kproxy.core.counters import ApiTally, Counters, Tallies
-from kproxy.core.held_memory import HeldMemory
-from kproxy.core.holding.desk import HoldingDesk
-from kproxy.core.live.partition_session import Room
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.rewrite.kept_answers import KeptAnswers
-from kproxy.core.sasl.lane_logins import NO_SASL
-from kproxy.core.sasl.server import SaslServer
-from kproxy.core.session import Session
-from kproxy.core.shared import CircleMark, Shared
 from kproxy.net.accept.listener import Listener
 from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper
@@ -45,6 +35,16 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Gate, RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.session.counters import ApiTally, Counters, Tallies
+from kproxy.session.held_memory import HeldMemory
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.live.partition_session import Room
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.rewrite.kept_answers import KeptAnswers
+from kproxy.session.sasl.lane_logins import NO_SASL
+from kproxy.session.sasl.server import SaslServer
+from kproxy.session.session import Session
+from kproxy.session.shared import CircleMark, Shared
 
 from . import garbage
 from .judging import RuleFilters

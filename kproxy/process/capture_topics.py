@@ -24,7 +24,6 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DecodeError, KproxyError
 from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
-from kproxy.core.cluster import VERSION, all_topics_request
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import in_a_turn
@@ -40,6 +39,7 @@ from kproxy.protocol.scan.head import known_body_start
 from kproxy.protocol.scan.walk import read_string, walk
 from kproxy.protocol.table import errors, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
+from kproxy.session.cluster import VERSION, all_topics_request
 from kproxy.sinks.captures import StartedCapture
 
 MAX_CLUSTERS, MAX_TOPICS, PIECE = 16, 1000, 100

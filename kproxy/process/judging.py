@@ -9,9 +9,9 @@ from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.server import Server
 
 if TYPE_CHECKING:
-    from kproxy.core.session_state import SessionState
     from kproxy.observe.exchange import Who
     from kproxy.observe.filter.judge import FilterJudge
+    from kproxy.session.session_state import SessionState
 
 
 class RuleFilters:

@@ -20,7 +20,6 @@ import trio
 from kproxy.base.errors import DecodeError
 from kproxy.config.document import Config
 from kproxy.config.metrics import MetricsConfig
-from kproxy.core.cluster import BY_ID_VERSION, named_topics_request, read_topics
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
@@ -28,6 +27,7 @@ from kproxy.net.server import Server
 from kproxy.observe.exchange import Who
 from kproxy.observe.summary import Summary
 from kproxy.protocol.breath import each
+from kproxy.session.cluster import BY_ID_VERSION, named_topics_request, read_topics
 from kproxy.sinks.labels.label_sink import LabelSink
 from kproxy.sinks.labels.shares import LabelShare, make_share
 from kproxy.sinks.labels.totals import LabelTotals

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.core.counters import Counters
 from kproxy.net.server import Server
+from kproxy.session.counters import Counters
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

@@ -32,8 +32,8 @@ from kproxy.sinks.audit.state_events import RuleEvents, TopologyEvents, telemetr
 
 if TYPE_CHECKING:
     from kproxy.config.audit import AuditConfig
-    from kproxy.core.telemetry import TelemetryPush
     from kproxy.net.connection_view import ConnectionWho
+    from kproxy.session.telemetry import TelemetryPush
     from kproxy.sinks.captures import Captures
     from kproxy.sinks.labels.label_sink import LabelSink
     from kproxy.sinks.labels.push_reader import PushRead

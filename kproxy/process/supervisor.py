@@ -23,7 +23,6 @@ from kproxy.base.errors import KproxyError
 from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
-from kproxy.core.shared import CircleMark
 from kproxy.net.accept.listener_ports import ListenerPorts
 from kproxy.net.capacity import find_capacity, log_capacity
 from kproxy.net.config_keeper import ConfigKeeper
@@ -42,6 +41,7 @@ from kproxy.process.workers.told_rules import RuleNewsSender
 from kproxy.process.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
+from kproxy.session.shared import CircleMark
 
 from . import garbage
 from .main import (  # fmt: skip

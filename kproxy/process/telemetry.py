@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from kproxy.config.telemetry import TelemetryConfig
-from kproxy.core.session_state import SessionState
-from kproxy.core.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
 from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.server import Server
 from kproxy.rules.document.address import network_of
+from kproxy.session.session_state import SessionState
+from kproxy.session.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
 from kproxy.sinks.audit.state_events import connection_columns
 from kproxy.sinks.labels.push_reader import PushRead, PushReader
 from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY
 
 if TYPE_CHECKING:
-    from kproxy.core.counters import Counters
     from kproxy.net.connection import Connection
+    from kproxy.session.counters import Counters
     from kproxy.sinks.labels.totals import LabelTotals
 
 MOST_WAITING = 16 << 20

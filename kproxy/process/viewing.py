@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.config.document import Config
-from kproxy.core.counters import ApiTally
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
 from kproxy.observe.exchange import ObservedExchange
+from kproxy.session.counters import ApiTally
 from kproxy.view.parts import AuditTotals
 from kproxy.view.watch import ViewWatch
 

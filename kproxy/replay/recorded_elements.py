@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.respond.answer import element as made_element
-from kproxy.core.respond.tree import Failure
 from kproxy.protocol import Message
 from kproxy.protocol.elements import Roles, elements, request_elements, top_roles
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import ZERO_UUID, Struct
 from kproxy.protocol.table.shapes import Level, Shape, shape
+from kproxy.session.respond.answer import element as made_element
+from kproxy.session.respond.tree import Failure
 
 from .recording import Recording
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.base.errors import KproxyError
-from kproxy.core.respond import Failure, fail
 from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.codec.message import awaits_response
 from kproxy.protocol.elements import partitions, partitions_of, topics
@@ -36,6 +35,7 @@ from kproxy.protocol.table.api_keys import (
 )
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.kinds.base.denial import can_say
+from kproxy.session.respond import Failure, fail
 
 from .links import answered
 from .partition_log import PartitionLog

@@ -21,7 +21,6 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.respond import without
 from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.elements import partitions
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
@@ -29,6 +28,7 @@ from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.schema import keys_of
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import Entity, entities
+from kproxy.session.respond import without
 
 from .links import OnResponse
 from .recording import RecordedExchange

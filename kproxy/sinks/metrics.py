@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.core.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
+from kproxy.session.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
 
 
 class Connections(Protocol):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kproxy.core.holding.desk import HoldingDesk
-from kproxy.core.shared import Shared
 from kproxy.observe.filter.judge import FilterJudge
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.shared import Shared
 
 from .audit.request_event import request_event
 

@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.core.commands import (
+from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.rules.decision import TrafficShape
+from kproxy.rules.document.read import parse_rules
+from kproxy.rules.exchange import Facts
+from kproxy.rules.rule_set import RuleSet
+from kproxy.session.commands import (
     BROKER,
     CLIENT,
     AskVersions,
@@ -29,17 +36,10 @@ from kproxy.core.commands import (
     Wake,
     WakeAt,
 )  # fmt: skip
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.session_state import NOWHERE
-from kproxy.core.shared import Shared
-from kproxy.protocol import Message, decode_request, decode_response, encode
-from kproxy.protocol.table import layout, schema
-from kproxy.protocol.table.api_keys import API_VERSIONS
-from kproxy.rules.decision import TrafficShape
-from kproxy.rules.document.read import parse_rules
-from kproxy.rules.exchange import Facts
-from kproxy.rules.rule_set import RuleSet
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.session_state import NOWHERE
+from kproxy.session.shared import Shared
 
 INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))

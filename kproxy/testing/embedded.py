@@ -22,7 +22,6 @@ import trio
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
-from kproxy.core.session import Session
 from kproxy.net.accept.listener import Listener
 from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess
@@ -31,6 +30,7 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
+from kproxy.session.session import Session
 
 from .exchanges import Topics
 from .mock_rules import NAMES, mock_rules

@@ -11,12 +11,6 @@ from types import MappingProxyType
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.counters import Counters
-from kproxy.core.live.fetch_sessions import NOT_FOUND, FetchSessions
-from kproxy.core.live.partition_session import PartitionSession
-from kproxy.core.live.selection import key_of
-from kproxy.core.live.subjects import unlisted
-from kproxy.core.respond.tree import errors_of
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.codec.structs import read_request_header, read_response_header
@@ -29,6 +23,12 @@ from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUC
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.session.counters import Counters
+from kproxy.session.live.fetch_sessions import NOT_FOUND, FetchSessions
+from kproxy.session.live.partition_session import PartitionSession
+from kproxy.session.live.selection import key_of
+from kproxy.session.live.subjects import unlisted
+from kproxy.session.respond.tree import errors_of
 
 from .recorder import TapedConnection, TapedExchange, TapedFrame
 

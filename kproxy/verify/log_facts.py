@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import RecordsError
-from kproxy.core.live.partition_session import PartitionSession
 from kproxy.observe.credentials import FILLER
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import Partition
@@ -18,6 +17,7 @@ from kproxy.protocol.records.entry import BATCH
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ALTER_CONFIGS, FETCH
 from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.session.live.partition_session import PartitionSession
 
 from .facts import (
     LAST_OFFSET,

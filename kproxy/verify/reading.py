@@ -13,12 +13,12 @@ from sys import intern
 from typing import Any
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.counters import Counters
-from kproxy.core.live.fetch_sessions import FetchSessions
-from kproxy.core.live.partition_session import Room
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import api_keys
+from kproxy.session.counters import Counters
+from kproxy.session.live.fetch_sessions import FetchSessions
+from kproxy.session.live.partition_session import Room
 
 from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kproxy.core.counters import ApiTally
 from kproxy.protocol.table.errors import error_name
+from kproxy.session.counters import ApiTally
 
 from .parts import ApiTotals, AuditTotals, LatencyTotals, ViewTotals
 from .sink import Looked

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, thread_time, time
 from typing import Protocol
 
-from kproxy.core.counters import ApiTally
 from kproxy.net.loop.turns import work_through
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, ViewedEvent
+from kproxy.session.counters import ApiTally
 from kproxy.sinks.audit.request_event import request_event
 from kproxy.sinks.fanout import Fanout
 

@@ -14,12 +14,12 @@ import pytest
 
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.held_stream import HeldFollower
-from kproxy.core.plan import Bound, Plan
 from kproxy.observe.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.exchange import Facts
+from kproxy.session.plan import Bound, Plan
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held

@@ -8,11 +8,11 @@ import pytest
 
 from kproxy.cli.explain.findings import explain_selectors
 from kproxy.cli.explain.target import of_frame
-from kproxy.core.shared import Shared
 from kproxy.protocol import apis, decode_request, encode
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
+from kproxy.session.shared import Shared
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import sized

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.cluster import CORRELATION
-from kproxy.core.rewrite.names.ids import learn
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.session.cluster import CORRELATION
+from kproxy.session.rewrite.names.ids import learn
 from kproxy.testing.dialogue import Dialogue, response, sized
 from tests.support.frames import message
 

@@ -13,15 +13,15 @@ from uuid import UUID
 import re2
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.counters import Counters
-from kproxy.core.rewrite.context import Context
-from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.protocol import Message
 from kproxy.protocol.codec.structs import decode
 from kproxy.protocol.codec.structs import encode as encode_body
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.session.counters import Counters
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.testing.dialogue import sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct

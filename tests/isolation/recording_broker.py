@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.cluster import CORRELATION
-from kproxy.core.shared import Shared
 from kproxy.protocol import Message, decode_request
+from kproxy.session.cluster import CORRELATION
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import Dialogue, frames, response
 
 METADATA = 3

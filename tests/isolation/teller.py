@@ -9,13 +9,13 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID
-from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.select.answer_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
+from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID
+from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
 from tests.support.random_requests import answered
 from tests.support.random_values import random_struct
 

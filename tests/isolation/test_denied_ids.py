@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.cluster import CORRELATION
-from kproxy.core.rewrite.names.ids import learn
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.session.cluster import CORRELATION
+from kproxy.session.rewrite.names.ids import learn
 from kproxy.testing.dialogue import Dialogue, defaults, request, response
 
 OPEN, SECRET, NOBODYS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.cluster import CORRELATION
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import NOWHERE
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS
+from kproxy.session.cluster import CORRELATION
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session_state import NOWHERE
 from kproxy.testing.dialogue import Dialogue, response
 from kproxy.testing.dialogue import request as frame
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.core.live.name_scan import LONGEST
-from kproxy.core.live.response_evaluation import ResponseEvaluation
-from kproxy.core.rewrite.names.ids import learn
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select import pattern_set
 from kproxy.rules.select.match import readable, text_test
 from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
+from kproxy.session.live.name_scan import LONGEST
+from kproxy.session.live.response_evaluation import ResponseEvaluation
+from kproxy.session.rewrite.names.ids import learn
 from kproxy.testing.dialogue import Dialogue, request, response
 from tests.support.line_count import LineCount
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import Wake
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
 from kproxy.protocol import Message, encode
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.quota.effect import QuotaEffect
+from kproxy.session.commands import Wake
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
 from kproxy.testing.dialogue import Dialogue, frames, request, response
 from tests.rules.shared_table import commons
 from tests.support.frames import produce

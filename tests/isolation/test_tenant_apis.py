@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.core.step import STOP
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
+from kproxy.session.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response, sized
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"

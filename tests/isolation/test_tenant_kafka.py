@@ -12,14 +12,14 @@ from uuid import UUID
 import pytest
 from crc32c import crc32c
 
-from kproxy.core.counters import Counters
-from kproxy.core.rewrite.context import Context
-from kproxy.core.rewrite.names.disguise import disguise
 from kproxy.protocol import decode_response
 from kproxy.protocol.codec.structs import encode as encode_body
 from kproxy.protocol.primitives import write_bits, write_uvarint
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Struct
+from kproxy.session.counters import Counters
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.names.disguise import disguise
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED

@@ -9,13 +9,13 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.core.counters import Counters
-from kproxy.core.plan import Plan
-from kproxy.core.rewrite.context import Context
-from kproxy.core.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.core.step import STOP
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
+from kproxy.session.counters import Counters
+from kproxy.session.plan import Plan
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
+from kproxy.session.step import STOP
 from kproxy.testing.dialogue import defaults, sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from kproxy.core.plan import Plan
-from kproxy.core.rewrite.names.disguise import OURS, version_of
-from kproxy.core.step import STOP
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.table import layout, schema
+from kproxy.session.plan import Plan
+from kproxy.session.rewrite.names.disguise import OURS, version_of
+from kproxy.session.step import STOP
 
 from .hostile import (
     HOSTILE,

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from kproxy.core.rewrite.names.ids import ANSWERS_BY_ID, learn
-from kproxy.core.shared import Shared
-from kproxy.core.step import STOP
 from kproxy.protocol.table import layout, schema
+from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID, learn
+from kproxy.session.shared import Shared
+from kproxy.session.step import STOP
 from kproxy.testing.dialogue import Dialogue, request, response
 from tests.support.random_values import random_struct
 

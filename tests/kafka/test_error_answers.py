@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.respond import Failure, fail
 from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.schema import Api
+from kproxy.session.respond import Failure, fail
 from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
 from tests.support.java_program import JavaProgram
 from tests.support.random_requests import tell_apart

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.net.loop import turns
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket import side
 from kproxy.protocol.breath import breathe
+from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

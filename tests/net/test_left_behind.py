@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import BROKER, CloseBoth, Dial, Send, Wake
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.net import sweep
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
+from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import request, response
 from tests.support.passing_session import PassingSession
 from tests.support.tapped_session import Hungry

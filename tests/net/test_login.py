@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.protocol import decode_request, decode_response
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import request, response
 
 pytestmark = pytest.mark.trio

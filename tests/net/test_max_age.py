@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.net import sweep
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.max_age import MOST, MaxAges, drain
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from tests.support.certificates import Authority, client_context
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import BROKER, CLIENT, Wake
-from kproxy.core.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
-from kproxy.core.plan import Bound
-from kproxy.core.shared import Shared
 from kproxy.net import memory_watch
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.memory_watch import INTERVAL, MemoryWatch, progress
 from kproxy.net.socket.side import ANSWERED, PAUSED, PEER_BLOCKED
 from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.session.commands import BROKER, CLIENT, Wake
+from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
+from kproxy.session.plan import Bound
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
 
 METADATA, DESCRIBE_GROUPS = 3, 15

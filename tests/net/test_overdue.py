@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import CLIENT, CloseBoth, Send
 from kproxy.net import sweep
+from kproxy.session.commands import CLIENT, CloseBoth, Send
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.commands import CLIENT, CloseBoth, Reshape, Send, Shut, WakeAt
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.net.connection import Connection
 from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.rule_set import RuleSet
+from kproxy.session.commands import CLIENT, CloseBoth, Reshape, Send, Shut, WakeAt
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from tests.support.certificates import Authority, client_context
 from tests.support.passing_session import PassingSession
 

@@ -16,7 +16,6 @@ import pytest
 import trio
 
 from kproxy.base.errors import DocumentError, InternalError
-from kproxy.core.commands import CloseBoth
 from kproxy.net import connection_view as report
 from kproxy.net import sweep
 from kproxy.net.accept.port_pool import read_state
@@ -26,6 +25,7 @@ from kproxy.net.loop import turns
 from kproxy.net.reporting import ConnectionCounts
 from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.session.commands import CloseBoth
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio

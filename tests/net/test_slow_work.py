@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kproxy.core.commands import Compute
 from kproxy.net.loop.slow_work import BURST, SlowWork
+from kproxy.session.commands import Compute
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -18,16 +18,16 @@ import trio.lowlevel
 from kproxy.capture.policy import Payload, Policy
 from kproxy.capture.reader import Capture
 from kproxy.capture.writer import CaptureWriter
-from kproxy.core.commands import LONG
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.net import sweep
 from kproxy.net.socket import side, splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.names.composed import NameMaps
+from kproxy.session.commands import LONG
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import request, response
 from tests.support.tapped_session import Hungry
 

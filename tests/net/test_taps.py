@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import request, response
 from tests.support.tapped_session import Hungry
 

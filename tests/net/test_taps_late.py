@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import BROKER, CLIENT
 from kproxy.observe.exchange import Depth
 from kproxy.observe.summary import Summary
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.session.commands import BROKER, CLIENT
 from kproxy.testing.dialogue import request, response, sized
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped

@@ -16,12 +16,12 @@ import structlog
 import trio
 from greenlet import getcurrent
 
-from kproxy.core.commands import Send
 from kproxy.net.loop import turns
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turn_order import Queue
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.protocol import breath
+from kproxy.session.commands import Send
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

@@ -17,15 +17,15 @@ import structlog
 
 from kproxy.config.audit import AuditConfig
 from kproxy.config.metrics import MetricsConfig
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.held_memory import HeldMemory
-from kproxy.core.lanes.assembler import MAX_ARRIVALS, WaitClock
-from kproxy.core.shared import Shared
-from kproxy.core.step import HEAD
 from kproxy.events.column import EventData
 from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.observer import ConnectionObserver
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.held_memory import HeldMemory
+from kproxy.session.lanes.assembler import MAX_ARRIVALS, WaitClock
+from kproxy.session.shared import Shared
+from kproxy.session.step import HEAD
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EncodedEvent, EventGate
 from kproxy.sinks.audit.lines import stamp

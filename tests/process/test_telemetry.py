@@ -12,9 +12,9 @@ import pytest
 
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import KAFKA, TelemetryConfig
-from kproxy.core.counters import Counters
-from kproxy.core.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
 from kproxy.process.telemetry import MOST_WAITING, ClientTelemetry, PushJob
+from kproxy.session.counters import Counters
+from kproxy.session.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
 from kproxy.sinks.labels.push_reader import PushRead
 from kproxy.sinks.labels.totals import LabelTotals
 from tests.support.otlp_metrics import counted, metrics_data, point

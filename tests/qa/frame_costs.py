@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from kproxy.core.commands import BROKER, CLIENT, Send
 from kproxy.protocol.breath import EVERY, BreathState
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.session.commands import BROKER, CLIENT, Send
 from kproxy.testing.dialogue import Dialogue, request, response
 
 PRODUCE, METADATA = 0, 3

@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from tests import order
 
 ROOT = Path(__file__).parents[2]
-COMPUTES = [f"tests/core/test_{name}.py::test_it[{number}]" for name in "abc" for number in range(4)]
+COMPUTES = [f"tests/session/test_{name}.py::test_it[{number}]" for name in "abc" for number in range(4)]
 WAITS = [f"tests/e2e/test_{name}.py::test_it[{number}]" for name in "abcd" for number in range(3)]
 
 

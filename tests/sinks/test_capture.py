@@ -9,10 +9,10 @@ import pytest
 
 from kproxy.capture.pairs import MOST_UNMATCHED
 from kproxy.capture.policy import Policy
-from kproxy.core.cluster import CORRELATION
 from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView
+from kproxy.session.cluster import CORRELATION
 from kproxy.sinks.capture import CaptureSink, host_port
 from tests.support.capture_files import client, metadata, produce
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.core.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 from kproxy.net.reporting import ConnectionCounts
+from kproxy.session.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 from kproxy.sinks.metrics import TrafficCollector, exposition, registry
 
 

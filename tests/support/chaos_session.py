@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kproxy.core.commands import BROKER, CLIENT, Command, EnsureNodes, Send
+from kproxy.session.commands import BROKER, CLIENT, Command, EnsureNodes, Send
 from kproxy.testing.dialogue import Dialogue
 from tests.support.random_peers import Asked, Broker
 

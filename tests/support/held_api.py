@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from kproxy.core.plan import Bound, Plan
 from kproxy.rules.exchange import Facts
+from kproxy.session.plan import Bound, Plan
 from kproxy.testing.dialogue import Dialogue
 from tests.support.holding import HeldOwner
 

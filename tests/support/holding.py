@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kproxy.core.holding.held import HeldFrame
 from kproxy.rules.running import HowGone
+from kproxy.session.holding.held import HeldFrame
 from kproxy.testing.dialogue import Dialogue
 
 

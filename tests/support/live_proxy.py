@@ -15,12 +15,12 @@ from kproxy.base.errors import DocumentError
 from kproxy.base.logs.setup import make_log
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.reader import config_from
-from kproxy.core.cluster import VERSION
 from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
 from kproxy.process.app import ProxyProcess, prepared
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.session.cluster import VERSION
 from kproxy.testing.embedded import LastLines, _alone
 from tests.support.fake_broker import FakeBroker
 

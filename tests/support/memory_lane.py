@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.core.held_memory import HeldMemory, Hold
+from kproxy.session.held_memory import HeldMemory, Hold
 
 
 class MemoryLane:

@@ -7,10 +7,10 @@ from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
-from kproxy.core.commands import CloseBoth, Command, Dial
-from kproxy.core.observer import Observer
-from kproxy.core.plan import Plan
 from kproxy.rules.rule_set import BoundRules
+from kproxy.session.commands import CloseBoth, Command, Dial
+from kproxy.session.observer import Observer
+from kproxy.session.plan import Plan
 
 LENGTH = Struct(">i").unpack_from
 

@@ -40,8 +40,6 @@ from uuid import UUID
 import pytest
 import trio
 
-from kproxy.core.cluster import BY_ID_VERSION, CORRELATION
-from kproxy.core.commands import BROKER
 from kproxy.protocol import Message, breath
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.record import Record
@@ -51,6 +49,8 @@ from kproxy.rules.decision import Edit
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.session.cluster import BY_ID_VERSION, CORRELATION
+from kproxy.session.commands import BROKER
 from kproxy.testing.dialogue import Dialogue, sized
 from tests.support.frames import message
 from tests.support.line_count import LineCount

@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import structlog
 
-from kproxy.core.commands import BROKER, CLIENT
 from kproxy.net.driven import ConnectionPhase
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.side import VIEW
@@ -27,6 +26,7 @@ from kproxy.net.tap import JournalFor
 from kproxy.net.taps import Taps
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
+from kproxy.session.commands import BROKER, CLIENT
 from kproxy.sinks.fanout import Fanout, Sink
 from tests.support.chaos_session import Driver
 

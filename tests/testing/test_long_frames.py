@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import LONG
 from kproxy.protocol import Message, encode
+from kproxy.session.commands import LONG
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import SeenExchanges
 from kproxy.testing.inject import Kproxy, KproxyWarning

@@ -11,9 +11,9 @@ import structlog
 import trio
 import trio.testing
 
-from kproxy.core.counters import ApiTally
 from kproxy.observe.exchange import ObservedExchange
 from kproxy.observe.filter.filter import Filter
+from kproxy.session.counters import ApiTally
 from kproxy.sinks.fanout import Fanout
 from kproxy.view.pace import LONGEST_CHARGE, MOST_LEFT, PERIOD, SHARE, WAKE_UP, LookBudget, RowBucket, charged
 from kproxy.view.ring import MOST_KEPT, frames_size

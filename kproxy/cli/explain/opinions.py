@@ -8,9 +8,6 @@ from typing import Literal
 
 from kproxy.cli.explain.target import Target
 from kproxy.cli.explain.wording import words
-from kproxy.core.rewrite.addresses import carries_addresses
-from kproxy.core.rewrite.names import name_rewrite
-from kproxy.core.rewrite.racks import rack_rewrite
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
@@ -22,6 +19,9 @@ from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.running import Running
 from kproxy.rules.trigger import When
+from kproxy.session.rewrite.addresses import carries_addresses
+from kproxy.session.rewrite.names import name_rewrite
+from kproxy.session.rewrite.racks import rack_rewrite
 
 from .findings import SelectorFinding, SelectorFindings, explain_selectors
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from kproxy.cli.explain.opinions import Opinion, opinion
 from kproxy.cli.explain.target import Target
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.step import Step
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
@@ -17,6 +14,9 @@ from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.step import Step
 from kproxy.sinks.offline_judge import judged
 from kproxy.testing.cases.compare import check_untouched, describe
 from kproxy.testing.cases.connection import CaseConnection

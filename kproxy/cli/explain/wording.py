@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproxy.core.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.protocol.table import errors as error_codes
 from kproxy.rules.decision import (
     Answer,
@@ -25,6 +24,7 @@ from kproxy.rules.decision import (
     Throttle,
 )  # fmt: skip
 from kproxy.rules.entity import Entity
+from kproxy.session.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 
 ENDS = {
     "fin": "the connection is closed",

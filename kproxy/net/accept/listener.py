@@ -20,7 +20,6 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.network import ListenerConfig
 from kproxy.config.sasl import ListenerSasl, users_in
-from kproxy.core.sasl.server import Terms
 from kproxy.net.connection import Connection, ConnectionServer
 from kproxy.net.dial.own_connection import NONCE
 from kproxy.net.dial.upstream import Upstream
@@ -35,6 +34,7 @@ from kproxy.protocol.sasl.users import Users
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
+from kproxy.session.sasl.server import Terms
 
 from .listener_ports import ClientAddresses
 from .port_change import LeftPorts

@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from kproxy.core.commands import AskVersions
-from kproxy.core.rewrite.versions import MAX_VERSIONS_RESPONSE
-from kproxy.core.sasl.login import request_frame
 from kproxy.net.driven import HostPort
 from kproxy.net.transparent import Route
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.session.commands import AskVersions
+from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
+from kproxy.session.sasl.login import request_frame
 
 from .dialling import Dialler
 from .own_connection import own_connection, send_request

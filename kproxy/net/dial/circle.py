@@ -6,11 +6,11 @@ import socket
 
 import trio
 
-from kproxy.core.shared import CircleMark
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.background import Background
 from kproxy.net.socket.socket_io import attempt
+from kproxy.session.shared import CircleMark
 
 from .dialler import DialOptions, Race
 from .upstream import Upstream

@@ -6,12 +6,12 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
-from kproxy.core.rewrite.context import MOST_NODES
-from kproxy.core.sasl.login import LoggedIn
 from kproxy.net.driven import AddressPair, HostPort
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.reporting import ConnectionCounts, LogThrottle
 from kproxy.net.transparent import Route
+from kproxy.session.rewrite.context import MOST_NODES
+from kproxy.session.sasl.login import LoggedIn
 
 
 class Cancellable(Protocol):
@@ -57,7 +57,7 @@ class Dialler(Protocol):
 
 
 class Topology:
-    """Map of node id → (host, port). Ids below -1 are controllers (`core.rewrite.addresses.controller_id`).
+    """Map of node id → (host, port). Ids below -1 are controllers (`session.rewrite.addresses.controller_id`).
 
     Beyond `most` nodes, those named longest ago are removed, and connections to them go to a bootstrap server.
     `number`: id of this topology among those of its cluster, in all processes. `was_used`: clients had received nodes

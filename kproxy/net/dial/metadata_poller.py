@@ -21,13 +21,13 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.cluster import VERSION, all_topics_request, brokers_request
-from kproxy.core.rewrite.context import is_reachable
 from kproxy.net.driven import HostPort, host_port
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.protocol import decode_response
 from kproxy.protocol.breath import each, freeing, keep
 from kproxy.protocol.table.api_keys import METADATA
+from kproxy.session.cluster import VERSION, all_topics_request, brokers_request
+from kproxy.session.rewrite.context import is_reachable
 
 from .own_connection import MAX_METADATA, own_connection, send_request
 from .upstream import Upstream

@@ -17,11 +17,11 @@ import trio
 from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.base.named_file import read_named, reason
 from kproxy.config.sasl import OAUTH, UpstreamSasl
-from kproxy.core.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 from kproxy.net.driven import AddressPair, HostPort, show
 from kproxy.net.socket.socket_io import exactly, send
 from kproxy.net.transparent import Route
 from kproxy.protocol.sasl.client import ScramClient, Tokens, oauthbearer, plain
+from kproxy.session.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 
 from .dialling import Caller, Cancellable, Dialler
 
@@ -111,7 +111,7 @@ async def send_request(sock: socket.SocketType, request: bytes, longest: int) ->
 
 
 class OwnCredentials:
-    """Credentials of a cluster's `sasl`, ready for use: a `core.sasl.login.Credentials`."""
+    """Credentials of a cluster's `sasl`, ready for use: a `session.sasl.login.Credentials`."""
 
     def __init__(self, config: UpstreamSasl) -> None:
         self.config, self.mechanism = config, str(config.mechanism)

@@ -9,7 +9,6 @@ from time import monotonic
 
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.network import ClusterConfig
-from kproxy.core.rewrite.context import MOST_NODES
 from kproxy.net.accept.proxy_protocol import greeting
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.reactor import Reactor
@@ -18,6 +17,7 @@ from kproxy.net.socket.side import Side
 from kproxy.net.socket.tls import BrokerTls
 from kproxy.net.socket.tls_side import TlsSide
 from kproxy.net.transparent import check_mark
+from kproxy.session.rewrite.context import MOST_NODES
 
 from .broker_versions import BrokerVersions
 from .dialler import DialOptions, Race, connect

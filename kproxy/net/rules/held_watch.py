@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import monotonic
 
-from kproxy.core.holding.desk import HoldingDesk
-from kproxy.core.holding.held import HeldFrame
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.turns import work_through
 from kproxy.net.socket.socket_io import keep_alive
 from kproxy.rules.running import HowGone
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.holding.held import HeldFrame
 
 LOOK = 0.25
 """Seconds between two looks."""

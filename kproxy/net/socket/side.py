@@ -17,11 +17,11 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol
 
-from kproxy.core.commands import BROKER, CLIENT, LONG, Command, Dial
 from kproxy.net.driven import Feed, LaneState
 from kproxy.net.loop.reactor import ERR, HUP, IN, OUT, Reactor
 from kproxy.net.loop.turns import BUFFER, Turn, WorkOwner
 from kproxy.protocol.breath import rest
+from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 
 from .splice import SplicedConnection, can_splice, pass_by, set_low_water
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from kproxy.base.system.files import fcntl
 from kproxy.base.system.sockets import HAS_SPLICE
-from kproxy.core.commands import LONG, Command
 from kproxy.net.driven import ConnectionPhase, Feed, LaneState
+from kproxy.session.commands import LONG, Command
 
 MOST = 262144
 """Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from kproxy.core.live.evaluation import EvaluatedExchange
-from kproxy.core.session_state import SessionState
 from kproxy.observe.credentials import take_out
 from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.observe.filter.filter import Filter
 from kproxy.observe.filter.view import ExchangeView, MakeData
 from kproxy.observe.records import NotKept
+from kproxy.session.live.evaluation import EvaluatedExchange
+from kproxy.session.session_state import SessionState
 
 MOST_FILTERS = 100
 """Filters that are kept compiled; there is one for each rule that has one."""

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kproxy.core.counters import Tallies
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.shared import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.rehearsal import Rehearsal, RehearsalFinding
 from kproxy.rules.document.source import Source
@@ -22,6 +19,9 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.session.counters import Tallies
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.shared import Shared
 from kproxy.sinks.offline_judge import judged
 
 RuleTexts = Sequence[tuple[str, str]]

@@ -15,8 +15,6 @@ from uuid import UUID
 import msgspec
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.plan import MOST_STEPS, Plan
-from kproxy.core.step import HEAD, Step
 from kproxy.protocol.scan.head import body_start
 from kproxy.protocol.scan.walk import Hits, walk
 from kproxy.protocol.table import layout, schema
@@ -25,6 +23,8 @@ from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import SPECIAL
 from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
 from kproxy.rules.exchange import Facts
+from kproxy.session.plan import MOST_STEPS, Plan
+from kproxy.session.step import HEAD, Step
 
 MOST_TOPICS = 20
 """Topics of one request that are named."""

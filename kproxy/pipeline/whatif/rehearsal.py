@@ -18,15 +18,15 @@ from uuid import UUID
 
 import msgspec
 
-from kproxy.core.cluster import CORRELATION, VERSION
-from kproxy.core.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNodes, Pause, Resume, Send, WakeAt
-from kproxy.core.plan import Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.pipeline.whatif.exchange import Opaque, PackedExchange, RecordedClient
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import METADATA
+from kproxy.session.cluster import CORRELATION, VERSION
+from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNodes, Pause, Resume, Send, WakeAt
+from kproxy.session.plan import Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from kproxy.core.live.fetch_sessions import LISTING, SESSIONS_SINCE
-from kproxy.core.live.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import FETCH
+from kproxy.session.live.fetch_sessions import LISTING, SESSIONS_SINCE
+from kproxy.session.live.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 
 from . import OutgoingRequest
 

@@ -3,7 +3,7 @@
 Strategy. `protocol/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field
 that the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of
 it: in a request a forbidden mention fails the request as a whole, but for those in `HARMLESS`; in an answer it is left
-out (`core/live/answer_screen.py`).
+out (`session/live/answer_screen.py`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kproxy.config.audit import AuditConfig
-from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.observe.exchange import Depth, ObservedExchange, Who
 from kproxy.observe.summary import Summary
@@ -20,6 +19,7 @@ from kproxy.observe.summary_rows import SummaryRow
 from kproxy.protocol.breath import each, to_the_end
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.session.sasl.principal import LoginOutcome
 
 from .event_sink import EventGate
 from .request_event import request_event, summary_event

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.observe.exchange import Who
 from kproxy.protocol.breath import breathe, ordered
 from kproxy.protocol.table.errors import error_name
 from kproxy.rules.running import Running
+from kproxy.session.sasl.principal import LoginOutcome
 from kproxy.sinks.fanout import ClusterMetadata, KnownTopic
 
 from .event_sink import EventGate
 from .lines import plain, stamp
 
 if TYPE_CHECKING:
-    from kproxy.core.telemetry import TelemetryPush
     from kproxy.rules.rule_set import BoundRules
+    from kproxy.session.telemetry import TelemetryPush
     from kproxy.sinks.labels.push_reader import PushRead
 
 

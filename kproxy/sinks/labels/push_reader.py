@@ -8,9 +8,9 @@ from typing import Final
 
 from kproxy.base.errors import InputError
 from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
-from kproxy.core.telemetry import TelemetryPush
 from kproxy.protocol.otlp import MetricPoint, read_metrics
 from kproxy.protocol.records.compression import decompress
+from kproxy.session.telemetry import TelemetryPush
 
 from .table import LabelLine
 from .telemetry import GaugeRow, gauge_value, grows, joined_rows, sample_name, series_name

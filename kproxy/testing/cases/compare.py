@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.core.commands import BROKER
 from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.document.quantities import LARGEST, Range
 from kproxy.rules.document.source import Source, Where
+from kproxy.session.commands import BROKER
 
 from .connection import CaseConnection, Piece
 from .model import ExpectedFrame

@@ -9,15 +9,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.cluster import CORRELATION
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.plan import Bound as Fixed
-from kproxy.core.plan import Plan
-from kproxy.core.shared import Shared
 from kproxy.protocol import decode_request
 from kproxy.protocol.table.api_keys import METADATA, PRODUCE
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
+from kproxy.session.cluster import CORRELATION
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.plan import Bound as Fixed
+from kproxy.session.plan import Plan
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import Dialogue, response
 
 from .model import ClientConnection

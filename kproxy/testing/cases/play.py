@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kproxy.base.errors import KproxyError
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.shared import Shared
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Where
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.shared import Shared
 from kproxy.sinks.offline_judge import judged
 
 from .compare import Difference, check_piece, describe, shown

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
 from kproxy.config.telemetry import KAFKA, TelemetryConfig
-from kproxy.core.telemetry import TelemetryPush
 from kproxy.events.counting import partitions
 from kproxy.events.schema import LATENCY_BOUNDS_MS, TELEMETRY_EVENT
 from kproxy.pipeline.columnar.columns import arrow_schema
@@ -19,6 +18,7 @@ from kproxy.pipeline.columnar.task import giving
 from kproxy.pipeline.lake import spark_type
 from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.bronze import KINDS, OTHER
+from kproxy.session.telemetry import TelemetryPush
 from kproxy.sinks.audit.state_events import telemetry_event
 from kproxy.sinks.labels.push_reader import PushReader
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point

@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kproxy.core.commands import Send
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session import Session
-from kproxy.core.shared import Shared
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
+from kproxy.session.commands import Send
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session import Session
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import request, response
 
 from .rows import Rows

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kproxy.core.held_memory import HeldMemory, Holder
-from kproxy.core.shared import Shared
+from kproxy.session.held_memory import HeldMemory, Holder
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import Dialogue, request, response
 from tests.support.stretches import READ, Stopwatch, Watch
 

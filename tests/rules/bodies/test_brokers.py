@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kproxy.core.rewrite.addresses import PLACES
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.bodies import LISTS, carries_addresses
+from kproxy.session.rewrite.addresses import PLACES
 
 FIND_COORDINATOR, DESCRIBE_QUORUM = 10, 55
 

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.core.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.records import Cut, Record, check_crc, decode, encode_batch, encode_message_set, entries
 from kproxy.protocol.table import schema
@@ -17,6 +16,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.live import Effect, LiveRule
+from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.testing.dialogue import Dialogue, sized
 from tests.support.frames import message
 

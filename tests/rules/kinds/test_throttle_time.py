@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.core.commands import CLIENT
 from kproxy.rules.decision import FrameDepth
+from kproxy.session.commands import CLIENT
 from kproxy.testing.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, VOTE = 0, 1, 3, 12, 52

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kproxy.config.audit import AuditConfig
-from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.observe.summary_rows import WELL
 from kproxy.protocol import breath
+from kproxy.session.sasl.principal import LoginOutcome
 from kproxy.sinks.audit.audit_sink import AuditSink
 from kproxy.sinks.audit.event_sink import EventGate
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kproxy.core.sasl.principal import LoginOutcome
 from kproxy.events.schema import CONNECTION_EVENT
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.prefix import PrefixRule
 from kproxy.rules.kinds.rename_topic import RenameTopic
 from kproxy.rules.rule_set import RuleSet
+from kproxy.session.sasl.principal import LoginOutcome
 from kproxy.sinks.audit.state_events import MOST_BOUND, Ended, authenticated, closed, opened
 from tests.support.event_validation import mistakes
 

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.config.metrics import MetricsConfig
 from kproxy.config.telemetry import KAFKA, STANDARD, TelemetryConfig
-from kproxy.core.telemetry import TelemetryPush
 from kproxy.protocol.records.compression import compress
 from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.session.telemetry import TelemetryPush
 from kproxy.sinks.labels.push_reader import MOST_CELLS, MOST_UNPACKED, PushRead, PushReader
 from kproxy.sinks.labels.shares import LabelShare, ToldShares, make_share, share_of
 from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY, MOST_NAMES, GaugeRow, sample_name

@@ -13,9 +13,9 @@ from structlog import get_logger
 
 from kproxy.base.errors import DecodeError
 from kproxy.config.metrics import MetricsConfig
-from kproxy.core.cluster import BY_ID_VERSION
 from kproxy.process import labelling as labelling_module
 from kproxy.process.labelling import Labelling, names_of
+from kproxy.session.cluster import BY_ID_VERSION
 from kproxy.sinks.fanout import ClusterMetadata, Fanout
 from kproxy.sinks.labels.totals import LabelTotals
 from kproxy.sinks.labels.unnamed import AGAIN, MOST_ASKED, MOST_UNNAMED, PATIENCE, UnnamedTopics

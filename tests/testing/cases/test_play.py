@@ -277,7 +277,7 @@ def test_fields_may_have_any_name(played: Any) -> None:
 
 def test_what_nobody_expected_fails_only_its_own_test(played: Any, monkeypatch: Any) -> None:
     """It is named, and the tests behind it are run."""
-    from kproxy.core.live.engine import Engine
+    from kproxy.session.live.engine import Engine
 
     def broken(*_: Any) -> Any:
         raise IndexError("out of range")

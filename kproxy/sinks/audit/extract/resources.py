@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kproxy.core.respond.tree import Handle, handles_of
 from kproxy.protocol.table.api_keys import (
     CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,
@@ -23,6 +22,7 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.protocol.table.errors import error_name
 from kproxy.protocol.table.shapes import Level, Shape
 from kproxy.rules.entity import CLIENT_METRICS
+from kproxy.session.respond.tree import Handle, handles_of
 from kproxy.sinks.audit.lines import plain
 
 from .details import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, DETAILS, MessageElement, word

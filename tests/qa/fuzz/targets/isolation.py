@@ -17,14 +17,14 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.core.plan import Bound, Plan
-from kproxy.core.session_state import NOWHERE
-from kproxy.core.shared import Shared
-from kproxy.core.step import STOP
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.namespace import TOPIC
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.session_state import NOWHERE
+from kproxy.session.shared import Shared
+from kproxy.session.step import STOP
 from kproxy.testing.dialogue import response, sized
 from tests.support.random_peers import mangled
 from tests.support.random_values import random_struct

@@ -1,6 +1,6 @@
 """Rule sets of all kinds over random traffic, both made of the fuzzer's bytes.
 
-The invariants are those of tests/core/test_engine_fuzz.py: nothing raises, answers leave in order and at most once
+The invariants are those of tests/session/test_engine_fuzz.py: nothing raises, answers leave in order and at most once
 unless that is a rule's purpose, counters agree with each other, and nothing is held or counted when all is over.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from json import dumps
 from random import Random
 
-from kproxy.core.plan import Plan
-from kproxy.core.shared import Shared
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.session.plan import Plan
+from kproxy.session.shared import Shared
+from tests.session.test_engine_fuzz import APIS, BAD, GOOD, Scene, in_order, over
 from tests.support.chaos_session import Driver, Turmoil
 from tests.support.random_peers import Broker, random_traffic
 from tests.support.random_rules import acts_on, random_rules
 
-from ....core.test_engine_fuzz import APIS, BAD, GOOD, Scene, in_order, over
 from ..feed import FedRandom, Feed
 
 

@@ -13,11 +13,11 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 
 from kproxy.base.errors import InputError
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.counters import Counters
-from kproxy.core.plan import Bound
-from kproxy.core.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.replay import own_requests as sasl
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.counters import Counters
+from kproxy.session.plan import Bound
+from kproxy.session.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.testing.dialogue import Dialogue, request, response
 
 from ..feed import Feed

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kproxy.core.commands import BROKER, CLIENT
-from kproxy.core.held_memory import HeldMemory
-from kproxy.core.plan import Bound
-from kproxy.core.shared import Shared
 from kproxy.protocol.table import schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.held_memory import HeldMemory
+from kproxy.session.plan import Bound
+from kproxy.session.shared import Shared
 from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
 from tests.support.pace import within
 from tests.support.random_peers import Broker, Manners, random_traffic

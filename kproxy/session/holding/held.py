@@ -1,0 +1,281 @@
+"""Frame that a rule holds, and what may be decided about it. Decisions fill in the slots of the frame's own evaluation,
+so that whatever obeys that, counts and keeps the order, does so as for any other rule.
+
+The frame is shown as the client sent it or would get it: names are rewritten when it leaves. It stays where its lane
+keeps it, and is copied only for who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.scan.frames import framed
+from kproxy.rules.decision import AfterDrop, Hold, How
+from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.running import HowGone, Running
+from kproxy.session.respond.answer import fail
+from kproxy.session.respond.tree import Failure
+
+if TYPE_CHECKING:
+    from kproxy.session.lanes.frame import FrameView
+
+SIZE = 4
+MOST_BYTES = 16 << 20
+"""Bytes of frames that kinds of rules hold which are made for it, and of the longest one that is looked into; `when:
+{hold: true}` has its bound by connections."""
+LONGEST_HOLD = 600.0
+"""Seconds that a frame is held at most, extensions included."""
+CLAIM = 30.0
+"""Seconds that a claim lasts. The frame is held at least as long."""
+MOST_BEHIND = 100
+"""Frames that wait behind a held one, as far as they are counted."""
+
+
+class HoldingLane(Protocol):
+    """Lane that keeps the bytes of a held frame, from its beginning on."""
+
+    kept: bytearray | None
+
+    def try_again(self, now: float) -> None: ...
+
+
+class HeldEvaluation(Protocol):
+    """Decisions about a frame that is held, which those about holding it are added to."""
+
+    exchange: Any
+    frame: bytes | None
+    looked_at: float
+    changes: list[Callable[[bytes], bytes]]
+    drop: AfterDrop | None
+    close: How | None
+    holds: list[HeldFrame]
+
+
+class HeldFrame:
+    """Request or response that one rule holds. `evaluation` is the frame's own, and waits as long as any rule holds it.
+
+    id        `CONNECTION-NUMBER`, the number counting the frames held on that connection
+    since     when it began, monotonic seconds; `until`: when its time is over, None: never
+    then      what becomes of it when its time is over: it passes, its connection is closed, or it has this error code
+    revision  counts from 1 what was changed of it since
+    late      the response with the rule's error in it, where that may be needed
+    ended     the client sends nothing more: it has left, or waits for what it is still owed
+    gone      how it went; empty while it is held
+    """
+
+    def __init__(
+        self, session: Any, lane: HoldingLane, evaluation: HeldEvaluation, running: Running, at: str,
+        hold: Hold | None, now: float, size: int,
+    ) -> None:  # fmt: skip
+        self.session, self.lane, self.evaluation, self.running, self.at = session, lane, evaluation, running, at
+        session.holds += 1
+        self.id = f"{session.number}-{session.holds}"
+        self.since, self.size = now, size
+        self.until = None if hold is None else now + hold.seconds
+        self.then = "pass" if hold is None else hold.then
+        self.by_intercept = hold is not None
+        self.revision = 1
+        self.claimed_by, self.claimed_until = "", 0.0
+        self.late: bytes | None = None
+        self.ended = False
+        self.gone: HowGone | None = None
+
+    # ---- what it is
+
+    def frame(self) -> bytes | None:
+        """Return the frame in the client's names, without its size; None if not all of it is here, or it is too long
+        to be looked at."""
+        return None if self.is_long else self.evaluation.frame or self.came()
+
+    def came(self) -> bytes | None:
+        """Return the frame as it came, without its size: responses in the broker's names; None as for `frame`."""
+        if not self.is_whole or self.is_long:
+            return None
+        with memoryview(self.lane.kept or b"") as kept:
+            return bytes(kept[SIZE : SIZE + self.size])
+
+    @property
+    def is_long(self) -> bool:
+        """Return True if nobody may look into it: of so many bytes forty times as many would be made."""
+        return self.size > MOST_BYTES
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if all of it is here, which is not so where its rules look at headers only."""
+        kept = self.lane.kept or b""
+        return SIZE < SIZE + self.size <= len(kept)
+
+    @property
+    def behind(self) -> int:
+        """Return how many frames wait behind it that have come, whole or in part."""
+        kept = self.lane.kept or b""
+        at = count = 0
+        while at < len(kept) and count <= MOST_BEHIND:
+            at += SIZE + int.from_bytes(kept[at : at + SIZE], "big")
+            count += 1
+        return max(0, count - 1)
+
+    @property
+    def is_answered(self) -> bool:
+        """Return True if a response is due, so that kproxy can give one."""
+        return self.at == "request" and self.evaluation.exchange.acks != 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Return True if kproxy answers in the broker's place already, so that no request goes on."""
+        return getattr(self.evaluation, "answer", None) is not None
+
+    def claimant(self, now: float) -> str:
+        """Return the name in the claim in force; empty without one."""
+        return self.claimed_by if now < self.claimed_until else ""
+
+    @property
+    def goes_nowhere(self) -> bool:
+        """Return True if it has been decided that it does not go on, whichever rules hold it still."""
+        return self.is_decided or self.evaluation.drop is not None or self.evaluation.close is not None
+
+    # ---- decisions
+
+    def becomes(self, frame: bytes) -> None:
+        """Have this frame, in the client's names and without its size, go on in its place."""
+        self.evaluation.frame = frame
+        self.decided()
+
+    def leaves_as(self, content: bytes) -> None:
+        """Have exactly these bytes leave, without their size here, whatever rewrites there are."""
+        out = framed(content)
+        self.evaluation.changes.append(lambda _: out)
+        self.decided()
+
+    def answer(self, content: bytes) -> None:
+        """Answer the request with this frame, without its size; the broker never sees it."""
+        self.evaluation.answer = content  # type: ignore[attr-defined]  # of a request, which `is_answered` says
+        self.decided()
+        self.evaluation.exchange.end()
+
+    def error(self, code: int, frame: bytes | None) -> bytes | None:
+        """Return the response that says this error, both without their sizes; None where none can be said. `frame`: the
+        request in the client's names, as far as it is here."""
+        exchange = self.evaluation.exchange
+        if frame is None or not self.is_answered or not can_say(exchange.api.key, exchange.version, None):
+            return None
+        try:
+            return encode(fail(decode_request(frame, trailing=True), Failure(code)))
+        except (DecodeError, EncodeError):
+            return None
+
+    def drop(self, then: AfterDrop) -> None:
+        """Let it go nowhere; `then` says what becomes of its connection."""
+        self.evaluation.drop = then
+        self.decided()
+
+    def close(self, how: How) -> None:
+        self.evaluation.close = how
+        self.decided()
+
+    def decided(self) -> None:
+        """Have those who look at the same frame, which other rules hold as well, look again.
+
+        A fetch or share session that a request belongs to is forgotten: what the broker knows of it from now on is not
+        what the client has said. The client is told so with its next request, and begins anew.
+        """
+        exchange = self.evaluation.exchange
+        if self.at == "request" and exchange.session is not None:
+            self.session.engine.subjects.end(exchange, exchange.session)
+        for other in tuple(self.evaluation.holds):
+            if other is not self:
+                other.changed()
+
+    def extend(self, seconds: float) -> None:
+        """Hold the frame longer, LONGEST_HOLD in all at most. The revision stays: the frame has not changed."""
+        if self.until is not None:
+            self.hold_until(self.until + seconds)
+
+    def claim(self, who: str, now: float) -> None:
+        """Note the name of a user, and hold the frame for CLAIM seconds at least. A claim excludes nobody."""
+        if who:
+            self.claimed_by, self.claimed_until = who, now + CLAIM
+        self.hold_until(now + CLAIM)
+
+    def hold_until(self, when: float) -> None:
+        if self.until is not None:
+            self.until = max(self.until, min(when, self.since + LONGEST_HOLD))
+        self.session.shared.desk.changed(self)
+        self.wake()
+
+    def changed(self) -> None:
+        self.revision += 1
+        self.session.shared.desk.changed(self)
+
+    # ---- the end
+
+    def look(self, frame: FrameView) -> None:
+        """Do what is to be done when its time is over, if it is; `frame` is it, as it came."""
+        if self.until is None or frame.now < self.until or self.gone is not None:
+            return
+        if self.goes_nowhere:  # by somebody who was asked by another rule
+            pass
+        elif isinstance(self.then, int):
+            if self.at == "response":
+                said = self.late
+            else:
+                said = self.error(self.then, self.evaluation.frame or (None if frame.missing else frame.content()))
+            if said is None:
+                self.close("fin")
+            elif self.at == "request":
+                self.answer(said)
+            else:
+                self.becomes(said)
+        elif self.then == "close":
+            self.close("fin")
+        self.leave("timed_out")
+
+    def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
+        """Let it go on as has been decided, and have its lane look at it again."""
+        if self.gone is None:
+            self.leave(how, who)
+            if not self.evaluation.holds:
+                self.wake()
+
+    def leave(self, how: HowGone, who: str = "") -> None:
+        self.gone = how
+        if self in self.evaluation.holds:
+            self.evaluation.holds.remove(self)
+        if self in self.running.held:
+            self.running.held.remove(self)
+        self.session.shared.desk.left(self, how, who)
+
+    def wake(self) -> None:
+        owner = self.session.owner
+        if owner is not None:
+            owner.released()
+
+
+def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame: FrameView) -> bool:
+    """Return True while any rule holds the frame; its lane is called when the first of their times is over.
+
+    Whoever extends that time has the lane look again, so it is asked to only if it does not look before.
+    """
+    for one in tuple(held):
+        one.look(frame)
+    if not held:
+        return False
+    times = [one.until for one in held if one.until is not None]
+    evaluation = held[0].evaluation
+    if times and not frame.now < evaluation.looked_at <= min(times):
+        evaluation.looked_at = min(times)
+        session.timers.at(min(times), lane.try_again)
+    return True
+
+
+def let_all_go(held: Iterable[HeldFrame], how: HowGone) -> None:
+    """Note that these frames are held no more, whose connection has come to its end."""
+    for one in tuple(held):
+        one.leave(how)
+
+
+TellHeld = Callable[[str, HeldFrame, HowGone | None, str], None]
+"""Is told ("added", frame, None, ""), ("changed", frame, None, "") or ("gone", frame, how, who)."""

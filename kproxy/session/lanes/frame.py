@@ -1,0 +1,230 @@
+"""Frames that are looked at, and what becomes of each: its disposition.
+
+A `FrameView` says where a frame lies and how much of it is here; what stands in its header is read once, when it is
+asked for first. A lane's `handle` gives the disposition of one frame:
+
+    Pass        it leaves as it is, and the scan goes on behind it
+    Replace     other bytes, or none, leave in its place
+    Need        more of it has to be here
+    Wait        for a node, for names, for a time or a rule; then it is tried again (`Assembler.unblock`)
+    Streaming   it leaves as it comes in, and only its tail is looked at
+    Refuse      it closes the connection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.head import MAX_REQUEST_HEADER, body_start
+from kproxy.protocol.table import schema
+from kproxy.session.inflight import FifoEntry
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.rewriter import Pieces
+from kproxy.session.step import Step
+
+IDENTITY = "identity"
+"""The word for a frame that waits until it is known who the client is."""
+UNREAD: Final = -2
+"""Stands for a part of a header that has not been looked at."""
+
+
+class FrameView:
+    """Frame in a buffer: `buf[start:have]` of it is here, its size included, and it ends at `end`.
+
+    `correlation` is the id in its header, `now` the time of the read that brought it.
+    """
+
+    __slots__ = ("buf", "correlation", "end", "have", "now", "start", "step")
+
+    def __init__(self, step: Step, buf: Buffer, start: int, n: int, size: int, correlation: int, now: float) -> None:
+        self.step, self.buf, self.start, self.correlation, self.now = step, buf, start, correlation, now
+        self.end = end = start + 4 + size
+        self.have = min(end, n)
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of all of the frame, its size included."""
+        return self.end - self.start
+
+    @property
+    def body(self) -> int | None:
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        raise NotImplementedError
+
+    @property
+    def missing(self) -> Need | None:
+        """Return the need for the whole frame, None if it has arrived. Raises DecodeError.
+
+        The header comes first, so that a frame with a malformed one is neither gathered nor reserved for.
+        """
+        if self.have == self.end:
+            return None
+        if self.step.key in schema.paths() and self.body is None:
+            return Need(min(2 * (self.have - self.start), self.length, MAX_REQUEST_HEADER + 4))
+        return Need(self.length, hold=True)
+
+    def content(self) -> bytes:
+        """Return a copy of what is here of the frame, without its size."""
+        return bytes(memoryview(self.buf)[self.start + 4 : self.have])
+
+
+class RequestView(FrameView):
+    """Request that is looked at; `id_length` is that of its client id, -1 for null."""
+
+    __slots__ = ("_acks", "_client_id", "id_length")
+
+    def __init__(
+        self, step: Step, buf: Buffer, start: int, n: int, size: int, correlation: int, id_length: int, now: float
+    ) -> None:
+        self.step, self.buf, self.start, self.correlation, self.now = step, buf, start, correlation, now
+        self.end = end = start + 4 + size
+        self.have = min(n, end)
+        self.id_length = id_length
+        self._acks: int | None = UNREAD
+        self._client_id: str | None = ""
+
+    @property
+    def acks(self) -> int | None:
+        """Return the acks of a Produce; None for other APIs and before they arrive. Raises DecodeError."""
+        if self._acks == UNREAD:
+            read = self.step.plain.acks
+            self._acks = None if read is None else read(self.buf, self.start + 4, self.have, self.id_length)
+        return self._acks
+
+    @property
+    def answered(self) -> bool:
+        """Return True if a response is due."""
+        return self.acks != 0
+
+    @property
+    def client_id(self) -> str | None:
+        """Return the client id, None for null; its header has to be here, and to be one that has a client id."""
+        if self._client_id == "" and self.id_length:
+            at = self.start + 14
+            text = None if self.id_length < 0 else bytes(self.buf[at : at + self.id_length]).decode("utf-8", "replace")
+            self._client_id = text
+        return self._client_id
+
+    @property
+    def body(self) -> int | None:
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        version = schema.load(self.step.key).header_version("request", self.step.version)
+        return body_start(self.buf, self.start + 4, self.have, version, "request")
+
+    @classmethod
+    def of(cls, step: Step, data: bytes, now: float) -> RequestView:
+        """Return a view of a whole request, with its size in front."""
+        correlation = int.from_bytes(data[8:12], "big", signed=True)
+        id_length = int.from_bytes(data[12:14], "big", signed=True)
+        return cls(step, data, 0, len(data), len(data) - 4, correlation, id_length, now)
+
+
+class ResponseView(FrameView):
+    """Response that is looked at; `entry` is the one at the FIFO's head, `step` the entry's, `note` what the request
+    left there."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: FifoEntry, buf: Buffer, start: int, n: int, size: int, now: float) -> None:
+        self.correlation, self.step, _, _ = self.entry = entry
+        self.buf, self.start, self.now = buf, start, now
+        self.end = end = start + 4 + size
+        self.have = min(n, end)
+
+    @property
+    def note(self) -> Any:
+        """Return what the request's rewrite or its rules left for the response."""
+        return self.entry[3]
+
+    def under(self, entry: FifoEntry) -> ResponseView:
+        """Return this response as the one to `entry`, which has replaced its own entry in the FIFO."""
+        return ResponseView(entry, self.buf, self.start, self.have, self.end - self.start - 4, self.now)
+
+    @property
+    def body(self) -> int | None:
+        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        version = schema.load(self.step.key).header_version("response", self.step.version)
+        return body_start(self.buf, self.start + 4, self.have, version, "response")
+
+
+class Pass:
+    """Disposition of a frame that leaves as it is."""
+
+    __slots__ = ()
+
+
+PASS: Final = Pass()
+
+
+class Need:
+    """Disposition of a frame that needs `need` bytes here before it can be judged. `hold`: that is the whole frame, and
+    its memory is to be reserved."""
+
+    __slots__ = ("hold", "need")
+
+    def __init__(self, need: int, hold: bool = False) -> None:
+        self.need, self.hold = need, hold
+
+
+class Replace:
+    """Disposition of a frame whose bytes at hand, up to `after`, are replaced by `pieces` (none: they are dropped).
+
+    `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts. `then` is
+    called when the pieces are in commands, and ends the connection.
+    """
+
+    __slots__ = ("after", "pieces", "rest", "then")
+
+    def __init__(self, pieces: Pieces, after: int, rest: int = 0, then: Callable[[], None] | None = None) -> None:
+        self.pieces, self.after, self.rest, self.then = pieces, after, rest, then
+
+
+class Wait:
+    """Disposition of a frame that has to wait: for what `reason` says, or, if that is empty, until the session has
+    found out what a rewrite asked for."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+class LongFrame(Protocol):
+    """Long frame with the id `correlation`. `length`: bytes at its end that are looked at."""
+
+    correlation: int
+    length: int
+
+    def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
+        """Take buf[pos:n]; return, if `direct`, how many bytes from the buffer's start pass unchanged."""
+
+
+class TailFrame(LongFrame, Protocol):
+    """Long response that passes as it comes and is rewritten in its tail."""
+
+    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
+        """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+
+
+class Streaming:
+    """Disposition of a frame that passes by way of a `LongFrame`, from byte `body` of the buffer on."""
+
+    __slots__ = ("body", "stream")
+
+    def __init__(self, stream: LongFrame, body: int) -> None:
+        self.stream, self.body = stream, body
+
+
+class Reject:
+    """Disposition of a frame that closes the connection: `cause` is one word, `message` for the log, `blame` whose
+    bytes were bad."""
+
+    __slots__ = ("blame", "cause", "message")
+
+    def __init__(self, cause: str, message: str, blame: str = "") -> None:
+        self.cause, self.message, self.blame = cause, message, blame
+
+
+Disposition = Pass | Need | Replace | Wait | Streaming | Reject

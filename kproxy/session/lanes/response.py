@@ -1,0 +1,147 @@
+"""Handling of a response that is looked at: it is classified, rewritten, evaluated, and leaves the FIFO.
+
+    classify   kproxy's own answers and requests, who the client is, what sessions it opens
+    rewrite    brokers' addresses become the proxy's, and their names the client's; what is not known is waited for
+    evaluate   the live rules that wait for the response decide (`response_rules.py`)
+    leave      the request leaves the FIFO, and its time is counted
+    forward    the response goes on, changed or not, or streams on
+
+A frame that waits, or is not all here, is handed to `handle` again.
+"""
+
+from __future__ import annotations
+
+from kproxy.base.errors import DecodeError
+from kproxy.protocol.breath import breathe, rest
+from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.session.inflight import ANSWER, OWN
+from kproxy.session.rewrite.names import DISGUISED, OPENS, learn_session
+from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
+from kproxy.session.sasl.raw_tokens import MAX_TOKEN, RawTokens
+from kproxy.session.step import LIVE, STREAM
+
+from .frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, TailFrame, Wait
+from .lane import too_long
+from .response_rules import ResponseRules
+from .response_scan import ResponseScan
+from .tail_stream import TailStream
+
+STREAM_HEAD = 16
+"""Enough of a streamed response for its header: size, correlation id, an empty tag buffer, and some."""
+NO_ERROR = b"\x00\x00"
+MAX_RESPONSES = {SASL_HANDSHAKE: MAX_TOKEN, SASL_AUTHENTICATE: MAX_TOKEN, API_VERSIONS: MAX_VERSIONS_RESPONSE}
+"""Bytes without the size; responses of these APIs are decoded in one piece or cached."""
+
+
+class ResponseLane(ResponseScan):
+    """Response lane of one connection."""
+
+    rules: ResponseRules | None = None  # made when live rules look at a frame
+
+    def handle(self, frame: ResponseView) -> Disposition:
+        """Take a response through its stages; the scan takes one that passes off the FIFO.
+
+        A response that cannot be decoded as far as a stage needs it closes the connection.
+        """
+        try:
+            return self.judge(frame)
+        except DecodeError as error:
+            return Reject("decode", f"{frame.step.api} response that has to be read: {error}", "broker")
+
+    def judge(self, frame: ResponseView) -> Disposition:
+        """Return the disposition of a response. Raises DecodeError."""
+        step = frame.step
+        most = MAX_RESPONSES.get(step.key)
+        if most is not None and (refusal := too_long(frame, "response", "broker", most)) is not None:
+            return refusal
+        if step.splice_response is None or step.response == LIVE:
+            rest()
+        else:  # a name in its head is mostly all there is to do, which takes microseconds
+            breathe()
+        if step is ANSWER:
+            return Replace(self.session.inflight.take_answers(), frame.start)
+        if step.response == LIVE:
+            if self.rules is None:
+                self.rules = ResponseRules(self)
+            return self.rules.handle(frame)
+        note = frame.note
+        if note is not None and step is not OWN and OPENS in note:
+            context = self.session.context
+            need = learn_session(step.version, frame.buf, frame.start, frame.have, frame.end, context)
+            if need:
+                return Need(need)
+        return self.rewrite(frame)
+
+    # ---- rewrite
+
+    def rewrite(self, frame: ResponseView) -> Disposition:
+        """Return the disposition of a response that no live rule looks at. Raises DecodeError."""
+        step, whole = frame.step, frame.have == frame.end
+        ids = step.by_id and DISGUISED in self.session.context.memory
+        no_nodes = step.no_nodes is not None and whole and step.no_nodes(frame.buf, frame.start, frame.end)
+        if step.by_id and not ids and (step.only_ids or no_nodes):
+            return PASS
+        if step.splice_response is not None and (step.no_nodes is None or no_nodes):
+            disposition = self.splice(step.splice_response, frame)
+            if isinstance(disposition, Replace):
+                self.leave(frame)
+            if disposition is not None:
+                return disposition
+            rest()
+        if step.response == STREAM and not whole and frame.length - 4 > self.session.shared.hold_up_to and not ids:
+            return self.stream_on(frame)
+        missing = frame.missing
+        if missing is not None:
+            return missing
+        if step is OWN:
+            return self.take_own(frame)
+        self.identify(frame, step)
+        if step.key == SASL_HANDSHAKE and step.version == 0:
+            return self.begin_tokens(frame)
+        pieces = self.rewritten(frame, step, frame.note)
+        if isinstance(pieces, list):
+            self.leave(frame)
+            return Replace(pieces, frame.end)
+        return PASS if pieces is None else pieces
+
+    # ---- what is not for the client
+
+    def take_own(self, frame: ResponseView) -> Replace:
+        self.fifo.popleft()
+        frame.note(frame.content(), frame.now)  # what the request was made for
+        return Replace([], frame.end)
+
+    def begin_tokens(self, frame: ResponseView) -> Disposition:
+        """Look at the answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
+        at = frame.start + 8
+        if frame.end >= at + 2 and bytes(frame.buf[at : at + 2]) == NO_ERROR:
+            self.session.logins.begin_raw(RawTokens(frame.note["mechanism"]))
+        return PASS
+
+    # ---- long responses
+
+    def stream_on(self, frame: ResponseView) -> Need | Reject | Streaming:
+        """Take the request off the FIFO and let its response stream, or return the need for the rest of its header.
+
+        Raises DecodeError.
+        """
+        have = frame.have - frame.start
+        body = frame.body if have >= STREAM_HEAD else None
+        if body is not None:
+            self.leave(frame)
+            return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
+        return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
+
+    def treat_tail(self, stream: TailFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
+        """Rewrite the tail of a streamed response; what it does not know is waited for."""
+        context = self.session.context
+        context.note = None
+        try:
+            changed = stream.rewrite_tail(memoryview(tail)[: stream.length], context)
+        except DecodeError as error:
+            return Reject("decode", f"response that has to be rewritten: {error}", "broker")
+        if context.incomplete:
+            return Wait()
+        context.done()
+        return Replace([tail[: stream.length] if changed is None else changed], stream.length)

@@ -1,0 +1,175 @@
+"""Answers without what a rule forbids, wherever they mention it: assignments, subscriptions, topologies, group bytes.
+
+Strategy. `rules/select/mentions.py` knows the fields of an answer that name what nobody asked for. From the innermost
+array around such a field the element goes; a name that stands alone becomes null; in the consumer protocol's bytes the
+same is done one level further down. What was asked for by name is not looked at: entities are judged one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES, Entity
+from kproxy.rules.names.composed import NameMap
+from kproxy.rules.select.mentions import loose, texts
+from kproxy.session.cluster import Cluster
+from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
+from kproxy.session.rewrite.names.translator import NameTranslator
+
+Forbids = Callable[[Entity], bool]
+BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}
+CONSUMER = "consumer"
+AROUND: Mapping[str, str] = {"group_id": "group", "transactional_id": "transactional_id"}
+WORD = re.compile(r"[a-zA-Z0-9._-]+")
+BY_ID = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
+"""ConsumerGroupHeartbeat and ShareGroupHeartbeat, whose answers assign topics by their ids."""
+JOINING = 0
+NOT_SHOWN = "topics that this client may not see"
+COORDINATOR_LOAD_IN_PROGRESS = 14
+"""An error upon which members of groups send the same heartbeat again."""
+
+
+class VisibleNames(NameMap):
+    """Name map that leaves names as they are, but hides those that `forbids` holds for."""
+
+    def __init__(self, forbids: Callable[[str], bool]) -> None:
+        super().__init__(())
+        self.forbids = forbids
+
+    def to_client(self, name: bytes) -> bytes | None:
+        """Return the name if it may be seen, else None."""
+        return None if self.forbids(name.decode("utf-8", "surrogateescape")) else name
+
+
+class AnswerScreen:
+    """One look at one message. `found`: it named something forbidden; `unknown`: topic ids that nobody can name.
+
+    With `remove`, forbidden names are taken out of the message in place.
+    """
+
+    def __init__(self, cluster: Cluster, forbids: Forbids, request: Message, remove: bool) -> None:
+        self.cluster, self.forbids, self.request, self.remove = cluster, forbids, request, remove
+        self.found = False
+        self.unknown: set[UUID] = set()
+        self.paths: frozenset[str] = frozenset()
+        self.texts: frozenset[str] = frozenset()
+        self.kind: str | None = request.body.get("protocol_type")  # type of the group whose bytes come next
+        self.assignor = ""
+
+    def run(self, message: Message) -> bool:
+        """Return True if the message names something forbidden, and take it out if `remove` is set."""
+        key, version = message.api.key, message.version
+        self.paths = loose(key, version, message.direction)
+        self.texts = texts(key, version) if message.direction == "response" else frozenset()
+        around = {role: self.request.body.get(field) for field, role in AROUND.items()}
+        self.strip(layout.body(key, version, message.direction), message.body, around)
+        return self.found
+
+    def strip(self, struct: Struct, body: dict[str, Any], around: Mapping[str, Any]) -> bool:
+        """Return True if `body` has to go, since it names something forbidden in a field that cannot be emptied.
+
+        Forbidden names in its arrays and in structs inside it are dealt with here. `around` has the group and
+        transactional id that the structs around it name.
+        """
+        breathe()
+        own = {AROUND[slot.kind or ""]: body[slot.name] for slot in struct.slots if is_around(slot)}
+        roles = {**around, **own}
+        named = any(slot.kind == "topic_name" and not slot.array and body.get(slot.name) for slot in struct.slots)
+        self.kind = body.get("protocol_type") or self.kind
+        self.assignor = body.get("protocol_name") or body.get("protocol_data") or self.assignor
+        goes = False
+        for slot in struct.all_slots:
+            value = body.get(slot.name)
+            if value is None:
+                continue
+            if slot.path in self.texts:
+                self.put(body, slot, value, self.detail(value, roles))
+            elif slot.struct is not None:
+                if any(path.startswith(slot.path) for path in (*self.paths, *self.texts)):
+                    self.inside(slot, slot.struct, body, roles)
+            elif slot.path not in self.paths or (slot.kind == "topic_id" and named):
+                continue
+            elif slot.array:
+                kept = [one for one in each(value) if not self.forbidden(slot, one, body, roles)]
+                self.put(body, slot, value, kept)
+            elif slot.kind in BYTES:
+                self.put(body, slot, value, self.of_bytes(slot, value, body, roles))
+            elif self.forbidden(slot, value, body, roles):
+                if slot.nullable or slot.kind == "topic_regex":
+                    self.put(body, slot, value, None if slot.nullable else "")
+                else:
+                    goes = True
+        return goes
+
+    def inside(self, slot: Slot, struct: Struct, body: dict[str, Any], roles: Mapping[str, Any]) -> None:
+        """Look at the one struct, or the array of structs, in the field `slot` of `body`."""
+        value = body[slot.name]
+        if slot.array:
+            self.put(body, slot, value, [one for one in value if not self.strip(struct, one, roles)])
+        elif self.strip(struct, value, roles):
+            self.put(body, slot, value, None)
+
+    def put(self, body: dict[str, Any], slot: Slot, value: Any, other: Any) -> None:
+        """Note that a field has to become `other`, if that differs from `value`, and write it if `remove` is set."""
+        if other != value:
+            self.found = True
+            if self.remove:
+                body[slot.name] = other
+
+    def forbidden(self, slot: Slot, value: Any, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bool:
+        """Return True if rules forbid the topic, group or transactional id that `value` names; a topic id without a
+        known name is noted in `unknown`."""
+        if value in (None, ""):
+            return False
+        if slot.kind == "topic_id":
+            topic = self.cluster.topic_of(value)
+            if topic is None and value.int:
+                self.unknown.add(value)
+            return bool(value.int) and self.forbids(Entity(**{**roles, "topic": topic, "topic_id": value}))
+        if slot.kind in ("acl_resource_name", "config_resource_name"):
+            known = ACL_TYPES if slot.kind == "acl_resource_name" else CONFIG_TYPES
+            role = known.get(body["resource_type"])
+            return role is not None and self.forbids(Entity(**{role: value}))
+        if slot.kind is not None and slot.kind in AROUND:
+            return self.forbids(Entity(**{**roles, AROUND[slot.kind]: value}))
+        return self.forbids(Entity(**{**roles, "topic": value}))
+
+    def detail(self, text: str, roles: Mapping[str, Any]) -> str:
+        """Return the text, or NOT_SHOWN in its place if one of its words is a forbidden topic name."""
+        names = {word.strip(".") for word in WORD.findall(text)} | set(WORD.findall(text))
+        return (
+            NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in each(names) if name) else text
+        )
+
+    def of_bytes(self, slot: Slot, data: bytes, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bytes:
+        """Return the consumer protocol's bytes without forbidden topics. Bytes of another protocol stay as they are;
+        those that the consumer protocol cannot have written are left out altogether."""
+        kind = self.kind
+        if not data or kind not in (None, CONSUMER):
+            return data
+        allowed = VisibleNames(lambda name: self.forbids(Entity(**{**roles, "topic": name})))
+        translator = NameTranslator(allowed, "response")
+        assignor = (body.get("name") or self.assignor).encode("utf-8", "replace")
+        context = self.cluster.context
+        found = rewrite_consumer_bytes(bytes(data), BYTES[slot.kind or ""], translator, assignor, context, kind is None)
+        if found is not None:
+            return found
+        context.count("group_bytes_unreadable")
+        return data if kind is None else b""
+
+
+def is_around(slot: Slot) -> bool:
+    return slot.kind in AROUND and not slot.array
+
+
+def joins(request: Message) -> bool:
+    """Return True if the heartbeat, of an API of `BY_ID`, is that of a member that joins."""
+    return bool(request.body["member_epoch"] == JOINING)

@@ -1,0 +1,607 @@
+"""Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
+
+Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
+before it has taken out (see `RequestEvaluation`). What waits, waits with its evaluation; nothing is counted twice.
+Rules that act on the response are remembered with the exchange, and have their say in `response_evaluation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kproxy.base.errors import DecodeError
+from kproxy.protocol import decode_request, encode
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.rules.decision import (
+    Answer,
+    Await,
+    Close,
+    Decision,
+    Delay,
+    Drop,
+    Edit,
+    Fail,
+    FrameDepth,
+    Hold,
+    Reframe,
+    Swallow,
+    Throttle,
+    TrafficShape,
+)
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.running import Running
+from kproxy.session.cluster import Cluster
+from kproxy.session.commands import CLIENT, Reshape
+from kproxy.session.holding.admission import may_hold, passes_filter
+from kproxy.session.lanes.frame import RequestView, Wait
+from kproxy.session.lanes.frame_templates import FrameTemplate
+from kproxy.session.phase import DRAINING
+from kproxy.session.respond.answer import fail, fail_each
+from kproxy.session.respond.merge import without
+from kproxy.session.respond.tree import Failure
+from kproxy.session.session_state import SessionState
+from kproxy.session.step import Step
+
+from . import fetch_sessions, share_sessions
+from .evaluation import EvaluatedExchange, Pending, RequestEvaluation, Watched
+from .partition_session import OPENING
+from .rule_part import Part
+from .rule_program import RuleProgram
+from .screening import Screening
+from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, SettledAnswer, key_of
+from .subjects import Subjects
+
+NO_TOPICS: dict[str, list[str]] = {"topics": []}
+"""Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
+SESSIONS = {FETCH: fetch_sessions.LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), share_sessions.LISTING)
+"""How the requests list partitions that belong to sessions."""
+
+
+class Engine:
+    """Live rules of one connection, applied to its requests."""
+
+    __slots__ = ("change", "cluster", "screening", "session", "shapes", "shaping", "subjects", "view")
+
+    def __init__(self, session: SessionState) -> None:
+        names = session.plan.bound.names
+        self.session = session
+        self.cluster = Cluster(session.context, None if names is None else names.topics)
+        self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
+        self.subjects = Subjects(session, self.cluster)
+        self.screening = Screening(session.context, self.cluster)
+        self.shapes: tuple[TrafficShape, ...] = ()
+        self.shaping: dict[Running, TrafficShape] = {}  # by the rules in force, those that observe included
+        self.change: float | None = None  # when it has to be looked at again
+
+    # ---- the connection
+
+    def connect(self, now: float) -> None:
+        """Apply the rules about connections to a client that has just connected; the first one that ends the connection
+        wins."""
+        session = self.session
+        decided = False
+        for running in session.plan.connecting:
+            rule = running.rule
+            if not rule.connects or not (rule.match is None or rule.match.of_connection):
+                continue
+            if decided:
+                self.count_decided(running, None, now)
+                continue
+            fired = running.trigger.fires(now, self.view.number)
+            decisions = self.decided(running, now) if fired else ()
+            running.count(fired=bool(decisions) if running.observes else fired)
+            for decision in decisions if not running.observes else ():
+                match decision:
+                    case Close(how=how):
+                        session.mark(CLIENT, [running])
+                        session.close_by_rule(how, [running])
+                        decided = True
+                        break
+                    case Swallow() | Drop():
+                        session.mark(CLIENT, [running])
+                        session.stall()
+                        decided = True
+                        break
+                    case Delay(seconds=seconds):
+                        running.was_applied()
+                        session.flow.delay_client(seconds, now, session.timers)
+                    case _:
+                        raise TypeError(f"{type(decision).__name__} is not for connections")
+
+    def decided(self, running: Running, now: float) -> Sequence[Decision]:
+        """Return the decisions of the rule about a new connection; none, and counted, if its effect raises."""
+        try:
+            return running.effect.on_connect(self.view, now)
+        except Exception as error:  # noqa: BLE001  # as in `asked`
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return ()
+
+    def reshape(self, now: float) -> None:
+        """Find out which rules shape the connection's bytes now, and set a timer for the next change. During a drain no
+        rule does."""
+        session, before, self.shaping = self.session, self.shaping, {}
+        changes = []
+        for running in session.plan.shaped if session.phase is not DRAINING else ():
+            shape = running.effect.shape(self.view)
+            if shape is None:
+                continue
+            change = running.trigger.next_change(now)
+            if change is not None:
+                changes.append(change)
+            if running.trigger.open(now):
+                self.shaping[running] = shape
+        for running, shape in self.shaping.items():
+            if before.get(running) != shape:
+                running.count(fired=True)
+                if not running.observes:
+                    running.was_applied()
+        if changes and (self.change is None or not now < self.change <= min(changes)):
+            self.change = min(changes)
+            session.timers.at(self.change, self.reshape)
+        shapes = tuple(shape for running, shape in self.shaping.items() if not running.observes)
+        if shapes != self.shapes:
+            self.shapes = shapes
+            session.commands.append(Reshape(shapes))
+
+    # ---- requests
+
+    def request(
+        self,
+        frame: RequestView,
+        came: float,
+        drawn: dict[Running, bool] | None = None,
+        template: FrameTemplate | None = None,
+    ) -> RequestEvaluation | Watched | Wait | None:
+        """Evaluate the rules about a request; its first bytes, as many as the step's rule program needs, are here.
+
+        `drawn`: rules whose triggers were asked before → whether they fire. `template`: what is known of requests with
+        the same beginning.
+
+        Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
+        first. Raises DecodeError.
+        """
+        assert frame.step.program is not None
+        every = program = frame.step.program
+        if template is not None:
+            candidates = template.candidates
+        else:
+            prefilter = program.prefilter
+            candidates = None if prefilter is None else prefilter.candidates(frame, self.view, self.cluster)
+        if candidates is not None:
+            if not candidates and not program.screens:
+                return None
+            if not candidates and not self.screening.ids:
+                return Watched(bytes(frame.buf[frame.start : frame.end]), came)
+            if candidates:
+                program = program.chosen(candidates) or program
+        exchange = self.exchange(frame, program, came)
+        evaluation = RequestEvaluation(exchange, drawn)
+        evaluation.candidates = candidates
+        if program.screens:
+            self.screening.prepare(exchange)
+        selection = self.selection(frame, exchange, every, template)
+        if selection is None:
+            return Wait()
+        if isinstance(selection, int):
+            self.begin_anew(evaluation, exchange, selection)
+            return evaluation
+        if self.consider_all(exchange, selection, evaluation, came) and (
+            candidates is not None or every.told_by_header
+        ):
+            asked = (*evaluation.drawn, *evaluation.asked)
+            if template is None or template.may_wait:
+                evaluation.terms = terms_of(asked, exchange)
+            evaluation.waiting = program.waiting(asked, evaluation.terms)
+        if evaluation.final:
+            return evaluation
+        self.conclude(evaluation, exchange, selection)
+        if evaluation.answer is not None or not exchange.response_depth():
+            exchange.end()
+        else:
+            exchange.outlive(frame)
+        return evaluation
+
+    def selection(
+        self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
+    ) -> Selection | SessionSelection | int | None:
+        """Return what the request is about, as far as the rules of the program `every` select it, or the error code
+        that a request of an unknown session is answered by. None: a name has to be asked for. Raises DecodeError."""
+        if not exchange.program.reads_entities:
+            return Selection(every, ())
+        selection = None if template is None else template.selection(frame)
+        if selection is None:
+            found = self.subjects.of(exchange, every, frame)
+            if self.session.context.incomplete:
+                return None
+            if not isinstance(found, Selection):
+                if not isinstance(found, int):
+                    exchange.find = found.all
+                return found
+            selection = found
+            if template is not None:
+                template.remember(frame, selection)
+        exchange.find, exchange.listed = selection.all, selection.entities
+        return selection
+
+    def consider_all(
+        self, exchange: EvaluatedExchange, selection: Selection | SessionSelection, evaluation: RequestEvaluation,
+        now: float,
+    ) -> bool:  # fmt: skip
+        """Apply all rules that can apply, until one ends the frame or nothing is left; return True if each was
+        asked."""
+        every, size = selection.program, len(selection)
+        numbers = iter(every.index.candidates(exchange, selection.groups))
+        for number in numbers:
+            self.consider(every.parts[number], number, exchange, selection, evaluation, now)
+            if evaluation.final or (size and (exchange.decided or len(exchange.failures) == size)):
+                for left in numbers if every.counts_all else ():
+                    self.count_matching(every.parts[left], left, exchange, selection, evaluation, now)
+                return False
+        return True
+
+    def count_matching(
+        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+        evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Count the request for a rule that counts all and matches it, although others have decided about it."""
+        running, matcher = part.running, part.matcher
+        if not running.counts_all or part.by_error or part.late or running in evaluation.drawn:
+            return
+        excluded = matcher.holds(exchange)
+        if excluded is None:
+            return
+        looks = matcher.entity is not None or bool(selection)
+        if looks and not selection.matched(part, number, excluded, ()) and not matcher.of_none(exchange):
+            return
+        if not part.wanted or passes_filter(self.session, part, exchange, None, now):
+            self.count_decided(running, exchange.client_id, now)
+
+    def count_decided(self, running: Running, client_id: str | None, now: float) -> None:
+        """Count a request, or a connection, on which the rule cannot act any more, if it counts all that match."""
+        if running.counts_all:
+            running.trigger.count_decided(now, self.view.number, client_id)
+            running.count(fired=False)
+
+    def may_show(self, program: RuleProgram, frame: bytes) -> bool:
+        """Return True if the answer `frame`, without its size, has to be read to find out whether it mentions what is
+        forbidden."""
+        scan = program.answer_scan
+        return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
+
+    def watched(self, step: Step, watched: Watched) -> EvaluatedExchange:
+        """Return the exchange of a request to which no rule applied, for those rules that look at its answer."""
+        program = step.program
+        assert program is not None
+        exchange = self.exchange(RequestView.of(step, watched.request, watched.came), program, watched.came)
+        exchange.pend_screens()
+        return exchange
+
+    def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, code: int) -> None:
+        """Answer that the client's fetch or share session is not there (error `code`), so that it lists all its
+        partitions."""
+        answer = fail(exchange.request, Failure(code))
+        if "session_id" in answer.body:
+            answer.body["session_id"] = 0  # brokers say so that there is none
+        evaluation.answer = encode(answer)
+        exchange.decided = True
+
+    def exchange(self, frame: RequestView, program: RuleProgram, came: float) -> EvaluatedExchange:
+        """Return a new exchange for the request; its body is decoded only when a rule asks for it."""
+        client_id = frame.client_id if program.names_client else None
+        exchange = EvaluatedExchange(
+            frame.step, program, self.view, frame.correlation, client_id, frame.end - frame.start - 4, came
+        )
+        if program.request == FrameDepth.BODY:
+            exchange.read_request = lambda: decode_request(frame.buf[frame.start + 4 : frame.end], trailing=True)
+        if program.filters:
+            exchange.content = frame.content
+        exchange.acks = frame.acks
+        return exchange
+
+    def consider(
+        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+        evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Apply one rule: match its selectors, ask its trigger, and take what its effect decides."""
+        running, matcher = part.running, part.matcher
+        excluded = matcher.holds(exchange)
+        if excluded is None:
+            return
+        matched: Sequence[Entity] = ()
+        if matcher.entity is not None or selection:
+            matched = selection.matched(part, number, excluded, exchange.failures)
+            if not matched and not matcher.of_none(exchange):
+                if running.counts_all and exchange.failures:
+                    self.count_matching(part, number, exchange, selection, evaluation, now)
+                if part.screens:
+                    self.screening.begin(part, exchange, evaluation, judged=False)
+                return
+        if len(matched) > MOST_MATCHED and exchange.session is not None and not running.observes:
+            unknown = self.subjects.too_many(exchange, exchange.session)
+            if unknown:
+                self.begin_anew(evaluation, exchange, unknown)
+                return
+        filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
+        if part.by_error or filtered:
+            if part.response:
+                exchange.pending.append(Pending(part, matched, judged=False))
+        elif running.observes:
+            self.rehearse(part, matched, evaluation, now)
+        elif self.fires(running, exchange, evaluation, now):
+            self.act(part, matched, selection, evaluation, now)
+
+    def rehearse(self, part: Part, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float) -> None:
+        """Count a rule that only observes: it fires if it would act on the request, or later on the response."""
+        running, exchange = part.running, evaluation.exchange
+        if evaluation.drawn.get(running) is False:  # counted when the trigger was asked
+            return
+        fires = self.fires(running, exchange, evaluation, now, count=False)
+        session = exchange.session
+        # A rule in force ends such a session, since its effect would go through all partitions for each request.
+        ends_session = session is not None and not session.opening and len(matched) > MOST_MATCHED
+        acts = fires and (ends_session or running.holds)
+        if fires and part.request and not acts:
+            acts = self.would_act(running, exchange, matched, now)
+        if fires and part.screens and not acts:
+            acts = self.screening.changes(part, exchange)
+        self.counted(running, exchange, acts, response=False)
+        if acts:
+            exchange.counted.add(running)
+        if fires and part.response and not ends_session:  # also if it acts: the effect may remember the response
+            exchange.pending.append(Pending(part, matched, judged=True))
+        if fires and part.screens:
+            exchange.pending.append(Pending(part, (), judged=True, screens=True))
+
+    def would_act(self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float) -> bool:
+        """Return True if the effect of a rule that only observes would act on the frame at hand.
+
+        An effect that raises is counted. It would have closed the connection if the rule forbids access.
+        """
+        try:
+            return running.effect.would_act(exchange, matched, now)
+        except DecodeError:
+            return not exchange.response_size  # a request that cannot be read is rejected, a response passes
+        except Exception as error:  # noqa: BLE001  # as in `asked`
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return running.rule.family == "access"
+
+    def count_late(self, running: Running, exchange: EvaluatedExchange) -> None:
+        """Count that a rule that only observes would act on the response, once an exchange."""
+        if running not in exchange.counted:
+            exchange.counted.add(running)
+            running.count_fired()
+            self.session.report_fired(running, exchange.correlation_id, None)
+
+    def act(
+        self, part: Part, matched: Sequence[Entity], selection: Selection | SessionSelection,
+        evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Have a rule act that has fired: take what its effect decides, and remember what it does to the response."""
+        running, exchange = part.running, evaluation.exchange
+        if running.holds:
+            evaluation.hold(running, None)
+        if part.response:
+            exchange.pending.append(Pending(part, matched, judged=True))
+        if part.screens:
+            self.screening.begin(part, exchange, evaluation, judged=True)
+        if part.request:
+            for decision in self.asked(running, "on_request", exchange, matched, now):
+                if isinstance(decision, Hold):
+                    if may_hold(self.session, running, decision, exchange.request_size):
+                        evaluation.hold(running, decision)
+                    continue
+                evaluation.act(running)
+                self.take(decision, running, matched, selection, evaluation, now)
+
+    def fires(
+        self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float, *,
+        count: bool = True,
+    ) -> bool:  # fmt: skip
+        """Return the result of the trigger of a rule that matches a request; ask it unless that was done before.
+
+        `count`: count the result here, with the match.
+        """
+        fired = evaluation.drawn.get(running)
+        if fired is False:  # which was counted when the trigger was asked
+            return False
+        if fired is None:
+            evaluation.asked.append(running)
+            fired = running.trigger.fires(now, self.view.number, exchange.client_id)
+        if count:
+            self.counted(running, exchange, fired, response=False)
+        return fired
+
+    def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
+        """Count that the rule's selectors held for this exchange, and perhaps its trigger (`fired`), at its request or
+        at its response; tell the observer if it fired."""
+        answered = None if response else exchange.acks != 0
+        self.session.counted(running, exchange.correlation_id, fired=fired, answered=answered)
+
+    def asked(
+        self, running: Running, method: str, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
+    ) -> Sequence[Decision]:
+        """Return the decisions of the rule's effect, got by calling `method`. An effect that raises is counted and
+        named (promise 5) and decides nothing; but the connection is closed if the rule forbids access, as it could not
+        judge."""
+        try:
+            decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
+        except Exception as error:  # whatever a rule does, the traffic of others goes on
+            if method == "on_request" and isinstance(error, DecodeError):
+                raise  # nobody gets past a rule by what it cannot read
+            running.failed(error)
+            self.session.counters.count("rules_failed")
+            return (Close("fin"),) if running.rule.family == "access" else ()
+        return decided
+
+    # ---- decisions
+
+    def take(
+        self, decision: Decision, running: Running, matched: Sequence[Entity],
+        selection: Selection | SessionSelection, evaluation: RequestEvaluation, now: float,
+    ) -> None:  # fmt: skip
+        """Note in the evaluation and its exchange how one decision changes them. Raises TypeError for one meant for
+        responses."""
+        exchange = evaluation.exchange
+        match decision:
+            case Fail(code=code, message=message, entities=chosen, whole=whole):
+                failure = Failure(code, message)
+                if whole:
+                    exchange.whole = failure
+                    exchange.decided = True
+                else:
+                    for entity in each(chosen or matched) if not exchange.decided else ():
+                        if chosen and entity not in selection:
+                            continue
+                        if exchange.failures.setdefault(entity, failure) is failure:
+                            exchange.refuses |= running.rule.family != "fault"
+            case Answer(body=body):
+                header = {"correlation_id": exchange.correlation_id}
+                self.answer(evaluation, Message(exchange.api, exchange.version, header, body))
+                exchange.decided = True
+            case Edit():
+                evaluation.frame = b""  # made when all rules have had their say
+            case Delay() | Await():
+                evaluation.postpone(running, decision, now)
+            case Throttle():
+                evaluation.throttle_by(running, decision)
+            case Reframe(change=change, then=then):
+                evaluation.changes.append(change)
+                evaluation.then = then or evaluation.then
+            case Drop(then=then_):
+                evaluation.drop = then_
+            case Close(how=how):
+                evaluation.close = how
+            case Swallow():
+                evaluation.swallow = True
+            case _:
+                raise TypeError(f"{type(decision).__name__} is for responses")
+
+    def conclude(
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
+    ) -> None:
+        """Make the answer or the frame that leaves, once all rules have been applied."""
+        if exchange.whole is not None and evaluation.answer is None:
+            if exchange.acks == 0:
+                evaluation.close = "fin"
+            else:
+                self.answer(evaluation, fail(exchange.request, exchange.whole))
+                exchange.whole = None
+        elif exchange.failures and evaluation.answer is None:
+            if exchange.api.key == FETCH and not exchange.refuses:
+                exchange.refuses = self.hides(exchange, selection)
+            self.fail_some(evaluation, exchange, selection)
+        if exchange.find is not None and evaluation.answer is None and not evaluation.final:
+            sent = self.subjects.forwarded(exchange, exchange.failures)
+            if sent is not None:
+                keep(sent.body)
+                evaluation.frame = encode(sent)
+        if evaluation.frame == b"":
+            evaluation.frame = encode(exchange.request)
+
+    def hides(self, exchange: EvaluatedExchange, selection: Selection | SessionSelection) -> bool:
+        """Return True if an access rule forbids an entity that a fault rule before it has answered with an error."""
+        for number, part in enumerate(selection.program.parts):
+            if part.running.rule.family == "access" and not part.running.observes:
+                excluded = part.matcher.holds(exchange)
+                matched = () if excluded is None else selection.matched(part, number, excluded, ())
+                if any(one in exchange.failures for one in each(matched)):
+                    return True
+        return False
+
+    def answer(self, evaluation: RequestEvaluation, response: Message) -> None:
+        """Answer the request in the broker's place with `response`."""
+        exchange = evaluation.exchange
+        keep(response.body)
+        if exchange.throttle > 0 and "throttle_time_ms" in response.body:
+            response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
+        if exchange.find is not None:
+            self.subjects.answered_here(exchange, response)
+        evaluation.answer = encode(response)
+
+    def fail_some(
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection | SessionSelection
+    ) -> None:
+        """Take the failed entities, perhaps all, out of the request so that the broker does not see them; answer for
+        them here."""
+        failures = exchange.failures
+        all_ = len(failures) == len(selection)
+        if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
+            exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
+            exchange.late, exchange.failures = failures, {}
+            evaluation.frame = b""
+            return
+        if exchange.api.key in SESSIONS:
+            self.refuse_some(evaluation, exchange, all_)
+            return
+        rest = without(exchange.request, tuple(failures)) if not all_ else None
+        if rest is None and exchange.api.key == METADATA and exchange.version > 0:
+            rest = replace(exchange.request, body=exchange.request.body | NO_TOPICS)
+        if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
+            evaluation.close_after = "fin"
+            evaluation.frame = encode(rest) if rest is not None else None
+            evaluation.close = "fin" if rest is None else None
+        elif rest is not None:
+            evaluation.frame = encode(rest)
+        elif isinstance(selection, SessionSelection) or selection.answers is None or exchange.throttle:
+            self.answer(evaluation, fail_each(exchange.request, failures))
+        else:
+            self.answer_again(evaluation, exchange, selection.answers)
+            settles = exchange.program.told_by_beginning and not exchange.program.counts_all
+            if evaluation.answer is not None and evaluation.by_triggers and settles:
+                asked = (*evaluation.drawn, *evaluation.asked)
+                selection.settled = SettledAnswer(asked, evaluation.answer[4:])
+
+    def answer_again(
+        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, answers: dict[Failure, bytes]
+    ) -> None:
+        """Answer a request about one entity with what was answered before to one about the same entity."""
+        (failure,) = exchange.failures.values()
+        known = answers.get(failure)
+        if known is not None:
+            evaluation.answer = exchange.correlation_id.to_bytes(4, "big", signed=True) + known
+            return
+        self.answer(evaluation, fail_each(exchange.request, exchange.failures))
+        if evaluation.answer is not None and len(answers) < MOST_ANSWERS:
+            answers[failure] = evaluation.answer[4:]
+
+    def refuse_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
+        """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave
+        them out.
+
+        A Fetch goes on without a session, so that none holds a refused partition; the client lists all of them each
+        time.
+        """
+        request, listing = exchange.request, SESSIONS[exchange.api.key]
+        refused = {key_of(one) for one in each(exchange.failures)}
+        left = any(key not in refused for key, _ in listing.listed(request.body))
+        if exchange.api.key == FETCH:
+            goes_on = left
+            if exchange.session is not None and not left:
+                self.subjects.end(exchange, exchange.session)
+        else:
+            goes_on = not all_ and (left or request.body["share_session_epoch"] != OPENING)
+        if goes_on:
+            evaluation.frame = b""  # `forwarded` leaves them out
+        else:
+            self.answer(evaluation, fail_each(request, exchange.failures))
+
+
+def terms_of(asked: Iterable[Running], exchange: EvaluatedExchange) -> dict[Running, Any]:
+    """Return the terms on which requests that begin like this one pass those of the rules that have such."""
+    found = {}
+    for running in asked:
+        if not running.holds and (terms := running.terms(exchange)) is not None:
+            found[running] = terms
+    return found
+
+
+def milliseconds(seconds: float) -> int:
+    """Return the milliseconds for a throttle_time_ms field, which is 32 bits wide."""
+    return min(round(seconds * 1000), 2**31 - 1)

@@ -1,0 +1,285 @@
+"""Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
+
+The engine remembers of an exchange as much as it needs until the response has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kproxy.protocol import decode_request
+from kproxy.protocol.breath import LONG, each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Throttle, Turn
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.running import Running
+from kproxy.session.holding.held import HeldFrame
+from kproxy.session.lanes.frame import FrameView
+from kproxy.session.respond.listing import leave_out
+from kproxy.session.respond.tree import Failure
+from kproxy.session.step import Step
+
+from .partition_session import PartitionSession
+from .rule_part import Part
+from .rule_program import RuleProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or, if
+    it `screens`, it fires when there is something to be left out."""
+
+    part: Part
+    entities: Sequence[Entity]
+    judged: bool
+    screens: bool = False
+
+
+class EvaluatedExchange(Exchange):
+    """Exchange that live rules apply to, with what the engine remembers of it.
+
+    `failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part of
+    the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told that
+    they did something: once an exchange, though it be to the request and to the response. `session` is the fetch or
+    share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
+    `refuses` that a rule other than a fault has failed something; `decided` that no other rule is asked any more.
+    `content` gives the request's bytes without its size where a filter is asked about them.
+    """
+
+    __slots__ = (
+        "awaits",
+        "content",
+        "counted",
+        "decided",
+        "failures",
+        "late",
+        "listed",
+        "mute",
+        "pending",
+        "program",
+        "refuses",
+        "session",
+        "step",
+        "throttle",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self, step: Step, program: RuleProgram, connection: ConnectionView, correlation: int, client_id: str | None,
+        size: int, came: float,
+    ) -> None:  # fmt: skip
+        super().__init__(connection, program.api, step.version, correlation, client_id, size, came)
+        self.step, self.program = step, program
+        self.pending: list[Pending] = []
+        self.counted: set[Running] = set()
+        self.failures: dict[Entity, Failure] = {}
+        self.late: dict[Entity, Failure] = {}
+        self.listed: tuple[Entity, ...] = ()  # entities of the request, if it belongs to no session
+        self.whole: Failure | None = None
+        self.content: Callable[[], bytes] | None = None
+        self.session: PartitionSession | None = None
+        self.awaits = self.refuses = self.decided = False
+        self.throttle = 0.0  # seconds that the client is told in the response
+        self.mute = 0.0  # seconds for which it is not read after that
+
+    def response_depth(self) -> FrameDepth:
+        if self.failures or self.late or self.whole is not None:
+            return FrameDepth.BODY
+        depth = max((each.part.response for each in self.pending), default=FrameDepth.NOTHING)
+        if self.awaits:
+            depth = max(depth, FrameDepth.HEADER)
+        if self.throttle:
+            depth = max(depth, FrameDepth.HEADER if self.program.throttle_first else FrameDepth.BODY)
+        return depth
+
+    def pend_screens(self) -> None:
+        """Have the rules that hold for the request, although none applied to its entities, look at the response, which
+        may mention what they forbid."""
+        for part in self.program.parts:
+            if part.screens and part.matcher.holds(self) is not None:
+                self.pending.append(Pending(part, (), judged=False, screens=True))
+
+    @property
+    def only_leaves_out(self) -> bool:
+        """Return True if rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
+        if self.failures or self.late or self.throttle or self.awaits or self.whole is not None:
+            return False
+        return all(one.part.letters is not None for one in self.pending)
+
+    def outlive(self, frame: FrameView) -> None:
+        """Copy the request's frame out of the driver's buffer if it can still be asked for."""
+        kept = self.response_depth() == FrameDepth.BODY and (self.content is not None or self._request is None)
+        if self.read_request is not None and kept:
+            content = frame.content()
+            self.read_request = lambda: decode_request(content, trailing=True)
+            if self.content is not None:
+                self.content = lambda: content
+        else:
+            self.read_request = self.content = None
+
+    def lists_others(self, visible: Callable[[Entity], bool]) -> bool:
+        """Return True if the response lists an entity that is not `visible`; those are removed from it."""
+        return leave_out(self.request, self.response, visible)
+
+    def answer_is(self, response: Message) -> None:
+        self._response = response
+
+    def end(self) -> None:
+        """Let go of all that decisions were made of, when all has been decided, about the response, too."""
+        if max(self.request_size, self.response_size) >= LONG:
+            for message in (self._request, self._response):
+                keep(None if message is None else message.body)
+            for pending in self.pending:
+                keep(pending.entities)
+            for thing in (self.session, self.listed, self.failures, self.late):
+                keep(thing)
+        self._request = self._response = self.read_request = self.find = self._entities = self.session = None
+        self.content = None
+        self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
+
+    def forget_records(self) -> None:
+        """Drop the records of a request that has been sent, rather than keep them until the answer comes."""
+        if self.api.key == PRODUCE and self._request is not None:
+            self._request = without_records(self._request)
+
+
+def without_records(request: Message) -> Message:
+    """Return a copy of a Produce request in which all records are null."""
+    topics: Sequence[dict[str, Any]] = [
+        topic | {"partition_data": [part | {"records": None} for part in each(topic["partition_data"] or ())]}
+        for topic in each(request.body["topic_data"] or ())
+    ]
+    return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})
+
+
+Change = Callable[[bytes], bytes]
+
+
+class Watched(NamedTuple):
+    """Note about a request to which no rule applies, but whose answer may mention what some forbid. `request` has its
+    size in front; `rewrite` is what the name rewrites left."""
+
+    request: bytes
+    came: float
+    rewrite: dict[str, Any] | None = None
+
+
+class Evaluation:
+    """Decisions about one frame, kept by its lane until the frame has gone or been dealt with.
+
+    until       when it may go on, None: at once
+    close       the connection is closed in the frame's place
+    drop        the frame goes nowhere, and then
+    swallow     nothing more goes anywhere on this connection
+    frame       what goes on in its place, without the size; None: the frame as it came
+    changes     made to the bytes that leave, size in front; `then` closes the connection behind them
+    throttle    seconds of the mute of the client's channel after the response (for acks=0: now)
+    throttler   rule with the longest throttle; `throttled`: its seconds, muted, reported, or waited for a turn
+    acted       rules that did something, to be counted as applied when it has gone out
+    to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`
+    holds       the same once they do, as long as they do
+    looked_at   when the lane looks next whether they still do
+    """
+
+    until: float | None = None
+    close: How | None = None
+    drop: AfterDrop | None = None
+    swallow = False
+    frame: bytes | None = None
+    then: How | None = None
+    throttle = throttled = looked_at = 0.0
+    throttler: Running | None = None
+    to_hold: tuple[tuple[Running, Hold | None], ...] = ()
+    holds: list[HeldFrame] = []  # replaced, never changed, by the lane of a frame that is to be held
+
+    def __init__(self, exchange: EvaluatedExchange) -> None:
+        self.exchange = exchange
+        self.changes: list[Change] = []
+        self.acted: list[Running] = []
+
+    @property
+    def final(self) -> bool:
+        """Return True if the frame goes nowhere, so that no other rule is asked."""
+        return self.close is not None or self.drop is not None or self.swallow
+
+    def act(self, running: Running) -> None:
+        """Note once that this rule did something to the frame at hand; all its decisions are taken in one go."""
+        if not self.acted or self.acted[-1] is not running:
+            self.acted.append(running)
+
+    def hold(self, running: Running, hold: Hold | None) -> None:
+        """Have this rule hold the frame; that is something it does to it."""
+        self.act(running)
+        self.to_hold = (*self.to_hold, (running, hold))
+
+    def to_count(self) -> list[Running]:
+        """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
+        counted = self.exchange.counted
+        if not counted:
+            counted.update(self.acted)
+            return self.acted
+        new = [running for running in self.acted if running not in counted]
+        counted.update(new)
+        return new
+
+    def throttle_by(self, running: Running, decision: Throttle) -> None:
+        """Take a throttle; if several apply, the longest wins."""
+        exchange, seconds = self.exchange, max(decision.throttle_time, decision.mute)
+        exchange.throttle = max(exchange.throttle, decision.throttle_time)
+        self.throttle = max(self.throttle, decision.mute)
+        if self.throttler is None or seconds > self.throttled:
+            self.throttler, self.throttled = running, seconds
+
+    def delay(self, seconds: float, since: float) -> None:
+        """Let the frame wait so many seconds more; delays of several rules add."""
+        self.until = (since if self.until is None else self.until) + seconds
+
+
+class RequestEvaluation(Evaluation):
+    """Decisions about one request.
+
+    answer      kproxy's own answer, without the size; the request is not sent
+    close_after how the connection is closed after the request
+    candidates  numbers of the rules that can apply to all requests with this beginning; None: not known by names
+    asked       rules with triggers that were asked; `drawn`: results of triggers that were asked earlier
+    waiting     rules that match all requests with this beginning, and decide by their triggers each time
+    terms       of the rules in `waiting` that can fire without consequences: the input of their effects
+    turns       turns of the request at limits of quotas
+    """
+
+    close_after: How | None = None
+    answer: bytes | None = None
+    waiting: tuple[Running, ...] = ()
+    terms: Mapping[Running, Any] = {}  # replaced, never changed
+    candidates: frozenset[int] | None = None
+    turns: tuple[Turn, ...] = ()
+    waits_since: float | None = None  # for the first of its turns
+
+    def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
+        self.exchange, self.drawn = exchange, drawn or {}
+        self.changes: list[Change] = []
+        self.acted: list[Running] = []
+        self.asked: list[Running] = []
+
+    def postpone(self, running: Running, decision: Delay | Await, now: float) -> None:
+        """Let the request wait for a time, or until its turns at limits of quotas are paid."""
+        if isinstance(decision, Delay):
+            self.delay(decision.seconds, now)
+        else:
+            self.throttler = self.throttler or running
+
+    @property
+    def by_triggers(self) -> bool:
+        """Return True if nothing but the triggers of its rules tells this evaluation from others of requests like this:
+        only the rule asked last did something, and it always does the same."""
+        last = next(reversed(self.asked), None) or next(reversed(self.drawn), None)
+        return last is not None and self.acted == [last] and last.effect.steady and not last.holds
+
+    @property
+    def replaces(self) -> bool:
+        """Return True if other bytes than those of the request leave, or none."""
+        return self.frame is not None or bool(self.changes) or self.answer is not None or self.drop is not None

@@ -1,0 +1,175 @@
+"""First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
+
+Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
+else; the index knows the rules for each name. Rules that go by what requests mention elsewhere, or that screen answers,
+are looked for by the bytes of names (`session/live/name_scan.py`). It gives up where names do not tell: in fetch
+sessions, which have to be followed, and for topic ids that nobody has named yet. Then the request is looked at as if
+there were no first look.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Protocol
+
+from kproxy.protocol import decode_request
+from kproxy.protocol.breath import FEW, each
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, walk
+from kproxy.protocol.table import layout, schema
+from kproxy.protocol.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.protocol.table.shapes import Shape, shape
+from kproxy.rules.entity import SPECIAL
+from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
+from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.select.answer_match import asks_all, can_ask_all
+from kproxy.rules.select.frame_match import OF_ENTITY
+from kproxy.session.cluster import Cluster
+
+from .answer_screen import BY_ID, joins
+from .fetch_sessions import SESSIONS_SINCE
+from .name_scan import NameScan
+from .part_index import Numbers, PartIndex
+from .partition_session import CLOSING
+
+SHARED = frozenset((SHARE_FETCH, SHARE_ACKNOWLEDGE))
+NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
+"""Fields of a Fetch that belongs to no session (KIP-227)."""
+
+
+class WholeRequest(Protocol):
+    """Request that is all in buf[start:end], its size included."""
+
+    buf: Buffer
+    start: int
+    end: int
+
+    @property
+    def client_id(self) -> str | None:
+        """Return the client id; None for null."""
+
+    @property
+    def body(self) -> int | None:
+        """Return where the body starts; None: the header does not end in the frame."""
+
+    def content(self) -> bytes:
+        """Return a copy of the frame, without its size."""
+
+
+class NamePrefilter:
+    """Prefilter of one (api, version) by names, over the index of its rules."""
+
+    __slots__ = ("frames", "general", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
+
+    def __init__(self, key: int, version: int, index: PartIndex, scanned: Numbers) -> None:
+        self.index, self.general = index, index.general - scanned
+        self.scanned, self.lists, self.joins = scanned, can_ask_all(key, version), key in BY_ID
+        self.scan: NameScan | None = None
+        if scanned:
+            letters = chain.from_iterable(index.parts[number].letters or () for number in scanned)
+            self.scan = NameScan(key, version, "request", letters)
+        self.frames = tuple((name, field) for name, field in index.fields.items() if name not in OF_ENTITY)
+        self.lacking: frozenset[str] = frozenset()  # fields whose absence has to be noticed
+        self.walk: Walk | None = None
+        self.seen: tuple[tuple[str, ValueReader] | None, ...] = ()
+        if index.fields.keys() & set(OF_ENTITY):
+            self.look_for(shape(key, version))
+
+    def look_for(self, form: Shape) -> None:
+        """Compile the walk that reads the fields in which entities have their names."""
+        key, version, fields = form.api.key, form.version, self.index.fields
+        slots = {slot.path: slot for slot in layout.body(key, version, "request").everywhere()}
+        wanted = {*fields, "topic_id"} if "topic" in fields else {*fields}
+        places: dict[str, tuple[str, ValueReader]] = {}
+        for path, seen in sightings(form, slots):
+            if seen.role not in wanted:
+                continue
+            assert seen.read is not None, f"{path} of {form.api.name} is a name"
+            places[path] = seen.role, seen.read
+            if seen.level > 0:  # an entity of a level around this one has no such name, whatever others have
+                self.general |= fields["topic" if seen.role == "topic_id" else seen.role].lenient
+        if key == FETCH and version >= SESSIONS_SINCE:
+            places |= {path: (path, number_reader(slots[path].type)) for path in NO_SESSION}
+        self.walk = walk(key, version, "request", frozenset(places))
+        self.seen = tuple(
+            places[mark.path] if mark.what == what(slots[mark.path]) else None for mark in self.walk.marks
+        )
+        self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
+
+    def candidates(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
+        """Return the numbers of the rules that can apply to the request, all of which is here. None: names do not
+        tell. Without any, its response may still mention what rules forbid that screen responses.
+
+        Raises DecodeError.
+        """
+        found: Numbers | None = self.general
+        if self.walk is not None or self.frames:
+            found = self.named(frame, view, cluster)
+        if self.scan is None or found is None:
+            return found
+        may_name = self.scan.may_name(cluster, frame.buf, frame.start + 4, frame.end, "request")
+        if found or may_name or self.matters(frame):
+            return found | self.scanned
+        return found
+
+    def matters(self, frame: WholeRequest) -> bool:
+        """Return True if rules apply to the request though it names nothing: it asks for all there is, or joins."""
+        if not (self.lists or self.joins):
+            return False
+        request = decode_request(frame.content(), trailing=True)
+        return asks_all(request) or (self.joins and joins(request))
+
+    def named(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> Numbers | None:
+        """Return the rules that the index finds, without those that bytes tell of; None: names do not tell."""
+        found = self.general
+        for name, field in self.frames:
+            found |= field.about(frame.client_id if name == "client_id" else getattr(view, NAMES[name]))
+        if self.walk is None:
+            return found
+        buf, body = frame.buf, frame.body
+        if body is None:
+            return None
+        hits: Hits = []
+        self.walk.run(buf, body, frame.end, hits)
+        lacking, fields, seen = self.lacking, self.index.fields, self.seen
+        for number, start, stop in hits if len(hits) < FEW else each(hits):
+            one = seen[number]
+            if one is None:
+                continue
+            role, read = one
+            value: Any = read(buf, start, stop)
+            if role == "topic_id":
+                role = "topic"
+                if value == ZERO_UUID:  # it has a name, or none at all
+                    value = None
+                elif (value := cluster.topic_of(value)) is None:
+                    return None
+            elif role in NO_SESSION:
+                if value != NO_SESSION[role]:
+                    return None
+                continue
+            if value is not None:
+                if role in lacking:
+                    lacking -= {role}
+                found |= fields[role].about(value)
+            else:
+                found |= fields[role].lenient
+        for name in lacking:
+            found |= fields[name].lenient
+        return found
+
+
+NAMES = {"principal": "principal", "client_software": "software"}
+
+
+def name_prefilter(key: int, version: int, index: PartIndex) -> NamePrefilter | None:
+    """Return the NamePrefilter of this API and version; None where a first look would tell nothing."""
+    if key in SHARED or version not in schema.load(key).versions:
+        return None
+    scanned = frozenset[int]() if key == DESCRIBE_TOPIC_PARTITIONS else index.scanned
+    if len(index.general - scanned) == len(index.parts):
+        return None
+    form = shape(key, version)
+    roles = {role for keys in (form.top, *(level.keys for level in form.request)) for role, _ in keys}
+    return None if roles & SPECIAL else NamePrefilter(key, version, index, scanned)

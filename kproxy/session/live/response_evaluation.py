@@ -1,0 +1,254 @@
+"""Live rules and responses: applies the rules that fired for the request, or that select on the broker's error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kproxy.base.errors import DecodeError
+from kproxy.protocol import decode_response, encode
+from kproxy.protocol.breath import each, keep
+from kproxy.protocol.codec.message import Message
+from kproxy.protocol.scan.walk import error_codes_in
+from kproxy.rules.decision import (
+    Close,
+    Decision,
+    Delay,
+    Drop,
+    Edit,
+    Fail,
+    Hold,
+    LeaveOut,
+    Reframe,
+    Repeat,
+    Swallow,
+    Swap,
+    Throttle,
+)
+from kproxy.rules.entity import Entity
+from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.running import Running
+from kproxy.session.holding.admission import may_hold, passes_filter
+from kproxy.session.respond.answer import fail
+from kproxy.session.respond.listing import leave_out
+from kproxy.session.respond.merge import merge, overwrite, overwrite_top
+from kproxy.session.respond.tree import Failure, errors_of
+
+from .engine import Engine, milliseconds
+from .evaluation import EvaluatedExchange, Evaluation, Pending
+from .rule_part import Part
+
+
+class ResponseEvaluation(Evaluation):
+    """Decisions about one response, made when as much of it is here as its exchange wants.
+
+    repeat, swap   it leaves so many times more; it leaves after the next one
+    hint           throttle_time_ms of the response in seconds, where it is patched in place
+    whole          it was evaluated with all of it at hand
+    content        its bytes as the client would get them without rules, without the size
+    late           the response with the error that a rule wants to be in it which is to hold it
+    """
+
+    repeat = 0
+    swap = whole = edited = changed = shows = False
+    hint = 0.0
+    late: bytes | None = None
+    content: bytes | None = None
+    errors: Mapping[Entity, int] | None = None
+
+    def __init__(self, engine: Engine, exchange: EvaluatedExchange, now: float) -> None:
+        super().__init__(exchange)
+        self.engine, self.session, self.now = engine, engine.session, now
+
+    @property
+    def replaces(self) -> bool:
+        """Return True if other bytes than those of the response leave, or at another time, or the connection ends."""
+        changes = bool(self.changes or self.repeat or self.swap)
+        return changes or self.frame is not None or self.drop is not None or self.then is not None
+
+    def evaluate(self, size: int, frame: bytes | None) -> None:
+        """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
+        One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
+        exchange = self.exchange
+        exchange.response_size, self.content = size, frame
+        if frame is not None and exchange.pending:
+            self.shows = self.engine.may_show(exchange.program, frame)
+            if exchange.only_leaves_out and not self.shows:
+                return
+        readable = frame is not None and self.read(frame)
+        if frame is not None and not readable:
+            self.session.counters.count("response_unreadable")
+            deciding = (pending.part.running for pending in exchange.pending)
+            if any(running.rule.family == "access" and not running.observes for running in deciding):
+                self.close = "fin"  # the response may show what the rule forbids
+        if frame is not None and exchange.awaits:
+            self.engine.subjects.answered(exchange, exchange.response if readable else None)
+        if readable:
+            self.merge()
+        for pending in exchange.pending:
+            if (readable or frame is None) and not self.final:
+                self.consider(pending)
+        if frame is None:
+            self.hint = exchange.throttle
+        elif readable:
+            self.frame = self.encoded(frame)
+            if self.changed and self.frame is not None:
+                self.tell_codes(frame, self.frame)
+
+    def tell_codes(self, frame: bytes, sent: bytes) -> None:
+        """Tell the observer of error codes that an effect has put into the response itself."""
+        observer, key, version = self.session.observer, self.exchange.api.key, self.exchange.version
+        if observer is not None:
+            before, after = (set(error_codes_in(key, version, one, 0, len(one))[1]) for one in (frame, sent))
+            if after - before:
+                observer.failed(self.exchange.correlation_id, after - before)
+
+    def read(self, frame: bytes) -> bool:
+        exchange = self.exchange
+        try:
+            exchange.answer_is(decode_response(frame, exchange.api.key, exchange.version, trailing=True))
+        except DecodeError:
+            return False
+        return True
+
+    def merge(self) -> None:
+        """Put the errors into the response that were decided when the request came."""
+        exchange = self.exchange
+        if exchange.failures:
+            self.becomes(merge(exchange.request, exchange.response, exchange.failures), exchange.failures)
+        if exchange.late:
+            self.becomes(overwrite(exchange.request, exchange.response, exchange.late), exchange.late)
+        if exchange.whole is not None:
+            self.becomes(overwrite_top(exchange.response, exchange.whole), exchange.whole)
+
+    def becomes(self, response: Message, failed: Mapping[Entity, Failure] | Failure) -> None:
+        """Take this response in place of the one that came. `failed`: entities, or the response as a whole."""
+        self.exchange.answer_is(response)
+        keep(response.body)
+        self.edited = True
+        observer = self.session.observer
+        if observer is not None:
+            failures = [failed] if isinstance(failed, Failure) else failed.values()
+            observer.failed(self.exchange.correlation_id, {one.code for one in failures})
+
+    def consider(self, pending: Pending) -> None:
+        """Apply one rule that waited for the response: select on its errors, ask its trigger, take what its effect
+        decides."""
+        running, matched = pending.part.running, pending.entities
+        if pending.screens:
+            self.screen(pending)
+            return
+        if not pending.judged:
+            found = self.with_error(pending.part, matched) if pending.part.by_error else matched
+            if found is None or not self.passes(pending.part):
+                return
+            matched = found
+            fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
+            self.engine.counted(running, self.exchange, fired and not running.observes, response=True)
+            if not fired:
+                return
+        if running.observes:
+            if running.holds or self.engine.would_act(running, self.exchange, matched, self.now):
+                self.engine.count_late(running, self.exchange)
+            return
+        for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+            if isinstance(decision, Hold):
+                if may_hold(self.session, running, decision, self.exchange.response_size):
+                    self.hold(running, decision)
+                    self.late = self.late or self.failed(decision)
+                continue
+            if isinstance(decision, LeaveOut):
+                if not leave_out(self.exchange.request, self.exchange.response, decision.visible):
+                    continue
+                decision = Edit()
+            self.act(running)
+            self.take(decision, running, matched)
+
+    def passes(self, part: Part) -> bool:
+        """Return True if the exchange passes the rule's filter, now that its response is there."""
+        return not part.wanted or passes_filter(self.session, part, self.exchange, self.content, self.now)
+
+    def failed(self, hold: Hold) -> bytes | None:
+        """Return the response that says the error which comes when the time of a hold is over; None: there is none."""
+        exchange = self.exchange
+        if not isinstance(hold.then, int) or not can_say(exchange.api.key, exchange.version, None):
+            return None
+        return encode(fail(exchange.request, Failure(hold.then)))
+
+    def screen(self, pending: Pending) -> None:
+        """Leave out what the rule forbids and the response mentions; count nothing if it mentions no such thing."""
+        running, exchange = pending.part.running, self.exchange
+        if pending.part.letters is not None and not self.shows:
+            return
+        if not self.engine.screening.find(running.rule, exchange, exchange.response):
+            return
+        if not pending.judged:
+            fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
+            self.engine.counted(running, exchange, fired and not running.observes, response=True)
+            if not fired:
+                return
+        if running.observes:
+            self.engine.count_late(running, exchange)
+            return
+        self.act(running)
+        failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
+        if failure is not None:
+            self.becomes(overwrite_top(exchange.response, failure), failure)
+        self.edited = True
+
+    def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
+        """Return those entities that the broker answered with a selected error; None when there are none."""
+        if self.errors is None:
+            asked = dict.fromkeys(
+                one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
+            )
+            self.errors = errors_of(self.exchange.request, self.exchange.response, asked)
+        yes, no = part.running.rule.match, part.running.rule.not_
+        found = tuple(
+            entity
+            for entity in each(matched)
+            if (yes is None or yes.holds_error(self.errors.get(entity, 0)))
+            and not (no is not None and no.sees_error and no.holds_error(self.errors.get(entity, 0)))
+        )
+        return found or None
+
+    def take(self, decision: Decision, running: Running, matched: Sequence[Entity]) -> None:
+        exchange = self.exchange
+        match decision:
+            case Edit():
+                self.edited = self.changed = True
+            case Fail(code=code, message=message, entities=chosen, whole=whole):
+                failure = Failure(code, message)
+                if whole or not (chosen or matched):
+                    self.becomes(overwrite_top(exchange.response, failure), failure)
+                else:
+                    failures = dict.fromkeys(each(chosen or matched), failure)
+                    self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
+            case Delay(seconds=seconds):
+                self.delay(seconds, self.now)
+            case Throttle():
+                self.throttle_by(running, decision)
+            case Reframe(change=change, then=then):
+                self.changes.append(change)
+                self.then = then or self.then
+            case Repeat(times=times):
+                self.repeat += times
+            case Swap():
+                self.swap = True
+            case Drop(then=then_):
+                self.drop = then_
+            case Close(how=how):
+                self.close = how
+            case Swallow():
+                self.swallow = True
+            case _:
+                raise TypeError(f"{type(decision).__name__} is for requests")
+
+    def encoded(self, frame: bytes) -> bytes | None:
+        """Return the response's bytes if they differ from those that came, else None."""
+        exchange = self.exchange
+        body = exchange.response.body
+        told = milliseconds(exchange.throttle)
+        if told and body.get("throttle_time_ms", told) < told:
+            body["throttle_time_ms"] = told
+            self.edited = True
+        return encode(exchange.response) if self.edited else None

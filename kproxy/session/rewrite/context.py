@@ -1,0 +1,150 @@
+"""The context of the rewrites of one session: what they know, remember, and ask for."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, Protocol
+
+from kproxy.base.errors import DecodeError
+from kproxy.session.counters import Counters
+
+from .kept_answers import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
+
+GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
+MOST_NODES = 1000
+"""Nodes that a response may name, and that a connection remembers, where no limit is given: more than clusters have."""
+LONGEST_HOST = 255
+"""Characters in the name of a host: a DNS name has 253 at most, an IPv6 address with its zone fewer."""
+LAST_PORT = 65535
+
+
+class NamedClient(Protocol):
+    """Client of a connection, as far as rewrites ask who it is."""
+
+    @property
+    def names_library(self) -> bool: ...
+
+
+class Context:
+    """Knowledge and memory of the rewrites of one session; `note` is set for each exchange.
+
+    note            lives from a request to its response (None until a request's rewrite puts something)
+    memory          lives as long as the connection
+    answers         lives as long as the process, shared by all
+    cluster_memory  lives as long as the cluster, shared by its connections
+    """
+
+    __slots__ = (
+        "answers",
+        "client",
+        "cluster_memory",
+        "counters",
+        "has_asked",
+        "ids_wanted",
+        "inputs",
+        "known_topics",
+        "max_nodes",
+        "memory",
+        "missing",
+        "nodes",
+        "note",
+        "now",
+        "owner",
+        "settled",
+        "topics_heard",
+        "topics_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES,
+        client: NamedClient | None = None, answers: KeptAnswers | None = None, owner: AnswerOwner = NOBODY,
+    ) -> None:  # fmt: skip
+        self.answers = KeptAnswers(0) if answers is None else answers
+        self.owner = owner  # of entries in that cache
+        self.inputs: AnswerInputs | None = None  # where those are put that the rewrite at hand asks
+        self.counters, self.max_nodes, self.client = counters, max_nodes, client
+        self.cluster_memory = cluster_memory
+        self.memory: dict[Any, Any] = {}
+        self.note: dict[str, Any] | None = None
+        self.nodes: dict[int, tuple[str, int, tuple[str, int]]] = {}
+        self.missing: dict[int, tuple[str, int]] = {}
+        self.settled: set[int] = set()  # nodes that were asked for because of the frame at hand
+        self.known_topics: list[bytes] | None = None
+        self.topics_heard = float("-inf")  # when the broker last listed all topics
+        self.topics_wanted = False
+        self.ids_wanted: set[bytes] = set()  # topic ids whose names are not known
+        self.has_asked = False  # the broker has been asked for topics because of the request at hand
+        self.now = 0.0  # when the request at hand was looked at
+
+    @property
+    def names_library(self) -> bool:
+        """Return True if the client has said which library it is (KIP-511)."""
+        return self.client is not None and self.client.names_library
+
+    def count(self, word: str, n: int = 1) -> None:
+        self.counters.events[word] += n
+        if self.inputs is not None:
+            self.inputs.counts["events", word] += n
+
+    def rewrote(self, what: str, n: int = 1) -> None:
+        self.counters.rewritten[what] += n
+        if self.inputs is not None:
+            self.inputs.counts["rewritten", what] += n
+
+    def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
+        """Return the host and port by which clients of this connection reach the node that the broker names host:port.
+
+        None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy. Raises
+        DecodeError when the response names more nodes than a cluster may have.
+        """
+        known = self.nodes.get(node)
+        if known is not None and (node in self.settled or (known[0] == host and known[1] == port)):
+            given = known[2]
+        elif is_reachable(host, port):
+            self.missing[node] = (host, port)
+            if len(self.missing) > self.max_nodes:
+                self.missing = {}
+                raise too_many_nodes(self.max_nodes)
+            return None
+        else:
+            given = GONE
+        if self.inputs is not None:
+            self.inputs.addresses.append((node, host, port, given))
+        return given
+
+    def done(self) -> None:
+        """Forget the nodes that were asked for because of the frame at hand, which is rewritten now. A frame may name a
+        node twice, differently: it was asked for once."""
+        self.settled.clear()
+        if len(self.nodes) > self.max_nodes:
+            self.nodes.clear()
+
+    def topics(self) -> list[bytes] | None:
+        """Return all broker-side topic names. None: not known (or too old), the session will ask the broker."""
+        if self.known_topics is None:
+            self.topics_wanted = True
+        return self.known_topics
+
+    def listed_before(self, seconds: float) -> bool:
+        """Return True if the broker has not listed all topics in so long a time."""
+        return self.now - self.topics_heard >= seconds
+
+    @property
+    def incomplete(self) -> bool:
+        """Return True if an answer to the rewrite at hand was "not known yet"."""
+        return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
+
+
+def is_reachable(host: str, port: int) -> bool:
+    """Return False for what a broker may say and no client can connect to: control characters, bytes that are no text,
+    hosts that are too long, ports that are none. A path would be a Unix socket of this machine."""
+    return 0 < port <= LAST_PORT and len(host) <= LONGEST_HOST and host[:1] != "/" and _is_plain(host)
+
+
+def _is_plain(host: str) -> bool:
+    return host.isprintable() and " " not in host
+
+
+def too_many_nodes(most: int) -> DecodeError:
+    """Make the error for a response that names more nodes than limits.max_nodes."""
+    return DecodeError(f"the response names more than {most} nodes", expected=f"at most {most} (limits.max_nodes)")

@@ -1,0 +1,211 @@
+"""Topic ids of clients that live in a part of the cluster: an id of somebody else's topic must reach nothing.
+
+Strategy. kproxy knows the names of ids from every answer of the cluster that tells them, and asks for those that it
+does not know (see `session/cluster.py`). Only zeros, which mean "none", and an id that is known to be that of a visible
+topic leave as they are. Every other one is sent in disguise (`disguise.py`), as an id that no topic has, so the broker
+itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the client finds what it sent.
+
+An answer that names a topic of others by its id alone has the disguise in its place: what it is about stays unsaid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from kproxy.protocol.breath import each
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.scan.walk import Hits, Walk, read_string
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import (
+    CREATE_TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    METADATA,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    TXN_OFFSET_COMMIT,
+)
+from kproxy.protocol.table.layout import Struct
+from kproxy.rules.names.composed import NameMap, NameMaps
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.rewriter import Apply
+
+from .disguise import OURS, disguise, undisguised, version_of
+from .remembered import ASKED_IDS, MAX_ASKED_AT_ONCE, MAX_ASKED_IDS, MAX_IDS, TOPIC_IDS, recall, remember
+
+ZERO = bytes(16)
+LISTED_AFTER = 1.0
+"""Seconds that a list of all topics is believed to lack no id: whoever makes up ids gets no more than one a second."""
+NOT_THERE_FOR = 10.0
+"""Seconds for which an id that the broker did not know is not asked for again on its connection."""
+ANSWERS_BY_ID = {PRODUCE: 13, FETCH: 13, OFFSET_COMMIT: 10, TXN_OFFSET_COMMIT: 6, SHARE_FETCH: 0, SHARE_ACKNOWLEDGE: 0}
+"""Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
+version on. They name no id that was not sent in a request of the same connection (see `fetch_owner.py`)."""
+DISGUISED = "topic_ids_disguised"
+"""In the memory of a connection: it has sent such an id, so that answers have to be looked at."""
+
+
+def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
+    """Remember which topic an id belongs to. A topic that is made anew has a new id, so a known id keeps its name."""
+    known = recall(cluster_memory, TOPIC_IDS)
+    if topic_id != ZERO and known.get(topic_id, name) == name:
+        remember(known, topic_id, name, MAX_IDS)
+
+
+def is_visible(name: bytes, names: NameMap) -> bool:
+    """Return True for the broker's name of a topic that clients with these names can reach."""
+    return names.space.can_exist(name) and names.to_client(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleIds:
+    """Rewrite of the topic ids of a request: those that the client must not reach are disguised.
+
+    `listed`: names for them are taken from a list of all topics; brokers older than those that tell the name of an id
+    know requests of this API.
+    """
+
+    paths: frozenset[str]
+    names: NameMap
+    listed: bool = False
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return self.paths
+
+    def bind(self, walk: Walk) -> Apply:
+        marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            found = [(start, end, bytes(buf[start:end])) for mark, start, end in hits if mark in marks]
+            if self.ask(found, context):
+                return
+            for start, end, topic_id in each(found):
+                if not self.known(topic_id, context):
+                    edits.replace(start, end, disguise(topic_id, context))
+                    context.count("topic_ids_unreachable")
+                    context.memory[DISGUISED] = True
+
+        return apply
+
+    def known(self, topic_id: bytes, context: Context) -> bool:
+        """Return True if the id may pass, judged by the names of ids that are known now."""
+        if is_nobodys(topic_id):
+            return True
+        name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
+        return name is not None and is_visible(name, self.names)
+
+    def ask(self, found: list[tuple[int, int, bytes]], context: Context) -> bool:
+        """Have the broker asked for ids that are not known yet: once for a request, and not for those that it did not
+        know a moment ago. `found`: start, end and id of each place. Return True if the request has to wait for the
+        answer."""
+        known = recall(context.cluster_memory, TOPIC_IDS)
+        unknown = {one for _, _, one in each(found) if one not in known and not is_nobodys(one)}
+        if not unknown or context.has_asked:
+            return False
+        if self.listed:
+            context.topics_wanted = context.listed_before(LISTED_AFTER)
+            return context.topics_wanted
+        asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
+        for topic_id in each(unknown):
+            if asked.get(topic_id, since) <= since:
+                if len(context.ids_wanted) == MAX_ASKED_AT_ONCE:
+                    break
+                context.ids_wanted.add(topic_id)
+                remember(asked, topic_id, context.now, MAX_ASKED_IDS)
+        return bool(context.ids_wanted)
+
+
+def is_nobodys(topic_id: bytes) -> bool:
+    """Return True for the id of no topic, which says that there is none."""
+    return topic_id == ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBackIds:
+    """Rewrite of the topic ids of a response: disguises become what the client sent, ids of others become disguises.
+
+    A broker that makes ids of its own kind may have one that looks like a disguise: it is known, then, and stays.
+    """
+
+    paths: frozenset[str]
+    names: NameMap
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return self.paths
+
+    def bind(self, walk: Walk) -> Apply:
+        marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            known = recall(context.cluster_memory, TOPIC_IDS)
+            for mark, start, end in hits:
+                if mark in marks:
+                    topic_id = bytes(buf[start:end])
+                    name = known.get(topic_id)
+                    if name is None:
+                        if version_of(topic_id) == OURS:
+                            edits.replace(start, end, undisguised(topic_id, context))
+                    elif not is_visible(name, self.names):
+                        edits.replace(start, end, disguise(topic_id, context))
+                        context.count("topic_ids_hidden")
+
+        return apply
+
+
+@dataclass(frozen=True, slots=True)
+class LearntIds:
+    """Reader of the names and ids in a response that belong together, both fields of one element, the broker's names.
+
+    An element with an error may only say again what it was asked, so it teaches nothing.
+    """
+
+    array: str
+    compact: bool
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset((self.array, *(f"{self.array}.{field}" for field in ("error_code", "name", "topic_id"))))
+
+    def bind(self, walk: Walk) -> Apply:
+        code_mark, name_mark, id_mark = (
+            walk.find("value", f"{self.array}.{field}") for field in ("error_code", "name", "topic_id")
+        )
+        element_mark = walk.find("element", self.array)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            code, name, topic_id = b"", None, ZERO
+            for mark, start, end in hits:
+                if mark == code_mark:
+                    code = bytes(buf[start:end])
+                elif mark == name_mark:
+                    name = read_string(buf, start, end, self.compact)
+                elif mark == id_mark:
+                    topic_id = bytes(buf[start:end])
+                elif mark == element_mark and name and not any(code):
+                    learn(context.cluster_memory, topic_id, name)
+
+        return apply
+
+
+def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
+    """Yield the reader of Metadata, CreateTopics and DescribeTopicPartitions responses, which have names and ids
+    together from some version on."""
+    if key in (METADATA, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS) and "topics[].topic_id" in struct.paths("topic_id"):
+        yield LearntIds("topics[]", struct.flexible)
+
+
+def by_id(key: int, version: int, names: NameMaps) -> bool:
+    """Return True if this response's only names are topic ids, to be looked at once the client has sent a foreign one.
+
+    Not where a response tells ids that kproxy is to learn.
+    """
+    struct = layout.body(key, version, "response")
+    isolates = names.topics is not None and names.topics.isolates
+    return isolates and bool(struct.paths("topic_id")) and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]

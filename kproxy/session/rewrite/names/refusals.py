@@ -1,0 +1,176 @@
+"""Refusals of what would act on others, or tell of them, to clients that live in a part of the cluster.
+
+*Deletion of ACLs* for any name, or for all that matches a name. A filter cannot say "any name with my prefix", and one
+for any name would delete the ACLs of others. One for all that matches a name would delete those that cover more than
+the client: `*`, or a prefix of its prefix. Both are sent as a filter that matches nothing, noted by its place, and
+answered with INVALID_REQUEST and the reason.
+
+*Election of leaders* of everything there is. Where an answer only lists, what belongs to others is left out of it
+(`plain.py`, `answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and no list that kproxy
+has could stand for the client's own: it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED
+where the version has a code for it.
+
+*Creation of topics* whose names are like others'. Names that differ in dots and underscores only collide, and the
+broker's message then tells the other one: `a.x` cannot be made where there is `a_x`, which may be somebody else's. A
+tenant is told why in words that name nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import Buffer, read_uvarint
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
+from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.rewriter import Apply
+
+from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
+from .translator import Translators
+
+MESSAGES_FROM: Final = 1  # the version of CreateTopics
+INVALID_TOPIC_EXCEPTION: Final = b"\x00\x11"
+TOPIC_CODE, TOPIC_MESSAGE = "topics[].error_code", "topics[].error_message"
+COLLISION_REASON: Final = b"the topic name is not valid, or like another one but for dots and underscores"
+
+
+@dataclass(frozen=True, slots=True)
+class NoOtherNames:
+    """Rewrite of the messages of a CreateTopics response, so that they name no topic of others."""
+
+    compact: bool
+    wanted: frozenset[str] = frozenset((TOPIC_CODE, TOPIC_MESSAGE))
+
+    def bind(self, walk: Walk) -> Apply:
+        code_mark, message_mark = (walk.find("value", path) for path in (TOPIC_CODE, TOPIC_MESSAGE))
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            code = b""
+            for mark, start, end in hits:
+                if mark == code_mark:
+                    code = bytes(buf[start:end])
+                elif mark == message_mark and code == INVALID_TOPIC_EXCEPTION:
+                    edits.replace(start, end, write_string(COLLISION_REASON, self.compact))
+
+        return apply
+
+
+CLUSTER_AUTHORIZATION_FAILED = b"\x00\x1f"
+ELECTION_REFUSED = "elect_leaders_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllPartitions:
+    """Rewrite of `topic_partitions[]` in an ElectLeaders request: null becomes an empty array."""
+
+    compact: bool
+    wanted: frozenset[str] = frozenset(("topic_partitions[]",))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("count", "topic_partitions[]")
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            start, end = next((start, end) for mark, start, end in hits if mark == number)
+            null = read_uvarint(buf, start)[0] == 0 if self.compact else buf[start] > 127
+            if null:
+                edits.replace(start, end, b"\x01" if self.compact else bytes(4))
+                note = context.note = context.note or {}
+                note[ELECTION_REFUSED] = True
+                context.count(ELECTION_REFUSED)
+
+        return apply
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedElection:
+    """Rewrite of the response to such a request: it becomes an error."""
+
+    wanted: frozenset[str] = frozenset(("error_code",))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("value", "error_code")
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            if context.note and context.note.get(ELECTION_REFUSED):
+                for mark, start, end in hits:
+                    if mark == number:
+                        edits.replace(start, end, CLUSTER_AUTHORIZATION_FAILED)
+
+        return apply
+
+
+INVALID_REQUEST = b"\x00\x2a"
+DELETION_REASON = (
+    b"this filter could delete the ACLs of others: give a name, and LITERAL, PREFIXED or ANY for its pattern"
+)
+DELETIONS_REFUSED = "acl_deletions_refused"
+FILTERS, FILTER_KIND, FILTER_NAME = "filters[]", "filters[].resource_type_filter", "filters[].resource_name_filter"
+FILTER_PATTERN = "filters[].pattern_type_filter"
+RESULT, RESULT_CODE, RESULT_MESSAGE = (
+    "filter_results[]",
+    "filter_results[].error_code",
+    "filter_results[].error_message",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOnly:
+    """Rewrite of the filters of a DeleteAcls request: those that could reach ACLs of others match nothing."""
+
+    translators: Translators
+    compact: bool
+    wanted: frozenset[str] = frozenset((FILTERS, FILTER_KIND, FILTER_NAME, FILTER_PATTERN))
+
+    def bind(self, walk: Walk) -> Apply:
+        kind_mark, name_mark, pattern_mark = (
+            walk.find("value", path) for path in (FILTER_KIND, FILTER_NAME, FILTER_PATTERN)
+        )
+        element_mark = walk.find("element", FILTERS)
+        kinds = isolated_types(self.translators)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            refused, number, kind = set(), 0, 0
+            for mark, start, end in hits:
+                if mark == kind_mark:
+                    kind = buf[start]
+                elif mark == name_mark and kind in kinds and not read_string(buf, start, end, self.compact):
+                    edits.replace(start, end, write_string(IMPOSSIBLE, self.compact))
+                    refused.add(number)
+                elif mark == pattern_mark and is_for_all_that_match(self.translators, kind, buf[start]):
+                    refused.add(number)  # its name is put by `deletion_filter`
+                elif mark == element_mark:
+                    number += 1
+            if refused:
+                context.count(DELETIONS_REFUSED, len(refused))
+                note = context.note = context.note or {}
+                note[DELETIONS_REFUSED] = refused
+
+        return apply
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedDeletions:
+    """Rewrite of the results of such filters, which stand in the order of the filters."""
+
+    compact: bool
+    wanted: frozenset[str] = frozenset((RESULT, RESULT_CODE, RESULT_MESSAGE))
+
+    def bind(self, walk: Walk) -> Apply:
+        code_mark, message_mark, element_mark = (
+            walk.find(what, path)
+            for what, path in (("value", RESULT_CODE), ("value", RESULT_MESSAGE), ("element", RESULT))
+        )
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            refused = (context.note or {}).get(DELETIONS_REFUSED, ())
+            number = 0
+            for mark, start, end in hits if refused else ():
+                if mark == code_mark and number in refused:
+                    edits.replace(start, end, INVALID_REQUEST)
+                elif mark == message_mark and number in refused:
+                    edits.replace(start, end, write_string(DELETION_REASON, self.compact))
+                elif mark == element_mark:
+                    number += 1
+
+        return apply

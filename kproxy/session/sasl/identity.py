@@ -1,0 +1,132 @@
+"""Identity of a connection's client, from what it and the broker say to each other: its principal and its library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproxy.base.errors import DecodeError
+from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.session.counters import Counters
+from kproxy.session.step import Step
+
+from .principal import LOST, MALFORMED, LoginOutcome, PrincipalWatch
+from .software import LONGEST, Software, software
+
+ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
+"""APIs whose requests are looked at."""
+ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
+"""APIs whose responses are looked at, too."""
+NAMED_SINCE = 3
+"""Version of ApiVersions from which on clients name their library (KIP-511)."""
+# Bytes of an ApiVersions request that is kept for as long as its connection, to be decoded when a rule or an event
+# needs the library; clients send less than 100. Longer ones are decoded at once.
+MAX_KEPT_REQUEST = 1024
+ID_LENGTH = slice(8, 10)  # the length of the client id in a request's header
+
+
+class Identity:
+    """Identity of one connection's client. Whole frames of the APIs in `ASKED` and `ANSWERED` and bare tokens are shown
+    to it, in order; it decodes as little as it can.
+
+    `on_change` is called before anything is shown, so that whoever remembers a result that depends on the identity can
+    drop it.
+    """
+
+    __slots__ = ("_client_id", "_library", "_watch", "certificate", "counters", "on_change")
+
+    def __init__(self, certificate: str | None, counters: Counters) -> None:
+        self.certificate, self.counters = certificate, counters
+        self._watch: PrincipalWatch | None = None
+        self._library: bytes | Software | None = None
+        self._client_id: bytes | None = None
+        self.on_change: Callable[[], None] | None = None
+
+    @property
+    def principal(self) -> str | None:
+        """Return the principal that the broker has authenticated, else the subject of the client's certificate, if
+        any."""
+        if self._watch is None:
+            return self.certificate
+        return None if self._watch.principal is None else self._watch.principal.name
+
+    @property
+    def awaits(self) -> bool:
+        """Return True while the broker has not answered yet who the client says that it is."""
+        return self._watch is not None and bool(self._watch.pending)
+
+    @property
+    def lost(self) -> bool:
+        """Return True if messages of SASL could not be followed, so that the client's principal is not known. A broker
+        may have read a name in a token that is malformed to kproxy."""
+        return self._watch is not None and self._watch.absent in (LOST, MALFORMED)
+
+    @property
+    def is_anyone(self) -> bool:
+        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        return self._watch is not None and self._watch.is_anyone
+
+    @property
+    def outcome(self) -> LoginOutcome | None:
+        """Return how the last authentication ended; None when there was none."""
+        return None if self._watch is None else self._watch.outcome
+
+    @property
+    def software(self) -> str | None:
+        """Return `name/version` of the client's library; None when it has not said."""
+        if isinstance(self._library, bytes):
+            self._library = library_of(self._library)
+        return None if self._library is None else str(self._library)
+
+    @property
+    def client_id(self) -> str | None:
+        """Return the client id of the last ApiVersions request, cut to LONGEST bytes; None before one, and for null."""
+        return None if self._client_id is None else self._client_id.decode("utf-8", "replace")
+
+    @property
+    def names_library(self) -> bool:
+        """Return True if the client has said which library it is, as `software` does, and faster."""
+        return type(self._library) is Software or self.software is not None
+
+    @property
+    def watch(self) -> PrincipalWatch:
+        """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
+        something, so `on_change` is called first."""
+        self.notify()
+        if self._watch is None:
+            self._watch = PrincipalWatch(self.certificate, self.counters)
+        return self._watch
+
+    def notify(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def request(self, step: Step, frame: bytes) -> None:
+        """Look at a request of the client, given without its size."""
+        if step.key == API_VERSIONS:
+            length = int.from_bytes(frame[ID_LENGTH], "big", signed=True)
+            start = ID_LENGTH.stop
+            self._client_id = None if length < 0 else bytes(frame[start : start + min(length, LONGEST)])
+            if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
+                self.notify()
+                self._library = frame if len(frame) <= MAX_KEPT_REQUEST else library_of(frame)
+            return
+        try:
+            self.watch.request(step.key, step.version, decode_request(frame).body)
+        except DecodeError:
+            self.watch.give_up()
+
+    def response(self, step: Step, frame: bytes) -> None:
+        """Look at the broker's answer to one of these requests, given without its size."""
+        try:
+            self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
+        except DecodeError:
+            self.watch.give_up()
+
+
+def library_of(frame: bytes) -> Software | None:
+    """Return the library that an ApiVersions request names, None if it names none or is malformed."""
+    try:
+        return software(decode_request(frame).body)
+    except DecodeError:
+        return None
