@@ -58,11 +58,11 @@ def metrics() -> str:
 
 def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
+    from kproxy.record.component_collectors import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
+    from kproxy.record.metrics.traffic import TrafficCollector
+    from kproxy.record.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.rules.store import RuleStore
     from kproxy.session.counters import Counters
-    from kproxy.sinks.metrics import TrafficCollector
-    from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters
-    from kproxy.sinks.part_metrics import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
     from kproxy.webhook.metrics import WebhookMetrics
 
     nothing = cast("Any", Nothing())

@@ -199,8 +199,8 @@ def main() -> None:
     import kproxy.config.reader
     import kproxy.process.app
     import kproxy.process.supervisor
-    import kproxy.sinks.captures
-    import kproxy.sinks.metrics
+    import kproxy.record.captures.running_captures
+    import kproxy.record.metrics.traffic
 
     gc.freeze()  # collections in the children write to no page of what is there
     with socket.socket(fileno=int(sys.argv[1])) as stream:

@@ -24,7 +24,7 @@ PARTS = {
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # who gets around a rule does so in the one API and version that nobody tried
     "tests/session/test_addresses.py": (1, 1),
-    "tests/observe/test_credentials.py": (1, 1),
+    "tests/record/observer/test_credentials.py": (1, 1),
     "tests/access/": (2, 2),
     "tests/admin/test_stretches.py": (24, 8),
     "tests/clients/": (2, 2),
@@ -69,9 +69,9 @@ QUICK_TURNS = (
     (4, ("tests/admin/test_api_machine.py::", "tests/admin/test_held_stretches.py::", "tests/admin/test_stretches.py::",
          "tests/session/test_fetch_isolation.py::", "tests/session/test_session_machine.py::",
          "tests/net/test_rules_at_work.py::test_a_d", "tests/net/test_taps_turmoil.py::", "tests/net/test_turns.py::",
-         "tests/observe/test_chunks.py::test_random_cuts", "tests/process/test_config_sequences.py::",
+         "tests/record/observer/test_chunks.py::test_random_cuts", "tests/process/test_config_sequences.py::",
          "tests/rules/test_large_documents.py::", "tests/rules/test_store_machine.py::",
-         "tests/sinks/audit/test_kafka_outlet.py::", "tests/testing/test_injected.py::",
+         "tests/record/audit/test_kafka_outlet.py::", "tests/testing/test_injected.py::",
          "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
 )  # fmt: skip
 """`TURNS` of a quick run, besides those of each sample: functions that take a second or more."""

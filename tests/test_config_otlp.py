@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config.otlp import CollectorAddress, parse_endpoint
+from kproxy.record.otlp.config import CollectorAddress, parse_endpoint
 from tests.test_config import BASE, mistakes, read
 
 

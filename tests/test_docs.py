@@ -14,13 +14,13 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from kproxy.config.audit import AuditConfig
 from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from
 from kproxy.protocol import Message, apis, encode
+from kproxy.record.audit.config import AuditConfig
+from kproxy.record.metrics.totals import METRICS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
-from kproxy.sinks.labels.totals import METRICS
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
@@ -150,8 +150,8 @@ def test_every_metric_is_on_the_operations_page() -> None:
     page = (DOCS / "operations.md").read_text()
     served = set(re.findall(r'"(kproxy_\w+)"', collector)) | {"kproxy_requests", "kproxy_responses"}
     for file in [
-        *(DOCS.parent / "kproxy/sinks/labels").glob("*collector.py"),
-        DOCS.parent / "kproxy/sinks/otlp/export.py",
+        *(DOCS.parent / "kproxy/record/metrics").glob("*collector.py"),
+        DOCS.parent / "kproxy/record/otlp/export.py",
     ]:
         served |= set(re.findall(r'"(kproxy_\w+)"', file.read_text()))
     served |= {metric.name for metrics in METRICS.values() for metric in metrics}

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.protocol import Message, encode
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table import layout, schema
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.replay.compare import groups_table
 from kproxy.testing.cluster import MockCluster
 

@@ -25,8 +25,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.sinks.metrics import OPEN_METRICS, exposition, registry_of
-from kproxy.sinks.part_metrics import CertificateFiles, ProcessCollector
+from kproxy.record.component_collectors import CertificateFiles, ProcessCollector
+from kproxy.record.metrics.traffic import OPEN_METRICS, exposition, registry_of
 
 from . import (
     capture_download,

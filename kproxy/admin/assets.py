@@ -1,8 +1,8 @@
 """Files of the live view's page: `/view/` and what is below it.
 
-They are the files of `kproxy/view/web`, the same for everybody and without any data, so they are open without a
-token; what the page shows it asks the API for, with the token that whoever looks gives it. Without a token the Host
-header must name this machine, as everywhere here (`guard.py`).
+They are the files of `kproxy/record/live_view/web`, the same for everybody and without any data, so they are open
+without a token; what the page shows it asks the API for, with the token that whoever looks gives it. Without a token
+the Host header must name this machine, as everywhere here (`guard.py`).
 
 What a browser may do with them is said with each: no script but these files, no markup made of text (Trusted Types), no
 network but this address, no frame around the page. All that traffic says is put into text nodes; these headers hold

@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.view import ViewConfig
 from kproxy.net.config_keeper import ConfigKeeper
 from kproxy.net.driven import HostPort
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.readiness import ClusterNeed, Readiness
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
-from kproxy.sinks.captures import Captures
-from kproxy.view.sources import OpenedCaptures
+from kproxy.record.captures.running_captures import Captures
+from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.sources import OpenedCaptures
 
 from .capture_store import CaptureStore, ProcessCaptures
 from .guard import AdminTokens

@@ -9,10 +9,10 @@ from typing import Annotated, Literal, Protocol
 import trio
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from kproxy.capture.policy import HEAD, Policy
+from kproxy.record.captures.capture_file import CaptureLimits
+from kproxy.record.captures.policy import HEAD, Policy
+from kproxy.record.captures.running_captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
 from kproxy.rules.document.quantities import parse_size
-from kproxy.sinks.capture_file import CaptureLimits
-from kproxy.sinks.captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
 
 from .models import Shown, iso_time
 from .problem import Problem

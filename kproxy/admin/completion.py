@@ -10,8 +10,8 @@ from pydantic import Field
 
 from kproxy.base.errors import FilterError
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.observe.filter.filter import Filter
 from kproxy.protocol.table import errors, schema
+from kproxy.record.filter.filter import Filter
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence

@@ -20,9 +20,12 @@ from kproxy.net.accept.listener import RESET, Listener
 from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.own_client import NotLetIn, OwnClient, secured
 from kproxy.net.server import Server
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.live_view.ring import KeptExchange
+from kproxy.record.live_view.rows import exchange_id
+from kproxy.record.live_view.sink import Resent
 from kproxy.replay.player import CLOSED, Pace, ReplayPlayer
 from kproxy.replay.recording import Recording, ReplayOutcome, record
 from kproxy.replay.single_play import SinglePlay
@@ -30,9 +33,6 @@ from kproxy.replay.target import TargetCluster
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.select.mentions import made
-from kproxy.view.ring import KeptExchange
-from kproxy.view.rows import exchange_id
-from kproxy.view.sink import Resent
 
 from .exchange_models import SentAgainShown, SentOutcome
 from .kept import READERS, KeptExchanges

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from kproxy.view.parts import UNKNOWN
-from kproxy.view.rows import COLUMNS, exchange_id, joined
+from kproxy.record.live_view.parts import UNKNOWN
+from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
 
 from .awaited_exchanges import FIRST_PLACE, LONGEST_WAIT, ExchangeCount
 from .backend import Backend

@@ -28,8 +28,8 @@ from kproxy.base.named_file import open_named, reason
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness
 from kproxy.net.rules.keeper import RuleKeeper
+from kproxy.record.live_view.sources import MOST_SOURCES, OpenedCaptures
 from kproxy.rules.store import RuleStore
-from kproxy.view.sources import MOST_SOURCES, OpenedCaptures
 
 from .problem import Problem
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from kproxy.config.view import ViewConfig
+from kproxy.record.live_view.config import ViewConfig
 
 from .backend import Backend
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kproxy.observe.exchange import Frame, ObservedExchange
-from kproxy.observe.filter.judge import SessionWho, whole_frame
 from kproxy.protocol.breath import rest
+from kproxy.record.exchange import Frame, ObservedExchange
+from kproxy.record.filter.judge import SessionWho, whole_frame
+from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame
+from kproxy.record.live_view.rows import encode, joined
+from kproxy.record.live_view.shown_records import show_records
 from kproxy.rules.bodies import carries_records
 from kproxy.session.holding.held import HeldFrame
-from kproxy.view.frame_steps import AT_ONCE, MOST_STEPS, show_frame
-from kproxy.view.rows import encode, joined
-from kproxy.view.shown_records import show_records
 
 MOST_DATA = 1 << 20
 """Bytes of a frame that are shown."""

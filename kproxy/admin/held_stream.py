@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from kproxy.view.rows import encode, joined
+from kproxy.record.live_view.rows import encode, joined
 
 from .backend import Backend
 from .held_news import GoneShown, HeldNewsShown

@@ -11,14 +11,14 @@ import trio
 from pydantic import Field
 
 from kproxy.net.loop.turns import TaskReactor, in_a_turn, in_turns
-from kproxy.observe.filter.filter import Filter
 from kproxy.protocol.breath import LONG, freeing, rest
-from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
-from kproxy.view.parts import UNKNOWN
-from kproxy.view.ring import KeptExchange
-from kproxy.view.rows import encode, exchange_id
-from kproxy.view.save import saved_exchange
-from kproxy.view.watch import ViewWatch
+from kproxy.record.filter.filter import Filter
+from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
+from kproxy.record.live_view.parts import UNKNOWN
+from kproxy.record.live_view.ring import KeptExchange
+from kproxy.record.live_view.rows import encode, exchange_id
+from kproxy.record.live_view.save import saved_exchange
+from kproxy.record.live_view.watch import ViewWatch
 
 from .models import Shown
 from .problem import Problem

@@ -9,7 +9,7 @@ import trio
 from pydantic import Field
 
 from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.observe.exchange import ObservedExchange
+from kproxy.record.exchange import ObservedExchange
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kproxy.config.view import ViewConfig
 from kproxy.net.connection import Connection
 from kproxy.net.connection_view import ConnectionEnd, describe
 from kproxy.net.dial.upstream import Upstream
@@ -15,8 +14,9 @@ from kproxy.net.driven import ConnectionPhase, show
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.filter import Filter
+from kproxy.record.live_view.config import ViewConfig
 from kproxy.session.rewrite.addresses import controller_id
 
 from .exchange_models import SentAgainShown
@@ -40,8 +40,8 @@ from .problem import Problem
 from .tail_lines import TailLines
 
 if TYPE_CHECKING:
-    from kproxy.view.parts import ViewTotals
-    from kproxy.view.watch import ViewWatch
+    from kproxy.record.live_view.parts import ViewTotals
+    from kproxy.record.live_view.watch import ViewWatch
 
     from .exchange_sender import ExchangeSender
     from .kept import FoundExchanges, KeptExchanges

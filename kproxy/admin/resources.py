@@ -15,8 +15,8 @@ from kproxy.net.connection_view import MOST_ENDS
 from kproxy.net.driven import HostPort, show
 from kproxy.net.loop.turns import in_turns
 from kproxy.protocol.table.releases import RELEASES
+from kproxy.record.captures.running_captures import CaptureRefused
 from kproxy.session.rewrite.addresses import controller_id
-from kproxy.sinks.captures import CaptureRefused
 
 from .backend import Backend
 from .capture_store import CaptureQuery, CaptureShown, CapturesShown

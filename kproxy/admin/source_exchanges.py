@@ -11,18 +11,18 @@ from typing import cast
 
 import trio
 
-from kproxy.capture.captured_connection import CapturedConnection
 from kproxy.net.loop.turns import in_turns
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import ExchangeView, ViewedEvent
-from kproxy.sinks.audit.request_event import request_event
-from kproxy.view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
-from kproxy.view.ring import KeptExchange
-from kproxy.view.rows import encode, exchange_id, row_of
-from kproxy.view.save import saved_exchange
-from kproxy.view.sources import OpenedCapture
-from kproxy.view.watch import EVERY_PARTITION, LONGEST_SEARCH
+from kproxy.record.audit.request_event import request_event
+from kproxy.record.captures.captured_connection import CapturedConnection
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ExchangeView, ViewedEvent
+from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
+from kproxy.record.live_view.ring import KeptExchange
+from kproxy.record.live_view.rows import encode, exchange_id, row_of
+from kproxy.record.live_view.save import saved_exchange
+from kproxy.record.live_view.sources import OpenedCapture
+from kproxy.record.live_view.watch import EVERY_PARTITION, LONGEST_SEARCH
 
 from .kept import READERS, FoundExchanges
 from .problem import Problem

@@ -1,8 +1,8 @@
 """Operations on sources: captures that somebody opens in the view, of kproxy, tcpdump or dumpcap.
 
-Strategy. The bytes go into a file without a name as they come, written by a thread, so that a slow disk holds nobody.
-A process of its own reads it (`kproxy.view.reading`), one at a time, into a spool, which is a file without a name, too;
-the capture itself is not kept. Whatever goes wrong, both are gone when their descriptors are closed.
+Strategy. The bytes go into a file without a name as they come, written by a thread, so that a slow disk holds nobody. A
+process of its own reads it (`kproxy.record.live_view.reading`), one at a time, into a spool, which is a file without a
+name, too; the capture itself is not kept. Whatever goes wrong, both are gone when their descriptors are closed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from starlette.requests import ClientDisconnect
 
 from kproxy.base.named_file import reason
 from kproxy.base.system.processes import HAS_LIMITS
-from kproxy.view.reading import ReadingResult
-from kproxy.view.sources import OpenedCapture, OpenedCaptures, read_places
-from kproxy.view.spool import Spool
+from kproxy.record.live_view.reading import ReadingResult
+from kproxy.record.live_view.sources import OpenedCapture, OpenedCaptures, read_places
+from kproxy.record.live_view.spool import Spool
 
 from .backend import Backend
 from .models import Shown, iso_time
@@ -42,7 +42,7 @@ LONGEST_UPLOAD = 1800.0
 """Seconds for a whole file: 256 MiB over a line of 1.2 Mbit/s."""
 LOOK = 60.0
 """Seconds between two looks for sources whose time is over."""
-COMMAND = (sys.executable, "-P", "-m", "kproxy.view.reading")
+COMMAND = (sys.executable, "-P", "-m", "kproxy.record.live_view.reading")
 READERS = trio.CapacityLimiter(1)
 """Files are read one at a time."""
 

@@ -23,8 +23,8 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.base.errors import FilterError
-from kproxy.config.view import ViewConfig
-from kproxy.observe.filter.filter import Filter
+from kproxy.record.filter.filter import Filter
+from kproxy.record.live_view.config import ViewConfig
 
 from .backend import Backend
 from .guarded_stream import GuardedStream

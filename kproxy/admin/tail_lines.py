@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import trio
 
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import ViewedEvent
-from kproxy.sinks.fanout import Fanout
-from kproxy.sinks.tail import TailSink
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.fanout import Fanout
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ViewedEvent
+from kproxy.record.tail import TailSink
 
 ALIVE = 10.0
 """Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
@@ -77,7 +77,7 @@ def whole(seen: ObservedExchange) -> ViewedEvent:
 
 
 def _data(seen: ObservedExchange, most: int) -> ViewedEvent:
-    from kproxy.sinks.audit.request_event import request_event  # not before somebody listens
+    from kproxy.record.audit.request_event import request_event  # not before somebody listens
 
     offset = time() - monotonic()
     return request_event(seen, lambda when: when + offset, most)

@@ -25,12 +25,12 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
-from kproxy.config.view import ViewConfig
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.latencies import STEP
-from kproxy.view.pace import charged
-from kproxy.view.parts import UNKNOWN, ViewPart
-from kproxy.view.rows import COLUMNS, encode
+from kproxy.record.filter.filter import Filter
+from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.pace import charged
+from kproxy.record.live_view.parts import UNKNOWN, ViewPart
+from kproxy.record.live_view.rows import COLUMNS, encode
+from kproxy.record.observer.latencies import STEP
 
 from .backend import Backend
 from .guarded_stream import GuardedStream

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import trio
 
 from kproxy.net.rules.keeper import RuleKeeper
-from kproxy.view.parts import ViewTotals
-from kproxy.view.ticks import tick_of, together
+from kproxy.record.live_view.parts import ViewTotals
+from kproxy.record.live_view.ticks import tick_of, together
 
 from .capture_store import CaptureStore
 from .member import Member

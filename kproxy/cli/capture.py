@@ -165,7 +165,7 @@ def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) ->
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def info(file: str, ports: tuple[int, ...], as_json: bool) -> None:
     """Say what is in a capture of kproxy, tcpdump or dumpcap (- for standard input)."""
-    from kproxy.capture.info import describe
+    from kproxy.record.captures.info import describe
 
     found = describe(file, ports)
     if as_json:

@@ -22,15 +22,15 @@ import msgspec
 
 from kproxy.base.errors import InputError
 from kproxy.base.terminal import say
-from kproxy.capture.losses import losses
-from kproxy.capture.packet_file import opened, standard_input
-from kproxy.capture.policy import CaptureSide
-from kproxy.capture.reader import MOST_FRAME, Capture
-from kproxy.events.column import Column
-from kproxy.events.schema import BY_NAME, REQUEST_EVENT
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.view import EventView, ExchangeView, ViewedEvent
-from kproxy.observe.records import OF_FILES
+from kproxy.record.captures.losses import losses
+from kproxy.record.captures.packet_file import opened, standard_input
+from kproxy.record.captures.policy import CaptureSide
+from kproxy.record.captures.reader import MOST_FRAME, Capture
+from kproxy.record.events.column import Column
+from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.view import EventView, ExchangeView, ViewedEvent
+from kproxy.record.observer.records import OF_FILES
 
 TYPES: Mapping[str, type] = {
     "string": str, "boolean": bool, "double": float, "timestamp": str, "int": int, "long": int,
@@ -147,7 +147,7 @@ def event_files(path: str) -> list[str]:
 
 def make_data(seen: ObservedExchange) -> ViewedEvent:
     """Return the data of the request event of an exchange in a capture."""
-    from kproxy.sinks.audit.request_event import request_event  # imported here, as event files do not need it
+    from kproxy.record.audit.request_event import request_event  # imported here, as event files do not need it
 
     return request_event(seen, float, EVERY_PARTITION)
 

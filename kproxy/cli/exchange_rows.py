@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.base.terminal import cell_text, say
-from kproxy.observe.about import errors, software, topics
-from kproxy.observe.filter.view import ViewedEvent
+from kproxy.record.about import errors, software, topics
+from kproxy.record.filter.view import ViewedEvent
 
 MOST_PARTITIONS = 6
 """Partitions of a topic that a cell shows on a terminal."""

@@ -13,9 +13,6 @@ from datetime import UTC, datetime
 
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.base.terminal import in_line
-from kproxy.observe.credentials import SECRET_KINDS
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.observe.records import MOST_BYTES, RecordsField
 from kproxy.protocol import decode_response
 from kproxy.protocol.codec.structs import find
 from kproxy.protocol.codec.trace import TraceStep
@@ -23,6 +20,9 @@ from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, chec
 from kproxy.protocol.records.compression import CODECS
 from kproxy.protocol.table.errors import numbers
 from kproxy.protocol.table.schema import Api, load, paths
+from kproxy.record.exchange import Form, Frame, ObservedExchange
+from kproxy.record.observer.credentials import SECRET_KINDS
+from kproxy.record.observer.records import MOST_BYTES, RecordsField
 
 from .frame_text import Row, is_utf8, rows, shown
 

@@ -12,7 +12,7 @@ import click
 
 from kproxy.base.errors import FilterError
 from kproxy.base.terminal import say
-from kproxy.observe.filter.filter import Filter
+from kproxy.record.filter.filter import Filter
 from kproxy.rules.filter.fields import FIELDS, Field
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")

@@ -23,7 +23,6 @@ from uuid import UUID
 import click
 
 from kproxy.base.errors import DecodeError, InputError
-from kproxy.observe.credentials import SECRET_KINDS, WITHHELD
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import TraceStep, trace
@@ -31,6 +30,7 @@ from kproxy.protocol.scan.frames import RESPONSE_HEADER, split
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.protocol.table.schema import Api, load, names, paths
+from kproxy.record.observer.credentials import SECRET_KINDS, WITHHELD
 
 NUMBER = re.compile(r"\b0x([0-9a-fA-F]{1,2})\b")
 TEXT = frozenset(string.printable.encode())

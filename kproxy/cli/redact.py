@@ -9,14 +9,14 @@ import click
 
 from kproxy.base.errors import InputError
 from kproxy.base.terminal import say
-from kproxy.capture.captured_connection import CapturedConnection
-from kproxy.capture.policy import Policy
-from kproxy.capture.pseudonyms import Pseudonyms
-from kproxy.capture.reader import Capture
-from kproxy.capture.redact import Redaction
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import said_of
 from kproxy.protocol.scan.frames import MAX_FRAME
+from kproxy.record.captures.captured_connection import CapturedConnection
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.pseudonyms import Pseudonyms
+from kproxy.record.captures.reader import Capture
+from kproxy.record.captures.redact import Redaction
+from kproxy.record.captures.writer import CaptureWriter
 
 BROKER = "broker"
 

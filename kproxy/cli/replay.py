@@ -23,8 +23,8 @@ from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.document.address import Address, parse_target
 
 if TYPE_CHECKING:
-    from kproxy.observe.exchange import ObservedExchange
-    from kproxy.observe.filter.filter import Filter
+    from kproxy.record.exchange import ObservedExchange
+    from kproxy.record.filter.filter import Filter
     from kproxy.replay.player import ReplayPlayer
     from kproxy.replay.recording import Recording, ReplayOutcome
 
@@ -159,11 +159,11 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     """Return the exchanges of these captures that the filter holds for. Raises NoInput if a file is no capture, or if
     none are left, and CaptureError."""
-    from kproxy.capture.reader import Capture
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
-    from kproxy.observe.filter.view import ExchangeView
-    from kproxy.observe.records import OF_FILES
     from kproxy.protocol.scan.frames import MAX_FRAME
+    from kproxy.record.captures.reader import Capture
+    from kproxy.record.filter.view import ExchangeView
+    from kproxy.record.observer.records import OF_FILES
     from kproxy.replay.recording import record
 
     seen: list[ObservedExchange] = []
@@ -216,8 +216,8 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 
 def warn_of_names(options: Options, files: list[str], recording: Recording) -> None:
     """Warn if the requests have names of the client side, and the recorded proxy sent others to its brokers."""
-    from kproxy.capture.reader import Capture
     from kproxy.protocol.scan.frames import MAX_FRAME
+    from kproxy.record.captures.reader import Capture
 
     if options.side == "broker":
         return

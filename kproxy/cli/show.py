@@ -11,17 +11,17 @@ import click
 
 from kproxy.base.errors import DecodeError
 from kproxy.base.terminal import say
-from kproxy.capture.reader import MOST_FRAME
 from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.exchange_rows import milliseconds
 from kproxy.cli.exchange_tree import hex_tree, record_lines
 from kproxy.cli.filters import is_file, make_filter
 from kproxy.cli.tail import unjudged
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import ExchangeView
-from kproxy.observe.records import NotKept, record_fields
 from kproxy.protocol import decode_request, decode_response
+from kproxy.record.captures.reader import MOST_FRAME
+from kproxy.record.exchange import Form, Frame, ObservedExchange
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ExchangeView
+from kproxy.record.observer.records import NotKept, record_fields
 
 from .frame_text import as_json
 

@@ -14,10 +14,10 @@ from kproxy.cli.exchange_rows import milliseconds, size
 from kproxy.cli.filters import files_and_filter
 from kproxy.cli.tail import passed_over, unjudged
 from kproxy.cli.tally import ExchangeTally
-from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView, ExchangeView
-from kproxy.observe.records import OF_FILES
+from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import EventView, ExchangeView
+from kproxy.record.observer.records import OF_FILES
 
 FORMS = ("table", "json")
 LINE = (

@@ -17,8 +17,8 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.filters import files_and_filter
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import ViewedEvent
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ViewedEvent
 
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode

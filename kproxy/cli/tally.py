@@ -1,8 +1,8 @@
 """Counts over exchanges: by API, topic, client and error, with latencies, in memory that does not grow with the file.
 
-`events/counting.py` and docs/numbers.md define the counts: an exchange with an event of its own and a line of a summary
-count alike. Strategy: one pass. Summaries have only the audit's own latency buckets; the upper bound of each is taken.
-Names beyond a limit are counted together.
+`record/events/counting.py` and docs/numbers.md define the counts: an exchange with an event of its own and a line of a
+summary count alike. Strategy: one pass. Summaries have only the audit's own latency buckets; the upper bound of each is
+taken. Names beyond a limit are counted together.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kproxy.events.counting import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
-from kproxy.observe.latencies import Latencies
+from kproxy.record.events.counting import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
+from kproxy.record.observer.latencies import Latencies
 
 MOST_NAMES = 10_000
 """Topics, clients and kinds of errors that are told apart, each; those beyond count as OTHERS."""

@@ -26,8 +26,8 @@ from kproxy.cli.exchange_input import judge
 from kproxy.cli.filters import make_filter
 from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
-from kproxy.events.schema import REQUEST_EVENT
-from kproxy.observe.filter.filter import Filter
+from kproxy.record.events.schema import REQUEST_EVENT
+from kproxy.record.filter.filter import Filter
 from kproxy.rules.document.quantities import parse_duration, parse_size
 from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
 from kproxy.verify.finding import LEVELS, FindingLevel

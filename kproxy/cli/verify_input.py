@@ -16,20 +16,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kproxy.base.errors import CaptureError, FilterError, InputError
-from kproxy.capture.info import merged
-from kproxy.capture.losses import losses, noted_losses
-from kproxy.capture.packet_file import PacketFile
-from kproxy.capture.pairs import BothSides, paired
-from kproxy.capture.reader import APPLICATION, Capture
-from kproxy.capture.segments import SYN, segment_of
-from kproxy.capture.tcp import WHOLE
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
-from kproxy.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView, ExchangeView
-from kproxy.observe.records import OF_FILES
 from kproxy.protocol.table import schema
-from kproxy.sinks.audit.event_files import session_of
+from kproxy.record.audit.event_files import session_of
+from kproxy.record.captures.info import merged
+from kproxy.record.captures.losses import losses, noted_losses
+from kproxy.record.captures.packet_file import PacketFile
+from kproxy.record.captures.pairs import BothSides, paired
+from kproxy.record.captures.reader import APPLICATION, Capture
+from kproxy.record.captures.segments import SYN, segment_of
+from kproxy.record.captures.tcp import WHOLE
+from kproxy.record.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import EventView, ExchangeView
+from kproxy.record.observer.records import OF_FILES
 from kproxy.verify.event_reader import api_of, seconds
 from kproxy.verify.options import NO_APIS, MissingPart, RecordClock, outside
 from kproxy.verify.reading import TELLERS

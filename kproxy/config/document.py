@@ -19,20 +19,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from kproxy.record.audit.config import AuditConfig
+from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.telemetry_config import TelemetryConfig
+from kproxy.record.otlp.config import OtlpConfig
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.model import Model, ValidWords, Wrong
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.quantities import Seed
 from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
 
-from .audit import AuditConfig
 from .limits import Limits
-from .metrics import MetricsConfig
 from .network import MARK, ClusterConfig, ListenerConfig, Name
-from .otlp import OtlpConfig
 from .ports import circles, overlaps
-from .telemetry import TelemetryConfig
-from .view import ViewConfig
 
 MOST_WORKERS = 256
 """Worker processes at most: no machine has more cores for one proxy, and each process takes some 60 MB."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from .audit import KafkaTopic
+from kproxy.record.audit.config import KafkaTopic
+
 from .document import Config
 
 HIDDEN = "***"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.record.audit.state_events import Ended
 from kproxy.session.sasl.principal import LoginOutcome
-from kproxy.sinks.audit.state_events import Ended
 
 from .driven import HostPort, host_port, show
 from .reporting import LogThrottle
 
 if TYPE_CHECKING:
+    from kproxy.record.fanout import ClusterMetadata
     from kproxy.rules.names.composed import NameMap
     from kproxy.rules.rule_set import BoundRules
-    from kproxy.sinks.fanout import ClusterMetadata
 
     from .connection import Connection
 
@@ -73,7 +73,7 @@ class ConnectionEnd:
 
 
 class ConnectionWho:
-    """Connection as an `observe.exchange.Who`; each value is looked up when it is asked for, as long as it lives."""
+    """Connection as an `record.exchange.Who`; each value is looked up when it is asked for, as long as it lives."""
 
     __slots__ = ("connection", "end", "picture", "server", "stood")
 

@@ -21,12 +21,12 @@ from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.loop.turns import work_through
+from kproxy.record.fanout import Fanout
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
 from kproxy.session.holding.desk import HoldingDesk
-from kproxy.sinks.fanout import Fanout
 
 from .capacity import Capacity, ConnectionPlaces, HalfOpen, find_capacity, log_capacity
 from .cluster_identity import FormerListeners

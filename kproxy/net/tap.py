@@ -3,7 +3,7 @@
 Strategy. A tap stands in front of the `feed` of both sides and is told of every Send, so a connection that nobody
 watches pays nothing. One that was open before begins when no frame is under way in either direction.
 
-Where all that watches are samplers (`sinks.fanout`), and they have had their time, the tap is *asleep*: its observers
+Where all that watches are samplers (`record.fanout`), and they have had their time, the tap is *asleep*: its observers
 are gone, and a read pays for one comparison. It wakes as it begins late, with the next read after they look again. A
 connection that is silent meanwhile misses nothing, and stays awake; so does one with an exchange that takes long, since
 nothing much can pass behind it.
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from kproxy.net.loop.turns import BUFFER
 from kproxy.net.socket.splice import NOT_LOOKED_AT
-from kproxy.observe.exchange import ObservedExchange, Who
-from kproxy.observe.journal import Journal
-from kproxy.observe.observer import ConnectionObserver
-from kproxy.observe.summary import Summary
 from kproxy.protocol.scan.sketch import ANY
+from kproxy.record.exchange import ObservedExchange, Who
+from kproxy.record.fanout import Fanout
+from kproxy.record.observer.journal import Journal
+from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.summary import Summary
 from kproxy.session.commands import CLIENT
 from kproxy.session.inflight import ANSWERED, ASKED
-from kproxy.sinks.fanout import Fanout
 
 from .connection_view import ConnectionWho
 from .driven import ConnectionPhase, Feed

@@ -8,12 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kproxy.net.socket.side import RECORDING
-from kproxy.sinks.audit.state_events import Ended
-from kproxy.sinks.fanout import Fanout
+from kproxy.record.audit.state_events import Ended
+from kproxy.record.fanout import Fanout
 
 if TYPE_CHECKING:
-    from kproxy.observe.exchange import Who
-    from kproxy.observe.summary import Summary
+    from kproxy.record.exchange import Who
+    from kproxy.record.observer.summary import Summary
 
     from .connection import Connection
     from .driven import HostPort

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.events.column import Column
-from kproxy.events.schema import CONNECTION
+from kproxy.record.events.column import Column
+from kproxy.record.events.schema import CONNECTION
 
 _COMMON = {column.name: column for column in CONNECTION} | {
     column.name: column

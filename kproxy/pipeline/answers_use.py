@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import CLIENT, SOFTWARE, TIMES, TOPIC_REQUESTS, GoldAnswer, columns
+from kproxy.record.events.column import Column
 
 TRAFFIC = GoldAnswer(
     "traffic",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kproxy.base.errors import UnknownTable
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_health import (
     CLIENT_LATENCY,
@@ -29,6 +28,7 @@ from kproxy.pipeline.answers_use import (
     WHO_WRITES,
     ZONES,
 )
+from kproxy.record.events.column import Column
 
 ANSWERS = (
     TRAFFIC,

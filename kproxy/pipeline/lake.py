@@ -38,9 +38,9 @@ from pyspark.sql.types import (
 )
 
 from kproxy.base.errors import LakeError
-from kproxy.events.column import Column
 from kproxy.pipeline.files import Files
 from kproxy.pipeline.tables import BRONZE, BRONZE_CORRUPT, IDS, LakeTable
+from kproxy.record.events.column import Column
 
 _PLAIN: dict[str, DataType] = {
     "string": StringType(),

@@ -1,7 +1,8 @@
 """Tables of the lake as data: bronze's, which hold lines as they were written, and silver's, which hold what happened.
 
-The columns are `events.column.Column`, so a table repeats the names, types, units and meanings of the events that it is
-made of. Spark's schema (`lake.py`) and the reference page come from these declarations; nothing is ever inferred.
+The columns are `record.events.column.Column`, so a table repeats the names, types, units and meanings of the events
+that it is made of. Spark's schema (`lake.py`) and the reference page come from these declarations; nothing is ever
+inferred.
 
 Silver has one table per kind of thing. One row is one event, or one partition of it. What comes from a single request
 has `detail` request and `count` 1; what comes from a minute of summary has `detail` summary and sums, with `count`
@@ -14,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kproxy.base.errors import UnknownTable
-from kproxy.events.column import Column, EventType
-from kproxy.events.schema import (
+from kproxy.record.events.column import Column, EventType
+from kproxy.record.events.schema import (
     CONNECTION,
     CONNECTION_EVENT,
     PARTITION,

@@ -15,7 +15,6 @@ from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
 from kproxy.config.limits import Limits
-from kproxy.config.view import ViewConfig
 from kproxy.net.accept.listener import Listener
 from kproxy.net.cluster_watch import ClusterWatch
 from kproxy.net.config_keeper import ConfigKeeper
@@ -29,6 +28,7 @@ from kproxy.net.rules.files import RuleFiles
 from kproxy.net.rules.held_watch import HeldWatch
 from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.net.server import Server
+from kproxy.record.live_view.config import ViewConfig
 from kproxy.rules import rule_set
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
@@ -68,9 +68,9 @@ if TYPE_CHECKING:
 
     from kproxy.admin.backend import Backend
     from kproxy.admin.member import ProcessMember, ViewTerms
-    from kproxy.sinks.captures import Captures
-    from kproxy.sinks.part_metrics import CertificateSide
-    from kproxy.view.watch import ViewWatch
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.component_collectors import CertificateSide
+    from kproxy.record.live_view.watch import ViewWatch
 
     from .exporting import OtlpExport
     from .measuring import ProcessMetrics
@@ -433,7 +433,7 @@ class ProxyProcess:
         """Import what tells of what is counted, if this config has it told: that would keep the loop waiting."""
         if config.measured:
             import kproxy.process.measuring
-            import kproxy.sinks.part_metrics  # noqa: F401
+            import kproxy.record.component_collectors  # noqa: F401
 
     def follow_measuring(self) -> None:
         """Tell a collector what is counted, if the config in force has that."""
@@ -443,7 +443,7 @@ class ProxyProcess:
     def measure(self) -> ProcessMetrics:
         """Return the metrics of this process, made when somebody is told of them for the first time."""
         if self.metrics is None:
-            from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector
+            from kproxy.record.component_collectors import ConfigCollector, RuleCollector
 
             from .measuring import ProcessMetrics
 
@@ -484,13 +484,13 @@ class ProxyProcess:
 
     def collectors(self) -> list[Collector]:
         """Return the Prometheus collectors of all that this process counts, except for its rules."""
-        from kproxy.sinks.metrics import LogCollector, TrafficCollector
+        from kproxy.record.metrics.traffic import LogCollector, TrafficCollector
 
         found: list[Collector] = [
             TrafficCollector(self.counters, self.counts, self.counted, self, self.held_bytes), LogCollector(lost_lines)
         ]  # fmt: skip
         if self.audit is not None:
-            from kproxy.sinks.part_metrics import AuditCollector
+            from kproxy.record.component_collectors import AuditCollector
 
             found.append(AuditCollector(self.audit.recorder))
         return found

@@ -23,14 +23,10 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DecodeError, KproxyError
-from kproxy.capture.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import in_a_turn
 from kproxy.net.server import Server
-from kproxy.observe.credentials import RESPONSE, take_out
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
-from kproxy.observe.filter.filter import Filter
 from kproxy.protocol import Message, encode
 from kproxy.protocol.breath import breathe, drop, each
 from kproxy.protocol.codec.structs import header_version
@@ -39,8 +35,12 @@ from kproxy.protocol.scan.head import known_body_start
 from kproxy.protocol.scan.walk import read_string, walk
 from kproxy.protocol.table import errors, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
+from kproxy.record.captures.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
+from kproxy.record.captures.running_captures import StartedCapture
+from kproxy.record.exchange import Form, Frame, ObservedExchange
+from kproxy.record.filter.filter import Filter
+from kproxy.record.observer.credentials import RESPONSE, take_out
 from kproxy.session.cluster import VERSION, all_topics_request
-from kproxy.sinks.captures import StartedCapture
 
 MAX_CLUSTERS, MAX_TOPICS, PIECE = 16, 1000, 100
 """Clusters and topics of one capture, and topics of one request."""

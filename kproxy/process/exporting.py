@@ -19,21 +19,21 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.document import Config
-from kproxy.config.otlp import OtlpConfig, parse_endpoint
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.readiness import Readiness
 from kproxy.net.socket.tls import upstream_files
+from kproxy.record.component_collectors import ProcessCollector
+from kproxy.record.fanout import Fanout
+from kproxy.record.metrics.merged import MetricSamples, collect_samples
+from kproxy.record.otlp.config import OtlpConfig, parse_endpoint
+from kproxy.record.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
+from kproxy.record.otlp.http_sender import HttpTarget
+from kproxy.record.otlp.metrics_export import MetricsExport
+from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
+from kproxy.record.otlp.trace_sink import TraceSink
 from kproxy.rules.document.tls import UpstreamTls
 from kproxy.rules.select.match import text_test
-from kproxy.sinks.fanout import Fanout
-from kproxy.sinks.merged_metrics import MetricSamples, collect_samples
-from kproxy.sinks.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
-from kproxy.sinks.otlp.http_sender import HttpTarget
-from kproxy.sinks.otlp.metrics_export import MetricsExport
-from kproxy.sinks.otlp.payload import MissingOtlp, RequestEncoder, Signal
-from kproxy.sinks.otlp.trace_sink import TraceSink
-from kproxy.sinks.part_metrics import ProcessCollector
 
 from .main import certificates_of, need_of
 from .recording import instance

@@ -9,8 +9,8 @@ from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.server import Server
 
 if TYPE_CHECKING:
-    from kproxy.observe.exchange import Who
-    from kproxy.observe.filter.judge import FilterJudge
+    from kproxy.record.exchange import Who
+    from kproxy.record.filter.judge import FilterJudge
     from kproxy.session.session_state import SessionState
 
 
@@ -33,12 +33,12 @@ class RuleFilters:
     def judge(self) -> FilterJudge:
         """Return the judge, which is made when it is first asked for."""
         from kproxy.admin.tail_lines import whole
-        from kproxy.observe.filter.judge import FilterJudge
+        from kproxy.record.filter.judge import FilterJudge
 
         return FilterJudge(whole, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
-        from kproxy.observe.filter.judge import SessionWho
+        from kproxy.record.filter.judge import SessionWho
 
         if session.owner is None:
             return SessionWho(session)

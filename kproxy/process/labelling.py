@@ -19,21 +19,21 @@ import trio
 
 from kproxy.base.errors import DecodeError
 from kproxy.config.document import Config
-from kproxy.config.metrics import MetricsConfig
 from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
 from kproxy.net.server import Server
-from kproxy.observe.exchange import Who
-from kproxy.observe.summary import Summary
 from kproxy.protocol.breath import each
+from kproxy.record.exchange import Who
+from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.label_sink import LabelSink
+from kproxy.record.metrics.shares import LabelShare, make_share
+from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.observer.summary import Summary
 from kproxy.session.cluster import BY_ID_VERSION, named_topics_request, read_topics
-from kproxy.sinks.labels.label_sink import LabelSink
-from kproxy.sinks.labels.shares import LabelShare, make_share
-from kproxy.sinks.labels.totals import LabelTotals
 
 if TYPE_CHECKING:
-    from kproxy.sinks.audit.audit_sink import AuditSink
+    from kproxy.record.audit.audit_sink import AuditSink
 
 EVERY = 10.0
 """Seconds from one gathering to the next."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kproxy.admin.backend import Backend
     from kproxy.admin.guard import AdminTokens
     from kproxy.config.document import AdminConfig
-    from kproxy.sinks.part_metrics import CertificateFiles, CertificateSide
+    from kproxy.record.component_collectors import CertificateFiles, CertificateSide
 
 
 def read_rules(config: Config, log: FilteringBoundLogger) -> tuple[RuleStore, RuleFiles]:
@@ -118,7 +118,7 @@ async def open_admin(
 
 def certificates_of(config: Config) -> CertificateFiles:
     """Return the files of the certificates that kproxy shows to clients and to brokers."""
-    from kproxy.sinks.part_metrics import certificate_files
+    from kproxy.record.component_collectors import certificate_files
 
     return certificate_files(
         [(one.name, one.tls.cert if one.tls else None) for one in config.listeners],

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.registry import Collector
 
 from kproxy.net.loop.turns import in_turns
-from kproxy.sinks.merged_metrics import MetricSamples, collect_into
-from kproxy.sinks.metrics import exposition, registry
+from kproxy.record.metrics.merged import MetricSamples, collect_into
+from kproxy.record.metrics.traffic import exposition, registry
 
 if TYPE_CHECKING:
     from .labelling import Labelling

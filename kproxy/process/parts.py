@@ -87,8 +87,8 @@ class ProcessParts:
         self.labelling, self.telemetry, self.otlp = labelling, telemetry, otlp
         self.record_in(self.audit)
         if new_labels and labelling is not None and self.worker is None:  # else the supervisor tells of all workers
-            from kproxy.sinks.labels.label_collector import LabelCollector
-            from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
+            from kproxy.record.metrics.label_collector import LabelCollector
+            from kproxy.record.metrics.telemetry_collector import TelemetryCollector
 
             self.collectors = [*self.collectors, LabelCollector(labelling.totals),
                                TelemetryCollector(labelling.totals, monotonic)]  # fmt: skip

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kproxy.config.document import Config
-from kproxy.config.metrics import MetricsConfig
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import WorkerPool
+from kproxy.record.metrics.config import MetricsConfig
 
 from .parts import Follow
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from kproxy.process.workers.pool_members import PoolMetrics
-    from kproxy.sinks.labels.shares import ToldShares
+    from kproxy.record.metrics.shares import ToldShares
 
     from .exporting import FindReadiness, OtlpExport
 
@@ -46,8 +46,8 @@ class PoolParts:
         steps: list[Follow] = []
         tells, labels, otlp = config.tells_labels, self.labels, self.otlp
         if labels is None and tells:
-            from kproxy.sinks.labels.shares import ToldShares
-            from kproxy.sinks.labels.totals import LabelTotals
+            from kproxy.record.metrics.shares import ToldShares
+            from kproxy.record.metrics.totals import LabelTotals
 
             labels = ToldShares(LabelTotals(MetricsConfig(), rests=True))
         if labels is not None:
@@ -61,7 +61,7 @@ class PoolParts:
             otlp = OtlpExport(config, config.otlp, self.reactor, self.log)
         if config.measured:
             import kproxy.process.workers.pool_members
-            import kproxy.sinks.part_metrics  # noqa: F401
+            import kproxy.record.component_collectors  # noqa: F401
 
         def follow() -> None:
             self.take(labels, otlp, measured=config.measured)

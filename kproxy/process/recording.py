@@ -18,26 +18,26 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.events.schema import TELEMETRY_EVENT
 from kproxy.net.dial.metadata_poller import MetadataPoller
 from kproxy.net.dial.upstream import Upstream
 from kproxy.net.loop.background import Background
 from kproxy.net.loop.turns import SLICE, a_few_at_a_time, in_a_turn
 from kproxy.net.server import Server
+from kproxy.record.audit.audit_sink import AuditSink
+from kproxy.record.audit.event_sink import EventGate
+from kproxy.record.audit.outlets import make_recorder
+from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
+from kproxy.record.events.schema import TELEMETRY_EVENT
 from kproxy.rules.running import Running
-from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.event_sink import EventGate
-from kproxy.sinks.audit.outlets import make_recorder
-from kproxy.sinks.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 
 if TYPE_CHECKING:
-    from kproxy.config.audit import AuditConfig
     from kproxy.net.connection_view import ConnectionWho
+    from kproxy.record.audit.config import AuditConfig
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.metrics.label_sink import LabelSink
+    from kproxy.record.metrics.push_reader import PushRead
+    from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
     from kproxy.session.telemetry import TelemetryPush
-    from kproxy.sinks.captures import Captures
-    from kproxy.sinks.labels.label_sink import LabelSink
-    from kproxy.sinks.labels.push_reader import PushRead
-    from kproxy.sinks.otlp.export import OtlpCounters, OtlpSettings
 
 TICK = 1.0
 """Seconds from one tick of the audit to the next."""
@@ -173,9 +173,9 @@ class Audit:
 
 def make_captures(config: Config, server: Server) -> Captures:
     """Return the captures of the config's folder. To be called in trio's loop."""
-    from kproxy.observe.filter.view import ExchangeView
-    from kproxy.sinks.audit.request_event import request_event
-    from kproxy.sinks.captures import Captures
+    from kproxy.record.audit.request_event import request_event
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.filter.view import ExchangeView
 
     from .capture_topics import TopicRecorder
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from kproxy.admin.backend import Backend
     from kproxy.process.workers.pool_captures import PoolCaptures
     from kproxy.process.workers.pool_members import PoolMetrics
-    from kproxy.sinks.part_metrics import CertificateSide, RuleCollector
+    from kproxy.record.component_collectors import CertificateSide, RuleCollector
 
 READY_PATIENCE = 0.8
 """Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
@@ -183,8 +183,8 @@ class Supervisor:
     def collectors(self) -> list[Collector]:
         from prometheus_client import PlatformCollector, ProcessCollector
 
-        from kproxy.sinks.metrics import LogCollector
-        from kproxy.sinks.part_metrics import ConfigCollector, RuleCollector, WorkerCollector
+        from kproxy.record.component_collectors import ConfigCollector, RuleCollector, WorkerCollector
+        from kproxy.record.metrics.traffic import LogCollector
 
         rules = self.rule_metrics = RuleCollector(self.store, self.keeper.loads, self.config.limits.rule_labels)
         own = [WorkerCollector(self.pool, self.network.counts), LogCollector(lost_lines), rules,

@@ -15,21 +15,21 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from kproxy.config.telemetry import TelemetryConfig
 from kproxy.net.connection_view import ConnectionWho
 from kproxy.net.loop.slow_work import SlowWork
 from kproxy.net.server import Server
+from kproxy.record.audit.state_events import connection_columns
+from kproxy.record.metrics.push_reader import PushRead, PushReader
+from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY
+from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.rules.document.address import network_of
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
-from kproxy.sinks.audit.state_events import connection_columns
-from kproxy.sinks.labels.push_reader import PushRead, PushReader
-from kproxy.sinks.labels.telemetry import CLIENT_TELEMETRY
 
 if TYPE_CHECKING:
     from kproxy.net.connection import Connection
+    from kproxy.record.metrics.totals import LabelTotals
     from kproxy.session.counters import Counters
-    from kproxy.sinks.labels.totals import LabelTotals
 
 MOST_WAITING = 16 << 20
 """Bytes of payloads that wait to be read in this process."""

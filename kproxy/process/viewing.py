@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 from kproxy.config.document import Config
 from kproxy.net.loop.reactor import Reactor
 from kproxy.net.server import Server
-from kproxy.observe.exchange import ObservedExchange
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.live_view.parts import AuditTotals
+from kproxy.record.live_view.watch import ViewWatch
 from kproxy.session.counters import ApiTally
-from kproxy.view.parts import AuditTotals
-from kproxy.view.watch import ViewWatch
 
 if TYPE_CHECKING:
     from .recording import Audit

@@ -14,11 +14,11 @@ from typing import Literal
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import CREATE_TOPICS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.record.exchange import Form, Frame, ObservedExchange, Who
+from kproxy.record.observer.credentials import CONFIG_VALUES
 
 from .structs import SHOWING, pairs
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kproxy.capture.pairs import BothSides, SideMatcher
-from kproxy.observe.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.protocol.scan.head import acks_of
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.record.captures.pairs import BothSides, SideMatcher
+from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
 from kproxy.verify import Verdict, VerifyTerms, explain, verify
 from kproxy.verify.finding import LEVELS
 from kproxy.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
@@ -31,7 +31,7 @@ NO_HEADER = 8
 
 
 class TapedWho:
-    """Connection on a tape as an `observe.exchange.Who`."""
+    """Connection on a tape as an `record.exchange.Who`."""
 
     listener = broker = None
     client_port = 0

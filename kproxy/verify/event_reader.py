@@ -13,11 +13,11 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
-from kproxy.events.schema import MOST_BATCHES
 from kproxy.protocol.records.entry import CONTROL, TRANSACTIONAL
 from kproxy.protocol.table import api_keys, schema
 from kproxy.protocol.table.errors import names as error_codes
-from kproxy.sinks.audit.lines import LONGEST as LONGEST_OF_EVENT
+from kproxy.record.audit.lines import LONGEST as LONGEST_OF_EVENT
+from kproxy.record.events.schema import MOST_BATCHES
 
 from .coordinator_facts import FENCED, in_zookeeper
 from .facts import (

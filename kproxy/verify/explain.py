@@ -12,11 +12,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from kproxy.base.errors import RecordsError
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.view import EventView
 from kproxy.protocol.records import Batch, decode
 from kproxy.protocol.records.record import least_size
 from kproxy.protocol.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.view import EventView
 
 from .facts import PartitionPlace
 from .finding import BatchInQuestion, Finding, Verdict, number_of

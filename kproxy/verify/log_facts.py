@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import RecordsError
-from kproxy.observe.credentials import FILLER
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import Partition
 from kproxy.protocol.records import Batch, LegacyEntry, decode, decode_control
@@ -17,6 +16,7 @@ from kproxy.protocol.records.entry import BATCH
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ALTER_CONFIGS, FETCH
 from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.record.observer.credentials import FILLER
 from kproxy.session.live.partition_session import PartitionSession
 
 from .facts import (

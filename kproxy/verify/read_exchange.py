@@ -13,11 +13,11 @@ from sys import intern
 from typing import Any
 from uuid import UUID
 
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.protocol.elements import Partition, Topic, called, partitions_in, topic_walk
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.protocol.table.layout import ZERO_UUID
+from kproxy.record.exchange import ObservedExchange
 from kproxy.session.live.fetch_sessions import FetchSessions
 
 from .facts import PartitionPlace, Result, Witness

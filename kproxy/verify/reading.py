@@ -13,9 +13,9 @@ from sys import intern
 from typing import Any
 
 from kproxy.base.errors import DecodeError
-from kproxy.observe.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import api_keys
+from kproxy.record.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.session.counters import Counters
 from kproxy.session.live.fetch_sessions import FetchSessions
 from kproxy.session.live.partition_session import Room

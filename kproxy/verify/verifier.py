@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kproxy.capture.pairs import BothSides
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.view import EventView, ViewedEvent
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.view import EventView, ViewedEvent
 
 from .candidate import NATURAL, rules_of
 from .checks import checks

@@ -10,8 +10,8 @@ import trio
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from kproxy.sinks.metrics import counter_family, exposition, registry
-from kproxy.sinks.part_metrics import ProcessCollector
+from kproxy.record.component_collectors import ProcessCollector
+from kproxy.record.metrics.traffic import counter_family, exposition, registry
 
 from .review import AdmissionAnswer
 

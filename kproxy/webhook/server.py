@@ -33,9 +33,9 @@ from kproxy.base.errors import InternalError
 from kproxy.net.loop.turn_order import Queue
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.net.socket.tls import ClientTls
+from kproxy.record.metrics.traffic import OPEN_METRICS
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.tls import ListenerTls
-from kproxy.sinks.metrics import OPEN_METRICS
 
 from .annotations import SidecarOptions, short
 from .metrics import WebhookMetrics, outcome_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.admin.api import make_app
-from kproxy.config.view import ViewConfig
+from kproxy.record.live_view.config import ViewConfig
 
 MEDIA = {
     "": "text/html", "app.mjs": "text/javascript", "vendor/preact.mjs": "text/javascript", "view.css": "text/css",

@@ -14,10 +14,10 @@ import pytest
 
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.held_stream import HeldFollower
-from kproxy.observe.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
+from kproxy.record.observer.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import Bound, Plan
 from kproxy.testing.dialogue import Dialogue, request, response, sized

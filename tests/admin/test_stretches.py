@@ -32,12 +32,12 @@ from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.app import ProxyProcess
 from kproxy.process.workers.messages import Operate, Operated
 from kproxy.process.workers.pool_members import members_of
+from kproxy.record.component_collectors import RuleCollector
+from kproxy.record.live_view.ring import MOST_KEPT
+from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
-from kproxy.sinks.metrics import exposition, registry
-from kproxy.sinks.part_metrics import RuleCollector
-from kproxy.view.ring import MOST_KEPT
 from tests.support.exchange_factory import exchange
 from tests.support.stretches import IN_BOTH_UNITS, StepWatch, Unit, Watch
 

@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from kproxy.admin import tail
 from kproxy.admin.guard import AdminTokens
-from kproxy.sinks.fanout import Fanout
+from kproxy.record.fanout import Fanout
 from tests.support.exchange_factory import exchange
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.exchange_input import judge
-from kproxy.events.schema import REQUEST_EVENT
+from kproxy.record.events.schema import REQUEST_EVENT
 from tests.support.exchange_factory import conversation, event_lines
 
 WRONG: list[dict[str, Any]] = [

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kproxy.capture.packet_file import PacketFile
-from kproxy.capture.policy import Policy
-from kproxy.capture.reader import read
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
+from kproxy.record.captures.packet_file import PacketFile
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.reader import read
+from kproxy.record.captures.writer import CaptureWriter
 from tests.support.exchange_factory import NOON, conversation, orders, write_capture
 
 

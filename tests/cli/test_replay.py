@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.replay import is_loopback, shortened
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.protocol import decode_request, encode
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import ObservedExchange
 from kproxy.testing.process import free_port
 from tests.support.exchange_factory import NOON, conversation, write_capture
 from tests.support.fake_broker import FakeBroker

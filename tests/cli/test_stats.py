@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli import main, tally
 from kproxy.cli.tally import OTHERS, ExchangeTally
-from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.observe.latencies import Latencies
-from kproxy.sinks.audit.lines import EventEncoder
+from kproxy.record.audit.lines import EventEncoder
+from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.record.observer.latencies import Latencies
 from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
 
 

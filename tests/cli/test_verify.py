@@ -14,13 +14,13 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.verify_input import by_time, over, recordings
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.filter import Filter
 from kproxy.verify import checks
 from kproxy.verify.options import fail_on
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture

@@ -22,9 +22,9 @@ from kproxy.cli import main, verify
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify import follow
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
-from kproxy.sinks.audit.request_event import request_event
+from kproxy.record.audit.request_event import request_event
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.filter import Filter
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import Finding, Verdict, VerifyTerms
 from tests.cli.test_verify import right, told_names, twice

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kproxy.events.schema import BY_NAME
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.events.schema import BY_NAME
 from kproxy.testing.cluster import MockCluster
 from tests.support.event_validation import mistakes
 from tests.support.raw_client import METADATA, RawClient

@@ -10,15 +10,15 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.capture.losses import noted_losses
-from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
-from kproxy.observe.exchange import ObservedExchange
-from kproxy.observe.filter.filter import Filter
 from kproxy.process.capture_topics import topic_names
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
+from kproxy.record.captures.losses import noted_losses
+from kproxy.record.captures.reader import Capture
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.filter.filter import Filter
 from kproxy.session.cluster import VERSION
 from tests.support.fake_broker import FakeBroker, answer_metadata
 from tests.support.line_count import LineCount

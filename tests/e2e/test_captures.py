@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.base.errors import InternalError
-from kproxy.capture.reader import read
 from kproxy.cli import capture, main
 from kproxy.cli.admin_client import Admin, Refused
+from kproxy.record.captures.reader import read
 from tests.support.capture_files import tshark
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
+from kproxy.record.captures.reader import Capture
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.capture.reader import read
 from kproxy.cli.admin_client import Admin, Refused
+from kproxy.record.captures.reader import read
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker

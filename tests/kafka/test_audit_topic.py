@@ -10,8 +10,8 @@ import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from kproxy.sinks.audit.kafka_outlet import KafkaOutlet, KafkaSettings
-from kproxy.sinks.audit.recorder import Recorder
+from kproxy.record.audit.kafka_outlet import KafkaOutlet, KafkaSettings
+from kproxy.record.audit.recorder import Recorder
 from kproxy.testing.kafka import Kafka
 from tests.support.topics import create_topics
 from tests.support.wait import until

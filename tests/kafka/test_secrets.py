@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives import serialization
 from kafka import KafkaProducer
 
 from kproxy.admin.api import DESCRIPTION
-from kproxy.capture.reader import Capture
 from kproxy.cli.admin_client import Admin
 from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context

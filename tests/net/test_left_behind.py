@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.net import sweep
-from kproxy.observe.exchange import Depth, ObservedExchange, Who
+from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
 from kproxy.session.plan import Bound, Plan

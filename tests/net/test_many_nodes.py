@@ -22,8 +22,8 @@ from kproxy.net.dial import metadata_poller
 from kproxy.net.dial.dialling import Topology
 from kproxy.net.dial.metadata_poller import MetadataPoller, NodeLocator
 from kproxy.net.dial.resolve import AT_ONCE, Resolver
+from kproxy.record.fanout import ClusterMetadata
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.sinks.fanout import ClusterMetadata
 from tests.admin.test_held_stretches import is_short
 from tests.support.stretches import LINES
 

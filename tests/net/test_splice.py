@@ -15,14 +15,14 @@ import pytest
 import trio
 import trio.lowlevel
 
-from kproxy.capture.policy import Payload, Policy
-from kproxy.capture.reader import Capture
-from kproxy.capture.writer import CaptureWriter
 from kproxy.net import sweep
 from kproxy.net.socket import side, splice
 from kproxy.net.socket.splice import MOST, PIPE, Pipe, wait_for_more
-from kproxy.observe.exchange import Depth, ObservedExchange
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.captures.policy import Payload, Policy
+from kproxy.record.captures.reader import Capture
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.rules.names.composed import NameMaps
 from kproxy.session.commands import LONG
 from kproxy.session.plan import Bound, Plan

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.observe.exchange import Depth, ObservedExchange
+from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session

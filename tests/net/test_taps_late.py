@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.observe.exchange import Depth
-from kproxy.observe.summary import Summary
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.exchange import Depth
+from kproxy.record.observer.summary import Summary
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.testing.dialogue import request, response, sized
 from tests.support.frames import produce, produced

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.observe.exchange import Depth, Form, ObservedExchange
-from kproxy.observe.observer import ConnectionObserver
-from kproxy.observe.summary import Summary
 from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.record.audit.request_event import request_event, summary_event
+from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.record.exchange import Depth, Form, ObservedExchange
+from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.summary import Summary
 from kproxy.rules.kinds import KINDS
 from kproxy.session.shared import Shared
-from kproxy.sinks.audit.request_event import request_event, summary_event
 from tests.support.chaos_session import Turmoil
 from tests.support.event_validation import mistakes
 from tests.support.random_peers import Broker, Manners, random_traffic

@@ -13,8 +13,8 @@ import trio
 
 from kproxy.base.errors import InternalError
 from kproxy.net.socket.tls import ClientTls, Reloading, upstream_files
+from kproxy.record.component_collectors import first_expiry
 from kproxy.rules.document.tls import ListenerTls, UpstreamTls
-from kproxy.sinks.part_metrics import first_expiry
 from tests.support.certificates import Authority
 
 

@@ -14,11 +14,11 @@ from uuid import UUID
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.config.telemetry import KAFKA
 from kproxy.process import exporting
 from kproxy.protocol.table.errors import error_name
+from kproxy.record.metrics import totals
+from kproxy.record.metrics.telemetry_config import KAFKA
 from kproxy.rules.select.match import text_test
-from kproxy.sinks.labels import totals
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.otlp_collector import Collector

@@ -10,13 +10,13 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.config.metrics import MetricsConfig
-from kproxy.config.telemetry import KAFKA, TelemetryConfig
 from kproxy.process.telemetry import MOST_WAITING, ClientTelemetry, PushJob
+from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.push_reader import PushRead
+from kproxy.record.metrics.telemetry_config import KAFKA, TelemetryConfig
+from kproxy.record.metrics.totals import LabelTotals
 from kproxy.session.counters import Counters
 from kproxy.session.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
-from kproxy.sinks.labels.push_reader import PushRead
-from kproxy.sinks.labels.totals import LabelTotals
 from tests.support.otlp_metrics import counted, metrics_data, point
 
 MADE = metrics_data(

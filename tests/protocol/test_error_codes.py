@@ -11,15 +11,15 @@ import pytest
 import kproxy
 from kproxy.cli import exchange_tree
 from kproxy.cli.explain import wording
-from kproxy.observe import summary
 from kproxy.protocol.codec.trace import TraceStep
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import HEARTBEAT
 from kproxy.protocol.table.errors import all_codes, by_name, error_name, numbers
+from kproxy.record.live_view import frame_steps
+from kproxy.record.metrics import label_sink as labels
+from kproxy.record.observer import summary
 from kproxy.replay import compare
-from kproxy.sinks.labels import label_sink as labels
 from kproxy.testing.cases import compare as case_compare
-from kproxy.view import frame_steps
 
 SEEDS = Path(__file__).parent / "seeds"
 ROW = re.compile(r"^\|? ?([A-Z_0-9]+) +\| (-?\d+) +\| (True|False) +\|", re.MULTILINE)

@@ -41,7 +41,7 @@ CLOCKS = {
     "thread_time", "process_time", "perf_counter", "thread_time_ns", "process_time_ns", "perf_counter_ns", "Stopwatch",
 }  # fmt: skip
 MEASURING = (
-    "tests/capture/golden/",
+    "tests/record/captures/golden/",
     "tests/protocol/golden/",
     "tests/qa/soak/",
     "tests/qa/bench/",

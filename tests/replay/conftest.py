@@ -16,11 +16,11 @@ from typing import Any, Self
 import pytest
 import trio
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
-from kproxy.observe.observer import ConnectionObserver
 from kproxy.protocol import Message, decode_response
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange
+from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.replay.compare import IgnoredFields
 from kproxy.replay.fixes import OutgoingRequest
 from kproxy.replay.player import Pace, ReplayPlayer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.observe.credentials import CONFIG_VALUES
-from kproxy.observe.exchange import Form
+from kproxy.record.exchange import Form
+from kproxy.record.observer.credentials import CONFIG_VALUES
 from kproxy.replay.recording import AUTHENTICATION, BARE, CUT
 
 

@@ -14,7 +14,7 @@ import trio
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from kproxy.capture.reader import read
+from kproxy.record.captures.reader import read
 from kproxy.replay.responder import RecordingResponder
 from kproxy.replay.sockets import ResponderServer
 from tests.support.java_program import JavaProgram

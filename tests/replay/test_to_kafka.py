@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kproxy.capture.reader import read
+from kproxy.record.captures.reader import read
 from kproxy.replay.own_requests import plain
 from kproxy.replay.player import Pace
 from kproxy.replay.routing import WAS_REFUSED

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.observe.summary import Summary
-from kproxy.observe.summary_rows import WELL, SummaryRow
 from kproxy.protocol import breath
+from kproxy.record.observer.summary import Summary
+from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.session.cluster import CORRELATION

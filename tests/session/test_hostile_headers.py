@@ -13,12 +13,6 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DecodeError
-from kproxy.capture.policy import Policy
-from kproxy.capture.redact import Redaction
-from kproxy.observe.credentials import take_out
-from kproxy.observe.exchange import Depth, Form, Frame, ObservedExchange
-from kproxy.observe.observer import ConnectionObserver
-from kproxy.observe.partition_rows import read_rows
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.scan.head import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
@@ -26,10 +20,16 @@ from kproxy.protocol.scan.sketch import Sketcher, decode_sketch
 from kproxy.protocol.scan.walk import error_codes_in
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.redact import Redaction
+from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange
+from kproxy.record.live_view.frame_steps import show_frame
+from kproxy.record.observer.credentials import take_out
+from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.partition_rows import read_rows
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.testing.dialogue import Dialogue, request, sized
-from kproxy.view.frame_steps import show_frame
-from tests.sinks.audit.exchanges import FakeWho
+from tests.record.audit.exchanges import FakeWho
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 

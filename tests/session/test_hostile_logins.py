@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from kproxy.base.errors import LoginFailed
-from kproxy.observe.exchange import Depth
-from kproxy.observe.observer import ConnectionObserver
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from kproxy.record.exchange import Depth
+from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl import principal
@@ -23,7 +23,7 @@ from kproxy.session.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_Y
 from kproxy.session.sasl.raw_tokens import MAX_TOKEN
 from kproxy.session.sasl.software import Software
 from kproxy.testing.dialogue import Dialogue, request, response, sized
-from tests.sinks.audit.exchanges import FakeWho
+from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 
 ALICE = "rules: [{name: r, kind: deny, match: {principal: alice, topic: 'secret*'}}]"

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.observe.open_exchanges import OpenExchanges
+from kproxy.record.observer.open_exchanges import OpenExchanges
 from kproxy.session.id_index import MOST_TAKEN, IdIndex
 from kproxy.session.inflight import ANSWER, OWN, InFlight
 from kproxy.session.step import Step

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kproxy.observe.exchange import Depth
-from kproxy.observe.observer import ConnectionObserver
 from kproxy.protocol import decode_request
+from kproxy.record.exchange import Depth
+from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.testing.dialogue import Dialogue, request, response
-from tests.sinks.audit.exchanges import FakeWho
+from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 
 PRODUCE, FETCH, METADATA, DELETE_TOPICS = 0, 1, 3, 20

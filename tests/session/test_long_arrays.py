@@ -12,12 +12,14 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.net.dial.metadata_poller import NodeLocator
-from kproxy.observe.number_template import holders
 from kproxy.protocol import Message, decode_request
 from kproxy.protocol.scan.walk import Hits, walk
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FIND_COORDINATOR, METADATA, OFFSET_FETCH
 from kproxy.protocol.table.shapes import shape
+from kproxy.record.audit.extract.details import all_configs, new_topic, quotas, shown_configs, some_configs
+from kproxy.record.fanout import ClusterMetadata
+from kproxy.record.observer.number_template import holders
 from kproxy.rules.bodies import EntityIndex
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.bad_assignment import BadAssignments, negative
@@ -29,8 +31,6 @@ from kproxy.rules.kinds.set import SetRule
 from kproxy.rules.kinds.stale_metadata import frozen, metadata_shape
 from kproxy.rules.kinds.wrong_address import WrongAddress
 from kproxy.session.live.evaluation import without_records
-from kproxy.sinks.audit.extract.details import all_configs, new_topic, quotas, shown_configs, some_configs
-from kproxy.sinks.fanout import ClusterMetadata
 from tests.support.frames import produce
 from tests.support.line_count import LineCount
 from tests.support.stretches import body, large

@@ -9,13 +9,13 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
-from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.capture.packet_file import Packet, PacketFile
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.protocol import apis
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.record.captures.packet_file import Packet, PacketFile
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from tests.support.frames import message
 
 SERVER = ("127.0.0.1", 9092)

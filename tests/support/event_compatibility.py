@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kproxy.events.column import EventType, walk_columns
+from kproxy.record.events.column import EventType, walk_columns
 
 Release = Mapping[str, Mapping[str, str]]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kproxy.events.column import Column, EventType
+from kproxy.record.events.column import Column, EventType
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 BITS = {"int": 32, "long": 64}

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kproxy.capture.policy import Payload, Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.events.schema import REQUEST_EVENT
-from kproxy.observe.credentials import take_out
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table.schema import load, names
-from kproxy.sinks.audit.lines import EventEncoder
-from kproxy.sinks.audit.request_event import request_event
+from kproxy.record.audit.lines import EventEncoder
+from kproxy.record.audit.request_event import request_event
+from kproxy.record.captures.policy import Payload, Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.events.schema import REQUEST_EVENT
+from kproxy.record.exchange import Form, Frame, ObservedExchange
+from kproxy.record.observer.credentials import take_out
 from tests.support.frames import message
 
 

@@ -22,9 +22,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from kproxy.admin.assets import SAFE, all_assets
 from kproxy.base.errors import FilterError
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.latencies import STEP, bucket_of
 from kproxy.protocol.table import errors, schema
+from kproxy.record.filter.filter import Filter
+from kproxy.record.observer.latencies import STEP, bucket_of
 from kproxy.rules.filter.fields import FIELDS
 
 COLUMNS = (

@@ -24,10 +24,10 @@ from kproxy.net.socket.side import VIEW
 from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.net.tap import JournalFor
 from kproxy.net.taps import Taps
-from kproxy.observe.exchange import Depth, ObservedExchange, Who
-from kproxy.observe.summary import Summary
+from kproxy.record.exchange import Depth, ObservedExchange, Who
+from kproxy.record.fanout import Fanout, Sink
+from kproxy.record.observer.summary import Summary
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.sinks.fanout import Fanout, Sink
 from tests.support.chaos_session import Driver
 
 

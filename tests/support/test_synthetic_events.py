@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kproxy.events.schema import BY_NAME, ENVELOPE
+from kproxy.record.events.schema import BY_NAME, ENVELOPE
 from tests.support.synthetic_events import Size, write_events
 
 SMALL = Size(producers=3, consumers=2, topics=2, partitions=2)

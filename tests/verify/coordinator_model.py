@@ -11,7 +11,7 @@ from functools import partial
 from heapq import heappop
 from typing import Any
 
-from kproxy.capture.pairs import BothSides
+from kproxy.record.captures.pairs import BothSides
 from tests.support.exchange_factory import Somebody
 from tests.verify.history import TOPIC, TOPIC_ID
 from tests.verify.model import Asked, Client, Model, ended

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
-from kproxy.observe.exchange import Form, ObservedExchange
 from kproxy.protocol.codec import structs
 from kproxy.protocol.records import Control, Producer, Record, encode_batch, encode_control
 from kproxy.protocol.table import layout
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.verify import Verdict, Verifier, VerifyTerms
 from kproxy.verify.cluster import COORDINATORS_LOGS
 from kproxy.verify.view import ViewVerifier

@@ -18,8 +18,8 @@ from time import monotonic, process_time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from kproxy.capture.pairs import paired
-from kproxy.capture.reader import Capture
+from kproxy.record.captures.pairs import paired
+from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.process import free_port_with_room

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from kproxy.capture.pairs import BothSides
+from kproxy.record.captures.pairs import BothSides
 from tests.support.exchange_factory import Somebody
 from tests.verify.history import TOPIC, History, batch, marker, stored, thinned
 

@@ -11,8 +11,8 @@ from copy import copy
 from typing import Any
 from uuid import UUID
 
-from kproxy.capture.pairs import BothSides
-from kproxy.observe.exchange import Form
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.exchange import Form
 from kproxy.verify.cluster import COORDINATORS_LOGS
 from tests.support.exchange_factory import Somebody, exchange
 from tests.verify.history import TOPIC, TOPIC_ID, History, batch, marker

@@ -23,12 +23,12 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from kproxy.capture.pairs import BothSides
-from kproxy.capture.policy import Payload
 from kproxy.cli.verify_input import JudgedCapture, told
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.protocol import Message, apis
 from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.captures.policy import Payload
+from kproxy.record.exchange import ObservedExchange
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from kproxy.verify import Verdict, Verifier, VerifyTerms

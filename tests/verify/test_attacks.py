@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.capture.pairs import BothSides
-from kproxy.observe.exchange import Form
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.exchange import Form
 from kproxy.verify import Evidence, Finding, Verifier, VerifyTerms, explain, verify
 from kproxy.verify.facts import Witness
 from kproxy.verify.verifier import both_sides

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kproxy.observe.exchange import Form, Frame
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
+from kproxy.record.exchange import Form, Frame
 from kproxy.verify import Verifier, VerifyTerms, durability, stored_batches, verify
 from kproxy.verify.commits import MOST_ABORTED, MOST_DELETIONS, MOST_OPEN, MOST_PENDING, MOST_REPORTED, CommitsCheck
 from kproxy.verify.durability import MOST_REFUSED_READS

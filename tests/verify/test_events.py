@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.capture.pairs import BothSides
 from kproxy.cli.verify_input import over
-from kproxy.events.schema import MOST_BATCHES
-from kproxy.observe.filter.view import EventView, ViewedEvent
-from kproxy.sinks.audit.request_event import request_event
+from kproxy.record.audit.request_event import request_event
+from kproxy.record.captures.pairs import BothSides
+from kproxy.record.events.schema import MOST_BATCHES
+from kproxy.record.filter.view import EventView, ViewedEvent
 from kproxy.verify import Verdict, Verifier, VerifyTerms, checks, verify
 from tests.verify.cases.table import Case, cases
 from tests.verify.history import TOPIC, History, batch, marker

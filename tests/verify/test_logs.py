@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.observe.exchange import Form
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.exchange import Form
 from kproxy.verify.options import MissingPart
 from tests.support.exchange_factory import Somebody
 from tests.verify.history import NOW, History, batch, thinned

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.verify_input import filtered, over
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
 from kproxy.verify import VerifyTerms
 from kproxy.verify.options import BadTerm, MissingPart, of_apis, outside, terms_of
 from tests.support.exchange_factory import NOON, write_capture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.capture.pairs import BothSides
+from kproxy.record.captures.pairs import BothSides
 from kproxy.verify import VerifyTerms, verify
 from tests.verify.coordinator_model import CoordinatorModel
 from tests.verify.model import Model

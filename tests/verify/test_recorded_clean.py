@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.capture.pairs import paired
-from kproxy.capture.reader import Capture
+from kproxy.record.captures.pairs import paired
+from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy

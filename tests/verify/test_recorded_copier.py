@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kproxy.capture.pairs import paired
-from kproxy.capture.reader import Capture
+from kproxy.record.captures.pairs import paired
+from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from kproxy.capture.pairs import BothSides, paired
-from kproxy.capture.reader import Capture
+from kproxy.record.captures.pairs import BothSides, paired
+from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy

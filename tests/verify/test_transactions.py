@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.observe.exchange import Form
 from kproxy.protocol.scan.sketch import Sketcher
+from kproxy.record.exchange import Form
 from tests.verify.history import PRODUCER, History, Stored, batch, marker
 
 DATA = batch(b"a", producer=(7, 0, 0), transactional=True)

@@ -17,11 +17,11 @@ from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.step import Step
-from kproxy.sinks.offline_judge import judged
 from kproxy.testing.cases.compare import check_untouched, describe
 from kproxy.testing.cases.connection import CaseConnection
 from kproxy.testing.cases.model import ClientConnection
 from kproxy.testing.dialogue import response, sized
+from kproxy.tools.rehearse.offline_filters import judged
 
 from .findings import OF_CONNECTION, explain_selectors, finding
 

@@ -9,7 +9,7 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from kproxy.observe.about import topics
+from kproxy.record.about import topics
 
 from .detail_lines import record_lines, timing_lines, title_of
 from .exchange_actions import make_rule, save_detail

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from kproxy.cli.exchange_input import AnyView
-from kproxy.observe.filter.view import ExchangeView
-from kproxy.view.detail import detail_of
-from kproxy.view.rows import event_row, max_wait
+from kproxy.record.filter.view import ExchangeView
+from kproxy.record.live_view.detail import detail_of
+from kproxy.record.live_view.rows import event_row, max_wait
 
 SOURCE = "file"
 

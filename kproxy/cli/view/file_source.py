@@ -14,11 +14,11 @@ from threading import Lock
 from typing import Any
 
 from kproxy.base.errors import InputError
-from kproxy.capture.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
 from kproxy.cli.exchange_input import AnyView, Trouble, views
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import ExchangeView
-from kproxy.view.rows import COLUMNS
+from kproxy.record.captures.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ExchangeView
+from kproxy.record.live_view.rows import COLUMNS
 
 from .file_exchange import details, row_of
 from .sources import SourceThread

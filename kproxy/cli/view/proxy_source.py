@@ -10,7 +10,7 @@ from typing import Any
 
 from kproxy.base.errors import DocumentError, InternalError
 from kproxy.cli.admin_client import Admin, Refused, segment
-from kproxy.observe.filter.filter import Filter
+from kproxy.record.filter.filter import Filter
 
 from .sources import LOOK, SourceThread, Stopped
 

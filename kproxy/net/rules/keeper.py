@@ -68,7 +68,7 @@ class Loads:
 
 
 class Events(Protocol):
-    """Recorder of the audit's events about rules: `sinks.audit.state_events`."""
+    """Recorder of the audit's events about rules: `record.audit.state_events`."""
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None: ...
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from kproxy.events.column import Column
 from kproxy.pipeline.tables import LakeTable
+from kproxy.record.events.column import Column
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 _PLAIN = {

@@ -14,9 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kproxy.events.column import Column
-from kproxy.events.counting import FINISHED
-from kproxy.events.schema import (
+from kproxy.pipeline import tables
+from kproxy.pipeline.columnar.columns import ArrowColumns, all_the_same, list_elements, of_each, shaped
+from kproxy.pipeline.tables import READ_APIS, LakeTable
+from kproxy.pipeline.transforms import bronze as kinds
+from kproxy.record.events.column import Column
+from kproxy.record.events.counting import FINISHED
+from kproxy.record.events.schema import (
     CONNECTION_EVENT,
     LATENCY_BOUNDS_MS,
     PARTITION,
@@ -27,10 +31,6 @@ from kproxy.events.schema import (
     TELEMETRY_EVENT,
     TOPOLOGY_EVENT,
 )
-from kproxy.pipeline import tables
-from kproxy.pipeline.columnar.columns import ArrowColumns, all_the_same, list_elements, of_each, shaped
-from kproxy.pipeline.tables import READ_APIS, LakeTable
-from kproxy.pipeline.transforms import bronze as kinds
 
 from .columns import read
 

@@ -20,9 +20,9 @@ import click
 from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InternalError
 from kproxy.base.terminal import as_json, console, in_line, print_json, print_rows, say
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
+from kproxy.record.events.column import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

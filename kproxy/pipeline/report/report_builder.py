@@ -15,7 +15,6 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.answers_use import TRAFFIC
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS, GoldLake, conform
@@ -35,6 +34,7 @@ from kproxy.pipeline.report.section import (
 from kproxy.pipeline.spark import side_by_side, suited_to
 from kproxy.pipeline.tables import IDS
 from kproxy.pipeline.transforms.ids import completeness
+from kproxy.record.events.column import Column
 
 SHORT = {"traffic": 24}
 """Traffic is for its chart."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
+from kproxy.record.events.column import Column
 
 SHOWN = 50
 """Rows of an answer on the page: what somebody reads. The tables have all of them."""

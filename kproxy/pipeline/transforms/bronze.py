@@ -19,15 +19,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType, TimestampType
 
-from kproxy.events.schema import (
-    CONNECTION_EVENT,
-    RECOVERED_EVENT,
-    REQUEST_EVENT,
-    RULE_EVENT,
-    SUMMARY_EVENT,
-    TELEMETRY_EVENT,
-    TOPOLOGY_EVENT,
-)
 from kproxy.pipeline.tables import (
     BRONZE,
     BRONZE_CORRUPT,
@@ -37,6 +28,15 @@ from kproxy.pipeline.tables import (
     OFFSET_APIS,
     READ_APIS,
     WRITE_APIS,
+)
+from kproxy.record.events.schema import (
+    CONNECTION_EVENT,
+    RECOVERED_EVENT,
+    REQUEST_EVENT,
+    RULE_EVENT,
+    SUMMARY_EVENT,
+    TELEMETRY_EVENT,
+    TOPOLOGY_EVENT,
 )
 
 REQUEST = "request"

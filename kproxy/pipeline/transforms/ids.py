@@ -13,8 +13,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from kproxy.events.column import Column
 from kproxy.pipeline.tables import SOURCE, LakeTable
+from kproxy.record.events.column import Column
 
 BITS = 6
 """An id's lowest bits: its place among the 64 of a block."""

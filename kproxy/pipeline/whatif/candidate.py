@@ -22,7 +22,7 @@ from kproxy.rules.store import RuleStore
 from kproxy.session.counters import Tallies
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.shared import Shared
-from kproxy.sinks.offline_judge import judged
+from kproxy.tools.rehearse.offline_filters import judged
 
 RuleTexts = Sequence[tuple[str, str]]
 """(name, content) of rule files, in their order."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kproxy.observe.exchange import ObservedExchange, Who
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
 from kproxy.pipeline.whatif.packing import unfit
 from kproxy.protocol.table.api_keys import METADATA
+from kproxy.record.exchange import ObservedExchange, Who
 from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.store import RuleStore

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kproxy.capture.captured_connection import CapturedConnection
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import CaptureSummary, ExchangeChunk, Opaque, PackedExchange, pack
+from kproxy.record.captures.captured_connection import CapturedConnection
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.rules.exchange import Facts
 
 CHUNK_BYTES = 256 << 10

@@ -15,7 +15,6 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from kproxy.events.column import Column
 from kproxy.pipeline.columnar.columns import struct as arrow_struct
 from kproxy.pipeline.lake import struct
 from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
@@ -31,6 +30,7 @@ from kproxy.pipeline.whatif.exchange import (
 from kproxy.pipeline.whatif.packing import facts_of
 from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
 from kproxy.protocol.table import schema
+from kproxy.record.events.column import Column
 
 FINDINGS = (
     Column("what", "string", "group (of findings), sample (a finding), rule (its counters), or exchanges (how many)"),

@@ -19,7 +19,6 @@ from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.tail_lines import TailLines
 from kproxy.base.errors import KproxyError
-from kproxy.capture.policy import Policy
 from kproxy.net.loop.turns import in_turns
 from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.process.workers.channel import Channel
@@ -38,12 +37,13 @@ from kproxy.process.workers.messages import (
     Operated,
     TotalView,
 )
+from kproxy.record.captures.capture_file import CaptureLimits, CapturePart, Totals
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.running_captures import Captures
+from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.metrics.merged import GROWING, MetricSamples, collect_samples, samples_of
+from kproxy.record.metrics.shares import LabelShare
 from kproxy.rules.shared_numbers import NumberTable
-from kproxy.sinks.capture_file import CaptureLimits, CapturePart, Totals
-from kproxy.sinks.captures import Captures
-from kproxy.sinks.labels.shares import LabelShare
-from kproxy.sinks.merged_metrics import GROWING, MetricSamples, collect_samples, samples_of
-from kproxy.view.parts import ViewPart, ViewTotals
 
 if TYPE_CHECKING:
     from kproxy.admin.view_source import ProcessViewSource

@@ -13,10 +13,10 @@ from kproxy.config.document import Config
 from kproxy.net.accept.listener_ports import ClientAddresses
 from kproxy.net.driven import HostPort
 from kproxy.net.readiness import Readiness
+from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.metrics.merged import MetricSamples
+from kproxy.record.metrics.shares import LabelShare
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.sinks.labels.shares import LabelShare
-from kproxy.sinks.merged_metrics import MetricSamples
-from kproxy.view.parts import ViewPart, ViewTotals
 
 from .channel import Notice, Question
 
@@ -252,7 +252,7 @@ class TotalView(Question[ViewTotals], frozen=True):
 
 
 class JoinCapture(Question[None], frozen=True):
-    """Question to write into a capture. `owner`: its place in the shared table. `head`: see `capture.policy`.
+    """Question to write into a capture. `owner`: its place in the shared table. `head`: see `record.captures.policy`.
     `topics`: the first worker records the topics."""
 
     path: str

@@ -20,15 +20,15 @@ import trio
 
 from kproxy.admin.capture_store import CaptureQuery, CaptureShown, no_such_capture
 from kproxy.admin.problem import Problem
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter, ToWallTime
-from kproxy.observe.filter.filter import Filter
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.messages import JoinCapture, Operate
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_pool import Recipients
-from kproxy.sinks.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
-from kproxy.sinks.captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
+from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
+from kproxy.record.captures.writer import CaptureWriter, ToWallTime
+from kproxy.record.filter.filter import Filter
 
 LOOK = 0.5
 """Seconds between two looks at captures that run."""
@@ -84,7 +84,8 @@ class PoolCapture:
 
 
 class PoolCaptures:
-    """Captures over all workers. `folder` None: captures are disabled. `wall`, `topics`: see `sinks.captures`."""
+    """Captures over all workers. `folder` None: captures are disabled. `wall`, `topics`: see
+    `record.captures.running_captures`."""
 
     def __init__(
         self,

@@ -39,10 +39,9 @@ from kproxy.process.workers.messages import (
 )
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import Recipient, Recipients, ask_all
-from kproxy.sinks.labels.label_collector import LabelCollector
-from kproxy.sinks.labels.shares import ToldShares
-from kproxy.sinks.labels.telemetry_collector import TelemetryCollector
-from kproxy.sinks.merged_metrics import (
+from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.metrics.label_collector import LabelCollector
+from kproxy.record.metrics.merged import (
     MergedCollector,
     MetricSamples,
     collect_into,
@@ -50,8 +49,9 @@ from kproxy.sinks.merged_metrics import (
     growing_metrics,
     merge_metrics,
 )
-from kproxy.sinks.metrics import exposition, registry_of
-from kproxy.view.parts import ViewPart, ViewTotals
+from kproxy.record.metrics.shares import ToldShares
+from kproxy.record.metrics.telemetry_collector import TelemetryCollector
+from kproxy.record.metrics.traffic import exposition, registry_of
 
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""

@@ -5,9 +5,9 @@ show name and id together (Metadata, CreateTopics and others) tell which name an
 for its id of that name. An id whose name or new id is not known stays, and the target answers that there is no such
 topic.
 
-Captures hold no config values, which may be passwords: each letter is a `*` there (observe/credentials.py). A topic
-that the recording makes is made with the target's own values for them, which is better than not at all; requests that
-do nothing but set configs are not sent.
+Captures hold no config values, which may be passwords: each letter is a `*` there (record/observer/credentials.py). A
+topic that the recording makes is made with the target's own values for them, which is better than not at all; requests
+that do nothing but set configs are not sent.
 
 A client says which leader epoch it believes in, and a broker refuses it if that is not its own (KIP-320). The epochs of
 two clusters have nothing to do with each other; -1 asks the broker not to compare. What OffsetForLeaderEpoch asks for,

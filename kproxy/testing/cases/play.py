@@ -14,7 +14,7 @@ from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.shared import Shared
-from kproxy.sinks.offline_judge import judged
+from kproxy.tools.rehearse.offline_filters import judged
 
 from .compare import Difference, check_piece, describe, shown
 from .connection import CaseConnection

@@ -11,8 +11,8 @@ from kproxy.base.errors import InputError
 from kproxy.cli.view.edit_text import as_yaml, changes, values_of
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, decode, encode_batch, entries
+from kproxy.record.live_view.detail import detail_of
 from kproxy.session.holding.edit import MessageEdit
-from kproxy.view.detail import detail_of
 from tests.support.exchange_factory import exchange
 
 PATH = "topic_data[0].partition_data[0].records"

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.view.app import ViewApp
@@ -22,6 +20,8 @@ from kproxy.cli.view.exchange_store import ExchangeStore
 from kproxy.cli.view.exchanges import ExchangeList
 from kproxy.cli.view.file_source import ViewedFiles
 from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
 from tests.support.exchange_factory import NOON, Somebody, conversation, event_lines, exchange, write_capture
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
 

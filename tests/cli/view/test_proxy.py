@@ -22,7 +22,7 @@ from kproxy.cli.view.held_pane import HeldPane
 from kproxy.cli.view.keys import KEYS
 from kproxy.cli.view.proxy_source import ProxySource
 from kproxy.cli.view.user import user
-from kproxy.view.rows import COLUMNS
+from kproxy.record.live_view.rows import COLUMNS
 from tests.support.fake_admin import FakeAdmin, event, fake_admin
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kproxy.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.pipeline.columnar.columns import TIMESTAMP
 from kproxy.pipeline.columnar.task import LINES, giving
 from kproxy.pipeline.tables import COMMIT_APIS, GROUP_APIS, OFFSET_APIS, READ_APIS, WRITE_APIS
 from kproxy.pipeline.transforms import bronze as kinds
+from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 
 _OF_APIS = {
     REQUEST_EVENT.name: {

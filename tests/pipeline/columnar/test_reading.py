@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.events.column import Column
 from kproxy.pipeline.columnar import columns as reading
 from kproxy.pipeline.columnar.columns import read
+from kproxy.record.events.column import Column
 
 COLUMNS = (
     Column("text", "string", ""),

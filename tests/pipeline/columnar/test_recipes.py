@@ -9,18 +9,18 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
-from kproxy.config.telemetry import KAFKA, TelemetryConfig
-from kproxy.events.counting import partitions
-from kproxy.events.schema import LATENCY_BOUNDS_MS, TELEMETRY_EVENT
 from kproxy.pipeline.columnar.columns import arrow_schema
 from kproxy.pipeline.columnar.recipes import RECIPES, buckets
 from kproxy.pipeline.columnar.task import giving
 from kproxy.pipeline.lake import spark_type
 from kproxy.pipeline.tables import TABLES
 from kproxy.pipeline.transforms.bronze import KINDS, OTHER
+from kproxy.record.audit.state_events import telemetry_event
+from kproxy.record.events.counting import partitions
+from kproxy.record.events.schema import LATENCY_BOUNDS_MS, TELEMETRY_EVENT
+from kproxy.record.metrics.push_reader import PushReader
+from kproxy.record.metrics.telemetry_config import KAFKA, TelemetryConfig
 from kproxy.session.telemetry import TelemetryPush
-from kproxy.sinks.audit.state_events import telemetry_event
-from kproxy.sinks.labels.push_reader import PushReader
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -24,7 +24,6 @@ from click.testing import CliRunner, Result
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from kproxy.events.column import Column
 from kproxy.pipeline.answer import GoldAnswer
 from kproxy.pipeline.commands import group
 from kproxy.pipeline.commands.show import NAMED, conditions
@@ -32,6 +31,7 @@ from kproxy.pipeline.gold_lake import GoldLake
 from kproxy.pipeline.gold_tables import ANSWERS, answer_named
 from kproxy.pipeline.lake import Lake
 from kproxy.pipeline.report.report_builder import _order
+from kproxy.record.events.column import Column
 
 NAMES = ["orders", "orders.eu", "a*b", "x", "ü\u202e", "=1+1", 'say "yes",\nno', ""]
 ROWS = 40

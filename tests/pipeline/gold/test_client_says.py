@@ -11,11 +11,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from kproxy.events.schema import LATENCY_BOUNDS_MS
 from kproxy.pipeline.gold_lake import ANSWER_TRANSFORMS
 from kproxy.pipeline.tables import TELEMETRY
 from kproxy.pipeline.transforms.gold.bases import bases
 from kproxy.pipeline.transforms.gold.client_says import MADE, SAID
+from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
 SHOP = {"client_id": "shop", "principal": "User:shop", "software_name": "librdkafka", "software_version": "2.16"}
 HOSTILE = "<script>x</script>\u202e\x00'\"*"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kproxy.events.schema import LATENCY_BOUNDS_MS
+from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
 BUCKETS = len(LATENCY_BOUNDS_MS) + 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kproxy.observe.filter.view import EventView
 from kproxy.protocol.table import schema
-from kproxy.sinks.audit.lines import stamp
+from kproxy.record.audit.lines import stamp
+from kproxy.record.filter.view import EventView
 from kproxy.verify import VerifyTerms, verify
 
 from .test_violations import FOUND, GRANTS, NOTE, OFFSETS, READS, STARTS, SUSPECT, TOLD, WRITES, Row

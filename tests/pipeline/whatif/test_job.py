@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kproxy.base.errors import DocumentError, LakeError
-from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif.job import WhatIf, whatif
+from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.dialogue import request, response
 
 RULES = """

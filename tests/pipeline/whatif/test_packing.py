@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.pipeline.whatif import packing
 from kproxy.pipeline.whatif.candidate import Candidate
 from kproxy.pipeline.whatif.exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
 from kproxy.pipeline.whatif.packing import CapturePacking
+from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.dialogue import request
 
 HEARTBEAT, LIST_GROUPS = 12, 16

@@ -28,11 +28,11 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from kproxy.capture.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.capture.policy import Policy
-from kproxy.capture.writer import CaptureWriter
-from kproxy.observe.exchange import Form, Frame, ObservedExchange
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.dialogue import request, response
 from kproxy.testing.process import process_tree
 from tests.support.synthetic_events import write_events

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kproxy.view.watch import LINGER
+from kproxy.record.live_view.watch import LINGER
 
 from . import frames
 from .frames_phase import FIFTY, MANY, ONE, Case, StandIns

@@ -1,4 +1,5 @@
-"""What watching costs: nanoseconds of a `kproxy.observe` watcher for one exchange, both directions, without sockets.
+"""What watching costs: nanoseconds of a `kproxy.record.observer` watcher for one exchange, both directions, without
+sockets.
 
     python -m tests.qa.bench.watch_alone [--between] [DEPTH …]
 
@@ -27,21 +28,21 @@ from uuid import UUID
 
 import structlog
 
-from kproxy.config.audit import AuditConfig, Detail
-from kproxy.config.metrics import MetricsConfig
-from kproxy.observe.exchange import Depth, ObservedExchange
-from kproxy.observe.observer import ConnectionObserver
-from kproxy.observe.summary import Summary
 from kproxy.protocol import Message, encode
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table import schema
-from kproxy.sinks.audit.audit_sink import AuditSink
-from kproxy.sinks.audit.event_sink import EventGate, OutletCounters
-from kproxy.sinks.audit.queue import LineQueue
-from kproxy.sinks.audit.recorder import Recorder
-from kproxy.sinks.fanout import Fanout
-from kproxy.sinks.labels.label_sink import LabelSink
-from kproxy.sinks.labels.totals import LabelTotals
+from kproxy.record.audit.audit_sink import AuditSink
+from kproxy.record.audit.config import AuditConfig, Detail
+from kproxy.record.audit.event_sink import EventGate, OutletCounters
+from kproxy.record.audit.queue import LineQueue
+from kproxy.record.audit.recorder import Recorder
+from kproxy.record.exchange import Depth, ObservedExchange
+from kproxy.record.fanout import Fanout
+from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.label_sink import LabelSink
+from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.summary import Summary
 
 BUFFER = 1 << 18
 RUNS, EXCHANGES = 1500, 64

@@ -9,7 +9,7 @@ from typing import Any
 
 from kproxy.base.terminal import in_line
 from kproxy.cli.exchange_input import Trouble, views
-from kproxy.observe.about import errors, topics
+from kproxy.record.about import errors, topics
 from kproxy.verify.finding import number_of
 
 from .faults import general

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.observe.credentials import CONFIG_VALUES
+from kproxy.record.observer.credentials import CONFIG_VALUES
 from kproxy.replay.fixes.topics import LEFT_OUT, ConfigFix
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from kproxy.observe.exchange import Form
 from kproxy.protocol.records import encode_batch
 from kproxy.protocol.records.entry import BATCH, BATCH_CRC_FROM, DELETE_HORIZON
+from kproxy.record.exchange import Form
 from tests.support.exchange_factory import Somebody
 from tests.verify.cases.table import unproved
 from tests.verify.history import (

@@ -195,12 +195,13 @@ def went_well(amount: str) -> Column:
 
 
 def stored(amount: str) -> Column:
-    """Return an amount of what was written and a broker says is stored, else null; see `events.counting.is_stored`."""
+    """Return an amount of what was written and a broker says is stored, else null; see
+    `record.events.counting.is_stored`."""
     return F.when(F.col("error").isNull() & ~F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def unconfirmed(amount: str) -> Column:
-    """Return an amount of what was sent with acks=0, else null; see `events.counting.is_unconfirmed`."""
+    """Return an amount of what was sent with acks=0, else null; see `record.events.counting.is_unconfirmed`."""
     return F.when(F.col("error").isNull() & F.col("acks").eqNullSafe(0), F.col(amount))
 
 

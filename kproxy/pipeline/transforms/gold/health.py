@@ -15,7 +15,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.events.schema import LATENCY_BOUNDS_MS
 from kproxy.pipeline.transforms.gold.bases import STORM_APIS, AnswerTransforms, Bases, minute
 from kproxy.pipeline.transforms.gold.partial import (
     AMOUNT,
@@ -35,6 +34,7 @@ from kproxy.pipeline.transforms.gold.partial import (
     ratio,
     sketch_of,
 )
+from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
 LATENCY_MEASURES = {
     "requests": TOTAL,

@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.events.schema import LATENCY_BOUNDS_MS
+from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
 BUCKETS = len(LATENCY_BOUNDS_MS) + 1
 """Buckets of a latency histogram; the last has no upper bound."""

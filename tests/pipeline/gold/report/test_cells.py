@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from kproxy.events.column import Column
 from kproxy.pipeline.report.section import cell, grouped, percent, size
+from kproxy.record.events.column import Column
 
 
 @pytest.mark.parametrize(

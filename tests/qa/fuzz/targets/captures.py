@@ -14,22 +14,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kproxy.base.errors import CaptureError
-from kproxy.capture import pcapng
-from kproxy.capture.captured_connection import CapturedConnection
-from kproxy.capture.packets import Conversation
-from kproxy.capture.policy import Policy
-from kproxy.capture.pseudonyms import Pseudonyms
-from kproxy.capture.reader import Capture
-from kproxy.capture.redact import Redaction
-from kproxy.capture.writer import CaptureWriter
 from kproxy.cli.exchange_input import make_data
 from kproxy.cli.tally import ExchangeTally
-from kproxy.observe.exchange import ObservedExchange
 from kproxy.protocol.table import schema
+from kproxy.record.captures import pcapng
+from kproxy.record.captures.captured_connection import CapturedConnection
+from kproxy.record.captures.packets import Conversation
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.pseudonyms import Pseudonyms
+from kproxy.record.captures.reader import Capture
+from kproxy.record.captures.redact import Redaction
+from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.exchange import ObservedExchange
 from kproxy.testing.dialogue import request, response
+from tests.record.observer.watching import CLIENT, random_talk
 from tests.support.random_peers import Manners
 
-from ....observe.watching import CLIENT, random_talk
 from ..feed import FedRandom, Feed
 
 APIS = sorted(schema.names())

@@ -17,9 +17,9 @@ from kproxy.base.errors import FilterError
 from kproxy.cli.exchange_input import Trouble, events
 from kproxy.cli.exchange_rows import Rows
 from kproxy.cli.tally import ExchangeTally
-from kproxy.events.schema import BY_NAME, REQUEST_EVENT
-from kproxy.observe.filter.filter import Filter
-from kproxy.observe.filter.view import EventView
+from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import EventView
 from kproxy.rules.filter.fields import BY_NAME as FIELDS
 
 from ..feed import Feed

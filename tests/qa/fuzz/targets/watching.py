@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.observe.exchange import Depth
 from kproxy.protocol.table import schema
+from kproxy.record.exchange import Depth
 from kproxy.testing.dialogue import request, response, sized
+from tests.record.observer.watching import (
+    BROKER,
+    CLIENT,
+    Manners,
+    Talk,
+    Watching,
+    play,
+    random_talk,
+    told,
+    whole_summary,
+)
 
-from ....observe.watching import BROKER, CLIENT, Manners, Talk, Watching, play, random_talk, told, whole_summary
 from ..feed import FedRandom, Feed
 
 APIS = sorted(schema.names())

@@ -1,0 +1,284 @@
+"""Events about connections, rules and clusters: all that are about no exchange.
+
+Of a connection: that it was opened, that its client was authenticated or refused, that it closed. Of rules: sets that
+came into force or were refused, and the counts of each live rule by the minute. Of a cluster: its nodes and topics,
+when they have changed, and every hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kproxy.protocol.breath import breathe, ordered
+from kproxy.protocol.table.errors import error_name
+from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
+from kproxy.record.exchange import Who
+from kproxy.record.fanout import ClusterMetadata, KnownTopic
+from kproxy.rules.running import Running
+from kproxy.session.sasl.principal import LoginOutcome
+
+from .event_sink import EventGate
+from .lines import plain, stamp
+
+if TYPE_CHECKING:
+    from kproxy.record.metrics.push_reader import PushRead
+    from kproxy.rules.rule_set import BoundRules
+    from kproxy.session.telemetry import TelemetryPush
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """End of a connection and totals of what passed on it. `connect`: seconds until the broker's connection stood."""
+
+    cause: str
+    message: str
+    seconds: float
+    connect: float | None
+    requests: int
+    responses: int
+    unanswered: int
+    request_bytes: int
+    response_bytes: int
+    unread: int
+
+
+class LiveWho(Who, Protocol):
+    """Connection of this process, as events see it. `end`: None as long as it is open."""
+
+    end: Ended | None
+
+    @property
+    def tls(self) -> bool: ...
+    @property
+    def sni(self) -> str | None: ...
+    @property
+    def outcome(self) -> LoginOutcome | None: ...
+    @property
+    def bound(self) -> BoundRules: ...
+    @property
+    def standing(self) -> object:
+        """Return an object that is another one when anything here, or the depth of an API, may have changed."""
+        ...
+
+
+def connection_columns(who: Who) -> dict[str, Any]:
+    """Return the columns of `record.events.schema.CONNECTION` for a connection, absent ones left out."""
+    columns = {
+        "connection": who.number,
+        "cluster": who.cluster,
+        "listener": who.listener,
+        "client_address": who.client_address,
+        "client_port": who.client_port,
+        "node": who.node,
+        "broker": who.broker,
+        "principal": plain(who.principal),
+        "software_name": who.software_name,
+        "software_version": who.software_version,
+    }
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+def opened(who: LiveWho) -> dict[str, Any]:
+    """Return the data of the event for a new connection."""
+    data = {"what": "open", **connection_columns(who), "tls": who.tls}
+    if who.sni is not None:
+        data["sni"] = plain(who.sni)
+    bound = who.bound
+    if bound.rules:
+        pairs = zip(bound.rules[:MOST_BOUND], bound.kinds, strict=False)
+        data["bound_rules"] = [{"rule": rule, "kind": kind} for rule, kind in pairs]
+    return data
+
+
+def authenticated(who: LiveWho, outcome: LoginOutcome) -> dict[str, Any]:
+    """Return the data of the event that the broker has accepted or refused the client."""
+    data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
+    return data | {"error": error_name(outcome.error)} if outcome.error else data
+
+
+def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
+    """Return the data of the event that the connection has closed."""
+    end = who.end
+    assert end is not None, "it is open"
+    data: dict[str, Any] = {"what": "close", **connection_columns(who), "tls": who.tls}
+    optional = {
+        "client_id": plain(client_id),
+        "sni": plain(who.sni),
+        "mechanism": None if who.outcome is None else who.outcome.mechanism,
+        "connect_ms": None if end.connect is None else round(end.connect * 1000, 3),
+        "unread_frames": end.unread or None,
+    }
+    data |= {name: value for name, value in optional.items() if value is not None}
+    return data | {
+        "cause": end.cause,
+        "message": plain(end.message) or "",
+        "seconds": round(end.seconds, 6),
+        "requests": end.requests,
+        "responses": end.responses,
+        "unanswered": end.unanswered,
+        "request_bytes": end.request_bytes,
+        "response_bytes": end.response_bytes,
+    }
+
+
+def telemetry_event(push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of the event that a client has told its metrics. `who`: its connection's columns."""
+    data = who | {
+        "client_id": plain(push.client_id),
+        "client_instance_id": str(push.instance),
+        "payload_bytes": len(push.payload),
+        "unpacked_bytes": read.size,
+        "metrics": read.names,
+        "left_out": read.left_out,
+    }
+    return (data | {"terminating": True} if push.terminating else data) | read.standard
+
+
+RuleCounts = tuple[int, int, int, int]
+"""Counts of a rule: set back, matched, fired, applied."""
+LiveRules = Callable[[], Iterable[Running]]
+MOST_BOUND = 100  # rules in one event of a connection
+MOST_MISTAKES = 100
+"""Mistakes of a refused set that its event tells; the log and the API have them all."""
+MINUTE = 60.0
+
+
+HOUR = 3600.0
+AT_MOST_EVERY = 10.0
+"""Seconds between two tellings of one cluster, though it may change more often: leaders move one by one."""
+MOST_LEADERS = 5000
+"""Partitions told in one event, some 50 kB; a cluster with more is told in parts."""
+
+
+class RuleEvents:
+    """Maker of the events about rules. `live` gives the live rules in force."""
+
+    def __init__(self, events: EventGate, live: LiveRules) -> None:
+        self.events, self.live = events, live
+        self.reported: dict[Running, RuleCounts] = {}
+        self.minute: float | None = None
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
+        """Put the event that a set came into force. `now`: seconds since 1970, here as everywhere in this class."""
+        what = "loaded" if before is None else "swapped"
+        data = {"what": what, "origin": origin, "version": version, "rules": rules}
+        self.put(now, data if before is None else data | {"before": before})
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
+        """Put the event that a set was refused; the one of `version` stays in force."""
+        first_mistakes = list(mistakes)[:MOST_MISTAKES]
+        self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": first_mistakes})
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
+        """Put the event of a change of one rule or of all: removed, expired, enabled, killed …"""
+        what = next((word for word in ("removed", "expired") if change.startswith(word)), "changed")
+        data = {"what": what, "change": change, "version": version, "rules": rules}
+        self.put(now, data if rule is None else data | {"rule": rule})
+
+    def tick(self, now: float) -> None:
+        """Put the events of the minute that is over, if one is. To be called every second or so."""
+        minute = now // MINUTE * MINUTE
+        if self.minute is None:
+            self.minute = minute
+        elif minute > self.minute:
+            self.tell()
+            self.minute = minute
+
+    def tell(self) -> None:
+        """Put the counts of the rules in force since the last call.
+
+        To be called also at the end, and before the rules are replaced.
+        """
+        counts = {}
+        for running in self.live():
+            counts[running] = now = (running.resets, running.matched, running.fired, running.applied)
+            then = self.reported.get(running, (0, 0, 0, 0))
+            if now[0] != then[0]:  # counted from 0 again
+                then = (now[0], 0, 0, 0)
+            if now != then:
+                self.fired(running, [a - b for a, b in zip(now[1:], then[1:], strict=True)])
+        self.reported = counts
+
+    def fired(self, running: Running, grown: list[int]) -> None:
+        minute = self.minute or 0.0
+        data = {
+            "what": "fired",
+            "rule": running.name,
+            "kind": running.rule.kind,
+            "origin": running.origin,
+            "minute": stamp(minute),
+            "matched": grown[0],
+            "fired": grown[1],
+            "applied": grown[2],
+        }
+        self.put(minute, data | {"observes": True} if running.observes else data)
+
+    def put(self, now: float, data: dict[str, object]) -> None:
+        self.events.put(RULE_EVENT.name, now, data)
+
+
+class TopologyEvents:
+    """Maker of the topology events. `pictures`: the metadata that is known of each cluster."""
+
+    def __init__(self, events: EventGate, pictures: Mapping[str, ClusterMetadata]) -> None:
+        self.events, self.pictures = events, pictures
+        self.reported: dict[str, tuple[ClusterMetadata, int, float]] = {}
+        """By cluster: what was told, its version, and the time."""
+
+    def due(self, now: float) -> list[ClusterMetadata]:
+        """Return the clusters of which something is to be told at `now`, seconds since 1970."""
+        found = []
+        for cluster, picture in self.pictures.items():
+            told, version, when = self.reported.get(cluster, (picture, 0, 0.0))
+            changed = told is not picture or picture.version != version
+            if picture.version and (now - when >= HOUR or (changed and now - when >= AT_MOST_EVERY)):
+                found.append(picture)
+        return found
+
+    def tick(self, now: float) -> None:
+        """Put the events that are due, with breath in between: a cluster may have 200,000 topics. To be called every
+        second or so."""
+        for picture in self.due(now):
+            version = picture.version
+            for event in topology_events(picture):
+                self.events.put(TOPOLOGY_EVENT.name, now, event)
+                breathe()
+            self.reported[picture.cluster] = picture, version, now
+
+
+def topology_events(picture: ClusterMetadata) -> list[dict[str, Any]]:
+    """Return the data of the events that tell all of a cluster's metadata; nodes are in each of them."""
+    nodes = []
+    for number, node in sorted(picture.nodes.items()):
+        columns = {"node": number, "host": node.host, "port": node.port}
+        nodes.append(columns if node.rack is None else columns | {"rack": node.rack})
+    base: dict[str, Any] = {"cluster": picture.cluster, "nodes": nodes}
+    if picture.cluster_id is not None:
+        base["cluster_id"] = picture.cluster_id
+    if picture.controller is not None:
+        base["controller"] = picture.controller
+    parts = list(in_parts(picture.topics)) or [[]]
+    return [base | {"topics": topics, "part": part, "parts": len(parts)} for part, topics in enumerate(parts)]
+
+
+def in_parts(topics: Mapping[str, KnownTopic]) -> Iterator[list[dict[str, Any]]]:
+    """Yield topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for name, topic in ordered(topics.items()):
+        breathe()
+        if part and size + len(topic.leaders) > MOST_LEADERS:
+            yield part
+            part, size = [], 0
+        columns = {
+            "topic": name,
+            "internal": topic.internal,
+            "partitions": len(topic.leaders),
+            "leaders": topic.leaders,
+        }
+        part.append(columns if topic.topic_id is None else columns | {"topic_id": topic.topic_id})
+        size += len(topic.leaders)
+    if part:
+        yield part

@@ -1,0 +1,301 @@
+"""Exchanges as clients saw them, each with what passed of it at the broker: in kproxy's own captures, and live.
+
+Strategy. A capture has an exchange at the broker's side only where its bytes are others than at the client's, or where
+kproxy asked by itself. It stands right behind its front, or soon, on a connection of the same number, with the same
+correlation id. But ids are the client's to choose: it may use one again and again, or one that kproxy uses itself. So
+times decide, too: the broker gets a request after the client has sent it, and answers before the client has the answer.
+What still fits more than one belongs to the last that was sent before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from kproxy.base.errors import CaptureError
+from kproxy.record.exchange import Frame, ObservedExchange, Who
+
+from .captured_connection import CapturedConnection
+from .reader import Capture
+
+MOST_UNMATCHED = 200
+"""Exchanges of a connection that wait at each side; as many as the writer lets wait."""
+MOST_IN_ALL = 50_000
+"""Exchanges of all connections that wait; those that have waited longest are let go of beyond."""
+MOST_BYTES = 64 << 20
+"""Bytes of all that waits."""
+LONGEST_WAIT = 5.0
+"""Seconds of the capture's time that an exchange waits: several processes write their parts of a file each second."""
+BROKER = "broker"
+
+MOST_CONNECTIONS = 10_000
+"""Connections on which nothing waits that are kept beside those on which something does."""
+
+F = TypeVar("F")
+B = TypeVar("B")
+Pairs = list[tuple[F | None, B | None]]
+"""Values of exchanges at the client, and at the broker."""
+
+
+class BothSides(NamedTuple):
+    """Exchange at the client (`front`; None: kproxy asked by itself) and at the broker (`behind`; None: the same bytes
+    passed there, or none at all)."""
+
+    front: ObservedExchange | None
+    behind: ObservedExchange | None
+
+    @property
+    def at_broker(self) -> ObservedExchange | None:
+        """Return what the broker saw: None where kproxy answered in its place."""
+        if self.behind is not None or self.front is None:
+            return self.behind
+        return None if self.front.answered_by_rule else self.front
+
+
+@dataclass(slots=True, eq=False)
+class UnmatchedExchange(Generic[F, B]):
+    """Exchange whose other side may still come, on the connection of `sides`. `alone`: what is given back if nothing
+    does. `began`, `ended`: between those of a front lie those of what passed at the broker. `until`: the capture's time
+    up to which it waits."""
+
+    alone: tuple[F | None, B | None]
+    sides: UnmatchedSides[F, B]
+    key: int
+    correlation_id: int
+    began: float
+    ended: float
+    size: int
+    until: float = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class UnmatchedSides(Generic[F, B]):
+    """Exchanges of one connection that wait, at each side the oldest first. `client`, `broker`: who it is there."""
+
+    number: int
+    fronts: deque[UnmatchedExchange[F, B]] = field(default_factory=deque)
+    behinds: deque[UnmatchedExchange[F, B]] = field(default_factory=deque)
+    client: Who | None = None
+    broker: Who | None = None
+
+    def is_other(self, who: Who, *, at_broker: bool) -> bool:
+        """Return True if the exchanges are of an earlier connection with the same number; else note who it is."""
+        known = self.broker if at_broker else self.client
+        if known is not None and known is not who:
+            return True
+        if at_broker:
+            self.broker = who
+        else:
+            self.client = who
+        return False
+
+
+class SideMatcher(Generic[F, B]):
+    """Matcher of what was seen at the client with what was seen at the broker, whichever comes first.
+
+    Each exchange comes with a value of the caller's. Given back are pairs of these values, (front, behind), with None
+    for a side of which nothing has come, or will; each value is in one of them. What waits is bounded: in exchanges of
+    a connection and of all, in bytes as the callers count them, and by the capture's time: `wait` seconds of it.
+    """
+
+    def __init__(self, wait: float = LONGEST_WAIT) -> None:
+        self.wait = wait
+        self.connections: dict[int, UnmatchedSides[F, B]] = {}
+        self.waiting: OrderedDict[UnmatchedExchange[F, B], None] = OrderedDict()  # the oldest first
+        self.size = 0
+        self.clock = -math.inf
+
+    def front(self, seen: ObservedExchange, value: F, size: int = 0) -> Pairs[F, B]:
+        """Take an exchange at the client. Return the pairs that are settled now."""
+        who = seen.who
+        sides = self.connections.get(who.number)
+        settled: Pairs[F, B] = []
+        if sides is None or (sides.client is not who and sides.is_other(who, at_broker=False)):
+            settled, sides = self._begin(who, at_broker=False)
+        if seen.answered_by_rule:
+            return [*settled, (value, None)]
+        request, answer = seen.request, seen.answer
+        began = -math.inf if request is None else request.first
+        ended = math.inf if answer is None else answer.last
+        for behind in sides.behinds:
+            if (
+                seen.correlation_id == behind.correlation_id and seen.key == behind.key
+                and began <= behind.began <= ended and behind.ended <= ended
+            ):  # fmt: skip
+                self._remove(behind)
+                return [*settled, (value, behind.alone[1])]
+        one: UnmatchedExchange[F, B] = UnmatchedExchange(
+            (value, None), sides, seen.key, seen.correlation_id, began, ended, size
+        )
+        waited = self._wait(sides.fronts, one, answer or request)
+        return settled + waited if settled else waited
+
+    def behind(self, seen: ObservedExchange, value: B, size: int = 0) -> Pairs[F, B]:
+        """Take an exchange at the broker. Return the pairs that are settled now."""
+        who = seen.who
+        sides = self.connections.get(who.number)
+        settled: Pairs[F, B] = []
+        if sides is None or (sides.broker is not who and sides.is_other(who, at_broker=True)):
+            settled, sides = self._begin(who, at_broker=True)
+        request, answer = seen.request, seen.answer
+        began = math.inf if request is None else request.last
+        ended = -math.inf if answer is None else answer.first
+        best = None
+        for front in reversed(sides.fronts):
+            # of several that were sent at once, those without an answer are over together, and in order
+            if (
+                seen.correlation_id == front.correlation_id and seen.key == front.key
+                and front.began <= began <= front.ended and ended <= front.ended
+                and (best is None or front.began > best.began or (answer is None and front.began == best.began))
+            ):  # fmt: skip
+                best = front
+        if best is None:
+            one: UnmatchedExchange[F, B] = UnmatchedExchange(
+                (None, value), sides, seen.key, seen.correlation_id, began, ended, size
+            )
+            waited = self._wait(sides.behinds, one, answer or request)
+            return settled + waited if settled else waited
+        self._remove(best)
+        return [*settled, (best.alone[0], value)]
+
+    def oldest(self) -> Pairs[F, B]:
+        """Return what has waited longest, which waits no more; nothing if nothing waits."""
+        return [self._remove(next(iter(self.waiting))).alone] if self.waiting else []
+
+    def rest(self) -> Pairs[F, B]:
+        """Return all that waits, since nothing more comes."""
+        return [self._remove(one).alone for one in list(self.waiting)]
+
+    def end(self, number: int) -> Pairs[F, B]:
+        """Return what waits on the connection with this number, which is over."""
+        sides = self.connections.pop(number, None)
+        return [] if sides is None else [self._remove(one).alone for one in (*sides.fronts, *sides.behinds)]
+
+    def _begin(self, who: Who, *, at_broker: bool) -> tuple[Pairs[F, B], UnmatchedSides[F, B]]:
+        """Return what waited in vain on an earlier connection with this number, and the sides of this one."""
+        settled = self.end(who.number)
+        if len(self.connections) >= MOST_CONNECTIONS:
+            self.connections = {one.number: one for one in self.connections.values() if one.fronts or one.behinds}
+        sides = self.connections[who.number] = UnmatchedSides(who.number)
+        sides.is_other(who, at_broker=at_broker)
+        return settled, sides
+
+    def _wait(
+        self, side: deque[UnmatchedExchange[F, B]], one: UnmatchedExchange[F, B], last: Frame | None
+    ) -> Pairs[F, B]:
+        """Have an exchange wait at a side of its connection; return those that cannot wait any more."""
+        if last is not None and last.last > self.clock:
+            self.clock = last.last
+        one.until = self.clock + self.wait
+        side.append(one)
+        self.waiting[one] = None
+        self.size += one.size
+        settled = [self._remove(side[0]).alone] if len(side) > MOST_UNMATCHED else []
+        while len(self.waiting) > MOST_IN_ALL or self.size > MOST_BYTES or next(iter(self.waiting)).until < self.clock:
+            settled.append(self._remove(next(iter(self.waiting))).alone)
+            if not self.waiting:
+                break
+        return settled
+
+    def _remove(self, one: UnmatchedExchange[F, B]) -> UnmatchedExchange[F, B]:
+        """Have an exchange wait no more, and return it."""
+        del self.waiting[one]
+        side = one.sides.behinds if one.alone[0] is None else one.sides.fronts
+        if side[0] is one:
+            side.popleft()
+        else:
+            side.remove(one)
+        self.size -= one.size
+        return one
+
+
+@dataclass(slots=True, eq=False)
+class PairInOrder:
+    """Place of an exchange among those that are given out in the order of the file. `settled`: nothing more comes to
+    it; without either side it is none any more, as what passed at the broker has gone to its front."""
+
+    front: ObservedExchange | None
+    behind: ObservedExchange | None
+    size: int
+    settled: bool = False
+
+    def sides(self) -> Iterator[BothSides]:
+        """Yield what is at this place, if anything is."""
+        if self.front is not None or self.behind is not None:
+            yield BothSides(self.front, self.behind)
+
+
+def paired(capture: Capture) -> Iterator[BothSides]:
+    """Yield the exchanges of a capture that was opened for both sides, each once and in the file's order.
+    Raises CaptureError as the capture does, behind what was read, and ValueError for one of one side."""
+    if capture.side != "both":
+        raise ValueError(f"the capture is read for the {capture.side}'s side only")
+    order = FileOrder()
+    damage: CaptureError | None = None
+    try:
+        for seen in capture:
+            if capture.own:
+                yield from order.take(seen)
+            else:
+                yield BothSides(seen, None)
+    except CaptureError as error:  # what was read before counts
+        damage = error
+    yield from order.rest()
+    if damage is not None:
+        raise damage
+
+
+class FileOrder:
+    """Exchanges of both sides in the order of their file, each held until it has its other side, or will get none."""
+
+    def __init__(self) -> None:
+        self.matcher = SideMatcher[PairInOrder, PairInOrder]()
+        self.waiting: deque[PairInOrder] = deque()
+        self.size = 0
+
+    def take(self, seen: ObservedExchange) -> Iterator[BothSides]:
+        """Take the next exchange of the file; yield those that need not wait any more."""
+        size, at_broker = kept_bytes(seen), is_at_broker(seen)
+        one = PairInOrder(None, seen, size) if at_broker else PairInOrder(seen, None, size)
+        self.waiting.append(one)
+        self.size += size
+        settle((self.matcher.behind if at_broker else self.matcher.front)(seen, one, size))
+        while self.waiting:
+            if self.size > MOST_BYTES and not self.waiting[0].settled:
+                settle(self.matcher.oldest())
+            if not self.waiting[0].settled:
+                return
+            first = self.waiting.popleft()
+            self.size -= first.size
+            yield from first.sides()
+
+    def rest(self) -> Iterator[BothSides]:
+        """Yield all that waits, since nothing more comes."""
+        settle(self.matcher.rest())
+        for one in self.waiting:
+            yield from one.sides()
+
+
+def settle(pairs: Iterable[tuple[PairInOrder | None, PairInOrder | None]]) -> None:
+    """Put what passed at the broker beside its front, which may be given out then, as what stays alone may."""
+    for front, behind in pairs:
+        if front is not None and behind is not None:
+            front.behind, behind.behind = behind.behind, None
+        for one in (front, behind):
+            if one is not None:
+                one.settled = True
+
+
+def kept_bytes(seen: ObservedExchange) -> int:
+    """Return how many bytes of an exchange's frames are kept."""
+    request, response = seen.request, seen.response
+    size = 0 if request is None else len(request.data) + len(request.sketch)
+    return size if response is None else size + len(response.data) + len(response.sketch)
+
+
+def is_at_broker(seen: ObservedExchange) -> bool:
+    """Return True if the exchange passed between kproxy and a broker, by the interface that it was captured at."""
+    return isinstance(seen.who, CapturedConnection) and seen.who.interface == BROKER

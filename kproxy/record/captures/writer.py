@@ -1,0 +1,250 @@
+"""Writer of exchanges into a pcapng file, as packets of the connections they belong to.
+
+Strategy: an exchange is written when it is over, its request and its response one behind the other, so nothing has to
+be remembered of what is in flight. A connection begins in the file with its first exchange. Bytes of both sides run on
+over what is written: what a filter left out never was, as far as the file knows. What the bytes do not say (rules that
+fired, waits, what was withheld, who the client is) stands in notes at the packets (`pcapng.note`).
+
+The file may end at any moment: every block is whole by itself, and the last one says how it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
+from kproxy.record.exchange import Errors, Frame, ObservedExchange, Who
+from kproxy.record.observer.response_errors import errors_of
+
+from . import pcapng
+from .packets import LONGEST_SEGMENT, Conversation, packed, pool_address
+from .policy import Policy
+
+CLIENT, BROKER = 0, 1
+INTERFACES = ("client", "broker")
+"""Names of the interfaces: frames at the client, and frames at the broker where these are other bytes."""
+APPLICATION = "kproxy"
+MOST_KNOWN = 100_000
+"""Connections whose sequence numbers are remembered; the one that began first is forgotten beyond, some 100 MB."""
+PACKET = 128
+"""Bytes of a packet without its payload: its block, and headers of IPv6 and TCP."""
+AROUND = 4096
+"""Bytes around an exchange: a handshake, names of rules, ends of connections, and the last block."""
+
+APART = 100_003
+"""Between the first sequence numbers of two connections, so that they differ where ports are used again."""
+NOTHING: Mapping[str, Any] = {}
+PartNote = Mapping[str, Any]
+"""Traffic that one process did not record. `dropped`: exchanges by API, for want of time. `open`: requests by API that
+were under way when the capture ended. `topics`: why topics were not recorded."""
+
+CaptureEndpoint = tuple[str, int]
+ToWallTime = Callable[[float], float]
+"""Converter from the clock of exchanges, such as monotonic seconds, to seconds since 1970."""
+
+
+@dataclass(slots=True)
+class ConnectionInFile:
+    """Connection that is in the file already: its conversation, and what was noted of its client."""
+
+    talk: Conversation
+    about: dict[str, Any]
+
+
+@dataclass(slots=True)
+class WrittenTotals:
+    """Totals of what is in a file so far."""
+
+    size: int = 0
+    exchanges: int = 0
+    connections: int = 0
+    broker_exchanges: int = 0
+    dropped: int = 0
+    """Exchanges that there was no time to write."""
+    began: float | None = None
+    ended: float | None = None
+    names: dict[str, bytes] = field(default_factory=dict)
+
+
+class CaptureWriter:
+    """Writer into `file`, which stays the caller's. `wall` converts the exchanges' times to seconds since 1970.
+
+    `begun`: another process has begun the file, and will end it. `names_from`: see
+    `record.captures.capture_file.CapturePart`.
+    """
+
+    def __init__(
+        self, file: IO[bytes], policy: Policy, *, wall: ToWallTime = float, about: dict[str, Any] | None = None,
+        begun: bool = False, names_from: int = 0,
+    ) -> None:  # fmt: skip
+        self.file, self.policy, self.wall, self.names_from = file, policy, wall, names_from
+        self.written = WrittenTotals()
+        self.open: dict[tuple[int, int], ConnectionInFile] = {}
+        if begun:
+            return
+        comment = pcapng.note(
+            payload=policy.payload, head=policy.head if policy.payload == "head" else None, **about or {}
+        )
+        self._put([pcapng.section(APPLICATION, [comment]), *(pcapng.interface(name) for name in INTERFACES)])
+
+    def write(
+        self, seen: ObservedExchange, server: CaptureEndpoint, *, opened: float | None = None, older: bool = False
+    ) -> None:
+        """Write an exchange between the client and kproxy at `server`.
+
+        `opened`: when the client connected, if known. `older`: before the capture began.
+        """
+        self._exchange(CLIENT, seen, server, opened, older=older)
+        self.written.exchanges += 1
+
+    def write_broker(
+        self, seen: ObservedExchange, broker: CaptureEndpoint, *, opened: float | None = None, older: bool = False
+    ) -> None:
+        """Write the exchange as it passed between kproxy and the broker; the client's port replaces kproxy's own."""
+        self._exchange(BROKER, seen, broker, opened, older=older)
+        self.written.broker_exchanges += 1
+
+    def write_own(self, seen: ObservedExchange, broker: CaptureEndpoint) -> None:
+        """Write an exchange of kproxy's own with a broker, which records topics."""
+        self._exchange(BROKER, seen, broker, None, older=False)
+
+    def most(self, seen: ObservedExchange) -> int:
+        """Return the bytes that the file grows by at most when this is written, with what stands at its end."""
+        return AROUND + sum(
+            self.policy.most(frame) + (3 + frame.size // LONGEST_SEGMENT) * PACKET
+            for frame in (seen.request, seen.response)
+            if frame is not None
+        )
+
+    def closed(self, who: Who, now: float) -> None:
+        """Write the end of a connection, if it is in the file."""
+        for side in (CLIENT, BROKER):
+            known = self.open.pop((side, who.number), None)
+            if known is not None:
+                self._put(known.talk.close(self.wall(now)))
+
+    def finish(
+        self, now: float, stopped: str, dropped: int = 0, *, writers: int | None = None, part: PartNote | None = None
+    ) -> None:
+        """Write the last block: why the capture ended, and how many exchanges were dropped for want of time.
+
+        `writers`: processes that wrote into the file. `part`: this one's note, if it is the only one.
+        """
+        written = self.written
+        written.dropped = dropped
+        comment = pcapng.note(stopped=stopped, exchanges=written.exchanges, broker_exchanges=written.broker_exchanges,
+                           connections=written.connections, dropped=dropped, writers=writers, part=part)  # fmt: skip
+        self._put([pcapng.statistics(CLIENT, self.wall(now), dropped, comment)])
+        self.file.flush()
+
+    def finish_part(self, now: float, part: PartNote) -> None:
+        """Write the last block of one process of several, with the traffic that it did not record."""
+        self._put([pcapng.statistics(CLIENT, self.wall(now), 0, pcapng.note(part=part))])
+        self.file.flush()
+
+    def _exchange(
+        self, side: int, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None, *, older: bool
+    ) -> None:
+        request, response = seen.request, seen.response
+        first = request or response
+        if first is None:
+            return
+        known, news = self._known(side, seen.who, server, first.first if opened is None else opened, older=older)
+        note = about_exchange(seen) | ({"who": news} if news else {})
+        if request is None:
+            note["earlier"] = seen.key
+        if request is not None:
+            self._frame(known.talk, 0, seen, request, {} if response else note)
+        if response is not None:
+            self._frame(known.talk, 1, seen, response, note)
+
+    def _frame(self, talk: Conversation, side: int, seen: ObservedExchange, frame: Frame, note: dict[str, Any]) -> None:
+        kept, sketch = self.policy.written(seen, frame, response=side == 1)
+        if seen.acks is not None and side == 0 and (len(kept) < frame.size - 4 and acks_of(kept, seen.version) is None):
+            note = {**note, "acks": seen.acks}
+        if side == 1 and len(kept) < frame.size - 4:
+            note = note | about_errors(errors_of(seen))
+        if sketch:
+            note = {**note, "sketch": True}
+        if frame.withheld:
+            note = {**note, "withheld": frame.withheld}
+        first, last = self.wall(frame.first), self.wall(frame.last)
+        data = (frame.size - 4).to_bytes(4, "big") + kept
+        self._put(talk.send(side, data, frame.size, first, last, pcapng.note(**note) if note else ""))
+        written = self.written
+        written.began = first if written.began is None else min(first, written.began)
+        written.ended = last if written.ended is None else max(last, written.ended)
+
+    def _known(
+        self, side: int, who: Who, server: CaptureEndpoint, opened: float, *, older: bool
+    ) -> tuple[ConnectionInFile, dict[str, Any]]:
+        """Return the connection, begun in the file if need be, and what has become known of it since."""
+        about = about_client(who)
+        known = self.open.get((side, who.number))
+        if known is not None:
+            if known.about == about:
+                return known, {}
+            known.about = about
+            return known, about
+        while len(self.open) >= MOST_KNOWN:
+            del self.open[next(iter(self.open))]
+        client = (self._address(who.client_address), who.client_port)
+        known = ConnectionInFile(
+            Conversation(side, client, (self._address(server[0]), server[1]), who.number * APART), about
+        )
+        self.open[side, who.number] = known
+        self.written.connections += side == CLIENT
+        self._put(known.talk.open(self.wall(opened), pcapng.note(connection=who.number, older=older or None, **about)))
+        return known, {}
+
+    def _address(self, host: str) -> bytes:
+        """Return the packed address of a host. A name gets an address of its own, and a block says whose it is."""
+        address = packed(host) or self.written.names.get(host)
+        if address is None:
+            address = self.written.names[host] = pool_address(self.names_from + len(self.written.names))
+            self._put([pcapng.host_name(address, host)])
+        return address
+
+    def _put(self, blocks: Iterable[bytes]) -> None:
+        data = b"".join(blocks)
+        self.file.write(data)
+        self.written.size += len(data)
+
+
+def about_client(who: Who) -> dict[str, Any]:
+    """Return what is known of a connection's client that the packets do not say."""
+    client = {
+        "cluster": who.cluster, "listener": who.listener, "node": who.node, "broker": who.broker,
+        "principal": who.principal, "software_name": who.software_name, "software_version": who.software_version,
+    }  # fmt: skip
+    return {name: value for name, value in client.items() if value is not None}
+
+
+def about_errors(errors: Errors) -> dict[str, Any]:
+    """Return the note about a response's errors, which the bytes that are kept need not tell; empty without any."""
+    return {"errors": list(errors.codes), "error_at_top": errors.top} if errors.codes else {}
+
+
+def about_exchange(seen: ObservedExchange) -> dict[str, Any]:
+    """Return what the bytes do not say of an exchange; empty for most."""
+    note: dict[str, Any] = {}
+    if seen.rules:
+        note["rules"] = list(seen.rules)
+    if seen.answered_by_rule:
+        note["answered_by"] = "kproxy"
+    if seen.own_errors:
+        note["failed"] = sorted(seen.own_errors)
+    if seen.rule_wait != (0.0, 0.0):
+        note["rule_wait"] = list(seen.rule_wait)
+    if seen.other_wait != (0.0, 0.0):
+        note["other_wait"] = list(seen.other_wait)
+    if seen.known_throttle or seen.throttler:
+        note["throttle"] = [seen.known_throttle, seen.throttler, seen.mute]
+    if seen.outcome == "closed":
+        note["outcome"] = "closed"
+    if (seen.key, seen.version) == (SASL_HANDSHAKE, 0) and seen.response is not None:
+        note["behind"] = "raw SASL tokens are not recorded"  # KIP-43: they follow without headers
+    return note

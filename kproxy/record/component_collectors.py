@@ -1,0 +1,311 @@
+"""Prometheus metrics of parts of the proxy: the counters of rules, the audit, a supervisor with its workers, and the
+process itself with its version, whether it is ready, and when its certificates expire.
+
+Labels of the rules' counters are their names, which users choose: only so many rules have lines of their own
+(`limits.rule_labels`), the others of each kind are added up under the name "other". What belongs to the proxy as one
+thing and not to a worker process is added by the process with the admin address.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from kproxy.base.distribution import own_version
+from kproxy.base.named_file import read_named
+from kproxy.protocol.table.releases import RELEASES
+from kproxy.record.audit.event_sink import EventSink
+from kproxy.record.metrics.traffic import counter_family
+from kproxy.rules.kinds.base.rule import Family
+from kproxy.rules.store import RuleStore
+
+OTHER = "other"
+RULE_COUNTERS = {
+    "kproxy_rule_matched": "Requests (of some rules: connections) for which a live rule's selectors held.",
+    "kproxy_rule_fired": "Requests for which a live rule's trigger held, too.",
+    "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
+    "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
+    "kproxy_rule_throttled": "Requests that a rule throttled: they waited for a quota, or their client was throttled.",
+    "kproxy_rule_throttle_duration_seconds": "Seconds of throttles by a rule: waits for a quota, and after responses "
+    "the mute or, if longer, the reported throttle_time_ms.",
+}
+
+
+AUDIT_TOTALS = {
+    "kproxy_audit_written": ("written", "Events that are durable."),
+    "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
+    "kproxy_audit_files": ("files", "Event files that were published."),
+    "kproxy_audit_recovered": ("recovered", "Unclean ends of earlier processes whose files were recovered."),
+}
+AUDIT_LEVELS = {
+    "kproxy_audit_queued": ("queued", "Events that are not durable yet."),
+    "kproxy_audit_queued_bytes": ("queued_bytes", "Bytes of the lines of events that are not durable yet."),
+    "kproxy_audit_last_durable_timestamp_seconds": ("last_durable", "When events last became durable; 0: never."),
+}
+AUDIT_BY_REASON = {
+    "kproxy_audit_dropped": ("dropped", "Events lost, by reason."),
+    "kproxy_audit_errors": ("errors", "Failed attempts to write, sync or publish, by reason."),
+}
+
+
+class RuleSetCounts(Protocol):
+    """Counts of the rule sets that were taken in or refused, by origin."""
+
+    loaded: dict[str, int]
+    rejected: dict[str, int]
+
+
+class RuleCollector(Collector):
+    """Collector of the counters of the rules in a store, and of the version in force."""
+
+    def __init__(self, store: RuleStore, loads: RuleSetCounts, most: int) -> None:
+        self.store, self.loads, self.most = store, loads, most
+
+    def collect(self) -> Iterator[Metric]:
+        store = self.store
+        counts = self.counts()
+        for number, (name, text) in enumerate(RULE_COUNTERS.items()):
+            family = CounterMetricFamily(name, text, labels=["rule", "kind", "fault"])
+            for labels, numbers in counts.items():
+                family.add_metric(labels, numbers[number])
+            yield family
+        info = GaugeMetricFamily("kproxy_rules_info", "1, with the version of the rules in force.", labels=["version"])
+        info.add_metric([store.rule_set.id], 1)
+        yield info
+        states = GaugeMetricFamily("kproxy_rules", "Rules by whether they are in force, and by family.",
+                                   labels=["state", "family"])  # fmt: skip
+        rules = Counter(
+            ("in_force" if one.active else "off", one.rule.family) for one in list(store.stored_rules.values())
+        )
+        for family in get_args(Family):
+            for state in ("in_force", "off"):
+                states.add_metric([state, family], rules[state, family])
+        yield states
+        yield counter_family("kproxy_rules_loaded", "Sets of rules taken in, by origin.", "origin", self.loads.loaded)
+        yield counter_family(
+            "kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected
+        )
+        yield GaugeMetricFamily("kproxy_faults_killed", "1 while the kill switch is on.", value=int(store.killed))
+
+    def counts(self) -> dict[tuple[str, str, str], list[float]]:
+        """Return the numbers of RULE_COUNTERS by rule, kind, and "true" for a fault or "false"."""
+        counts: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0] * len(RULE_COUNTERS))
+        for rule in list(self.store.stored_rules.values()):
+            if rule.running is not None:
+                name = rule.name if len(counts) < self.most else OTHER
+                into = counts[name, rule.rule.kind, "true" if rule.is_fault else "false"]
+                own = rule.running
+                numbers = own.matched, own.fired, own.applied, own.problems, own.throttles, own.throttle_seconds
+                for number, count in enumerate(numbers):
+                    into[number] += count
+        return counts
+
+
+class KeptConfig(Protocol):
+    """Config in force, and counts of the attempts to change it."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def applied(self) -> int: ...
+    @property
+    def rejected(self) -> int: ...
+
+
+class ConfigCollector(Collector):
+    """Collector of the version of the config in force, and of how often it was changed."""
+
+    def __init__(self, configs: KeptConfig) -> None:
+        self.configs = configs
+
+    def collect(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "kproxy_config_info", "1, with the version of the config in force.", labels=["version"]
+        )
+        info.add_metric([self.configs.version], 1)
+        yield info
+        yield CounterMetricFamily("kproxy_config_applied", "Configs put in force since the start.",
+                                  value=self.configs.applied)  # fmt: skip
+        yield CounterMetricFamily("kproxy_config_rejected", "Configs refused, those in force stayed.",
+                                  value=self.configs.rejected)  # fmt: skip
+
+
+class CountedWorkers(Protocol):
+    """Workers of a supervisor, as their metrics see them."""
+
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def workers(self) -> Sequence[object]: ...
+    @property
+    def ready(self) -> Sequence[object]: ...
+
+
+class RefusedClients(Protocol):
+    """Counts of clients that were refused, by cause."""
+
+    refused: dict[str, int]
+
+
+class WorkerCollector(Collector):
+    """Collector of a supervisor's own counts.
+
+    Beside it, workers count connections refused, too: those with a bad TLS handshake.
+    """
+
+    def __init__(self, pool: CountedWorkers, counts: RefusedClients) -> None:
+        self.pool, self.counts = pool, counts
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "kproxy_worker_restarts",
+            "Worker processes that were started in place of one that ended.",
+            value=self.pool.restarts,
+        )
+        ready = len(self.pool.ready)
+        workers = GaugeMetricFamily("kproxy_workers", "Worker processes, by state.", labels=["state"])
+        workers.add_metric(["ready"], ready)
+        workers.add_metric(["down"], len(self.pool.workers) - ready)
+        yield workers
+        yield counter_family(
+            "kproxy_connections_refused", "Client connections refused, by cause.", "cause", self.counts.refused
+        )
+
+
+class AuditCollector(Collector):
+    """Collector of the audit's counters, by outlet: files, kafka."""
+
+    def __init__(self, events: EventSink) -> None:
+        self.events = events
+
+    def collect(self) -> Iterator[Metric]:
+        outlets = self.events.counters
+        for name, (field, text) in AUDIT_TOTALS.items():
+            yield filled(CounterMetricFamily(name, text, labels=["outlet"]), outlets, field)
+        for name, (field, text) in AUDIT_LEVELS.items():
+            yield filled(GaugeMetricFamily(name, text, labels=["outlet"]), outlets, field)
+        for name, (field, text) in AUDIT_BY_REASON.items():
+            family = CounterMetricFamily(name, text, labels=["outlet", "reason"])
+            for outlet, counters in outlets.items():
+                for reason, count in dict(getattr(counters, field)).items():
+                    family.add_metric([outlet, reason], count)
+            yield family
+        failing = GaugeMetricFamily("kproxy_audit_failing", "1 while events cannot be written.", labels=["outlet"])
+        yield filled(failing, outlets, "failing")
+        yield GaugeMetricFamily(
+            "kproxy_audit_blocked",
+            "1 while clients are not read because events cannot be written.",
+            value=int(self.events.blocked),
+        )
+
+
+def filled(family: CounterMetricFamily | GaugeMetricFamily, outlets: Mapping[str, object], field: str) -> Metric:
+    """Return the family with one line for each outlet."""
+    for outlet, counters in outlets.items():
+        family.add_metric([outlet], float(getattr(counters, field)))
+    return family
+
+
+CertificateSide = Literal["client", "broker"]
+CertificateFiles = Mapping[tuple[CertificateSide, str], str]
+"""(side, name of the listener or cluster) → PEM file with the certificate that kproxy shows there."""
+
+MAX_CERTIFICATE_BYTES = 1 << 20
+"""Bytes of a PEM file that are read; a chain of certificates has some kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """End of a file's certificates.
+
+    `stamp`: (mtime_ns, size, inode) of the file when it was read; `at`: the earliest `not after`, None where the file
+    has no readable certificate.
+    """
+
+    stamp: tuple[int, int, int]
+    at: datetime | None
+
+
+class ProcessCollector(Collector):
+    """Collector of `kproxy_build_info`, `kproxy_ready`, `kproxy_cluster_ready` and `kproxy_certificate_expiry_seconds`.
+
+    `ready` and `clusters` are set by whoever asks for a scrape, since workers have to be asked for them, and `look` is
+    called before it with the `files` of that moment, in a thread.
+    """
+
+    def __init__(self, certificates: CertificateFiles) -> None:
+        self.certificates = certificates
+        self.ready = False
+        self.clusters: Mapping[str, bool] = {}
+        self.read: dict[str, Expiry] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "kproxy_build_info", "1, with the versions of kproxy and Python, and the newest Kafka that it knows.",
+            labels=["version", "python", "kafka"],
+        )  # fmt: skip
+        build.add_metric([own_version(), platform.python_version(), RELEASES[-1]], 1)
+        yield build
+        yield GaugeMetricFamily("kproxy_ready", "1 while /readyz answers 200.", value=int(self.ready))
+        clusters = GaugeMetricFamily("kproxy_cluster_ready", "1 while /readyz/CLUSTER answers 200.", labels=["cluster"])
+        for cluster, ready in self.clusters.items():
+            clusters.add_metric([cluster], int(ready))
+        yield clusters
+        expiry = GaugeMetricFamily(
+            "kproxy_certificate_expiry_seconds",
+            "Seconds until the first certificate of a listener or cluster expires, negative afterwards.",
+            labels=["side", "name"],
+        )
+        for (side, name), file in self.certificates.items():
+            if (read := self.read.get(file)) is not None and read.at is not None:
+                expiry.add_metric([side, name], (read.at - datetime.now(UTC)).total_seconds())
+        yield expiry
+
+    @property
+    def files(self) -> Collection[str]:
+        return set(self.certificates.values())
+
+    def look(self, files: Collection[str]) -> None:
+        """Find out when the certificates in these files expire. Blocks. A file is read again only when it has changed;
+        those that cannot be read have no number: the log says so at the next handshake, which is what users notice."""
+        before, found = self.read, dict[str, Expiry]()
+        for file in files:
+            with suppress(OSError):
+                stat = Path(file).stat()
+                stamp, known = (stat.st_mtime_ns, stat.st_size, stat.st_ino), before.get(file)
+                if known is None or known.stamp != stamp:
+                    known = Expiry(stamp, first_expiry(file))
+                found[file] = known
+        self.read = found
+
+
+def first_expiry(file: str) -> datetime | None:
+    """Return the earliest `not after` of the certificates in a PEM file, None where there is none. Raises OSError."""
+    from cryptography.x509 import load_pem_x509_certificates  # 10 MB and 50 ms, only for those who use TLS
+
+    text = read_named(file, MAX_CERTIFICATE_BYTES)
+    try:
+        return min(one.not_valid_after_utc for one in load_pem_x509_certificates(text))
+    except ValueError:
+        return None
+
+
+def certificate_files(
+    listeners: Iterable[tuple[str, str | None]], clusters: Iterable[tuple[str, str | None]]
+) -> CertificateFiles:
+    """Return the files of those (name, certificate file or None) that have one, by side and name."""
+    sides: tuple[tuple[CertificateSide, Iterable[tuple[str, str | None]]], ...] = (
+        ("client", listeners),
+        ("broker", clusters),
+    )
+    return {(side, name): file for side, named in sides for name, file in named if file is not None}

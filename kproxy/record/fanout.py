@@ -1,0 +1,281 @@
+"""Sinks, which take exchanges, and the fan-out to all that there are now, which decides how deep observers look.
+
+Metadata answers are learnt from here, whichever sinks there are: topic ids mean nothing without the names. The metadata
+of a cluster are put together from them: topics with their ids and leaders, and nodes, by the broker's names. They only
+grow by what responses about some topics show; a response about "all topics" that came from the broker's side replaces
+them, so that topics which are gone leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.protocol.breath import each, steps, to_the_end
+from kproxy.protocol.table.api_keys import METADATA
+
+from .exchange import Depth, ObservedExchange, Who
+
+NO_ID = UUID(int=0)
+MOST_TOPICS = 200_000
+"""Topics that are remembered of a cluster, some 60 MB; Kafka's own limit of partitions is about there."""
+
+MOST_MISSING = 100
+"""Partitions of a topic that an answer may leave out. Kafka's answers name all of them, from 0 on; in a damaged one an
+index may be 2^31 - 1, and that many leaders would stop everything."""
+
+
+class KnownTopic(NamedTuple):
+    """Topic of a cluster. `leaders`: node id by partition, -1: none or not told."""
+
+    topic_id: str | None
+    internal: bool
+    leaders: tuple[int, ...]
+
+
+class KnownNode(NamedTuple):
+    """Broker of a cluster, as it advertises itself."""
+
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(slots=True)
+class ClusterMetadata:
+    """Metadata of one cluster. `version` counts changes. `by_id`: names by topic id in hex and dashes."""
+
+    cluster: str
+    cluster_id: str | None = None
+    controller: int | None = None
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    nodes: dict[int, KnownNode] = field(default_factory=dict)
+    by_id: dict[str, str] = field(default_factory=dict)
+    version: int = 0
+
+    def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> None:
+        """Take in the body of a Metadata response, with breath in between: it may be of 200,000 partitions.
+
+        `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
+        topics, and its addresses are the brokers' own.
+        """
+        listed, before = {}, list(self.topics) if own else []  # what others learn while this breathes stays
+        for topic in each(body.get("topics") or ()):
+            name = topic.get("name")
+            if name and not topic["error_code"]:
+                listed[broker_name(name) or name] = topic_metadata(topic)
+        if own:
+            self.learn_nodes(body)
+            if listed.keys() != self.topics.keys():
+                self.version += 1
+                for name in each(before):
+                    if name not in listed:
+                        self.topics.pop(name, None)
+        for name, metadata in each(listed.items()):
+            known = self.topics.get(name)
+            if known != metadata and (known is not None or len(self.topics) < MOST_TOPICS):
+                self.topics[name] = metadata
+                self.version += 1
+                if metadata.topic_id is not None:
+                    self.by_id[metadata.topic_id] = name
+        if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
+            kept = {one.topic_id for one in each(list(self.topics.values()))}
+            for topic_id in each(list(self.by_id)):
+                if topic_id not in kept:
+                    self.by_id.pop(topic_id, None)
+
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """Remember the names of topics by their ids, of which no more is known."""
+        for topic_id, name in names.items():
+            if len(self.by_id) < 2 * MOST_TOPICS:
+                self.by_id.setdefault(topic_id, name)
+
+    def learn_nodes(self, body: Mapping[str, Any]) -> None:
+        nodes = {
+            broker["node_id"]: KnownNode(broker["host"], broker["port"], broker.get("rack"))
+            for broker in each(body.get("brokers") or ())
+        }
+        learnt = nodes, body.get("controller_id"), body.get("cluster_id")
+        if learnt != (self.nodes, self.controller, self.cluster_id):
+            self.nodes, self.controller, self.cluster_id = learnt
+            self.version += 1
+
+
+def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
+    partitions = {one["partition_index"]: one["leader_id"] for one in each(topic["partitions"] or ())}
+    most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
+    leaders = tuple(partitions.get(index, -1) for index in steps(most))
+    topic_id = topic.get("topic_id", NO_ID)
+    return KnownTopic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
+
+
+class Sink(Protocol):
+    """Receiver of exchanges. Called in the loop's thread: what takes long belongs on a thread of its own. Must not
+    raise.
+
+    `broker_side`: it wants `take_behind`, too; does not change while it is attached.
+    """
+
+    @property
+    def broker_side(self) -> bool: ...
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Return how much of these frames it wants; asked once for each (api, version) while it is attached."""
+        ...
+
+    def take(self, seen: ObservedExchange) -> None:
+        """Take an exchange that is over: answered, or known to remain without an answer."""
+        ...
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Take an exchange as the broker saw it: with kproxy's own requests, without what kproxy answered itself.
+
+        It may come before or after the client's of the same correlation id.
+        """
+        ...
+
+    def opened(self, who: Who, now: float) -> None:
+        """Take note that a client connected at `now`, which may be before the sink was attached."""
+        ...
+
+    def closed(self, who: Who, now: float) -> None:
+        """Take note that a connection is over; all its exchanges have been taken."""
+        ...
+
+
+class Fanout:
+    """Fan-out of one process's exchanges to its sinks.
+
+    `changed` is called when sinks come or go, after which observers have to be told of `depth` anew;
+    `changed_samplers` when samplers do, for which there is time. `steady` sinks
+    want everything; `samplers` take what there is time for: while not `looking`, nothing is shown to them. `sinks` are
+    those that are shown something now. `turn` counts changes of that, which come too often to go through all
+    connections each time: each learns of them before its next bytes. `spend` is told what looking has cost meanwhile.
+    """
+
+    def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
+        self.log, self.changed, self.changed_samplers = log, changed, changed
+        self.sinks: tuple[Sink, ...] = ()
+        self.steady: tuple[Sink, ...] = ()
+        self.samplers: tuple[Sink, ...] = ()
+        self.looking = True
+        self.turn = 0
+        self.spend: Callable[[float], None] = _spend_freely
+        self.pictures: dict[str, ClusterMetadata] = {}
+        self._unsampled: Fanout | None = None
+        self.failures = 0
+        """Number of times that a sink raised, which none should."""
+
+    def picture(self, cluster: str) -> ClusterMetadata:
+        """Return the metadata of a cluster, made when it is first asked for."""
+        return self.pictures.setdefault(cluster, ClusterMetadata(cluster))
+
+    def add(self, sink: Sink, *, slowly: bool = False) -> None:
+        """Attach a sink; it gets what begins from now on. `slowly`: of open connections some at a time, for a sink that
+        may miss something."""
+        self.steady = (*self.steady, sink)
+        self._begin_turn()
+        (self.changed_samplers if slowly else self.changed)()
+
+    def look_anew(self) -> None:
+        """Have observers look for what sinks want now, which is something else than before, some at a time."""
+        self._begin_turn()
+        self.changed_samplers()
+
+    def add_sampler(self, sink: Sink, spend: Callable[[float], None]) -> None:
+        """Attach a sink that takes what there is time for, until `look(False)`. `spend` gets the seconds that each call
+        of an observer took while it is attached."""
+        self.samplers, self.spend, self.looking = (*self.samplers, sink), spend, True
+        self._begin_turn()
+        self.changed_samplers()
+
+    def remove(self, sink: Sink, *, slowly: bool = False) -> None:
+        changed = self.changed_samplers if slowly or sink in self.samplers else self.changed
+        self.steady = tuple(one for one in self.steady if one is not sink)
+        self.samplers = tuple(one for one in self.samplers if one is not sink)
+        if not self.samplers:
+            self.looking, self.spend = True, _spend_freely
+        self._begin_turn()
+        changed()
+
+    def look(self, looking: bool) -> None:
+        """Show exchanges to samplers from now on, or no more; connections learn of it before their next bytes."""
+        if looking is not self.looking:
+            self.looking = looking
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self.sinks = (*self.steady, *self.samplers) if self.looking else self.steady
+        self.turn += 1
+        if self._unsampled is not None:
+            self._unsampled.steady = self._unsampled.sinks = (*self.steady, *self.samplers)
+
+    def unsampled(self) -> Fanout:
+        """Return a fan-out to the same sinks to which samplers are as all others: it is for the few connections on
+        which somebody waits for what passes."""
+        if self._unsampled is None:
+            self._unsampled = Fanout(self.log)
+            self._unsampled.pictures = self.pictures
+            self._begin_turn()
+        return self._unsampled
+
+    @property
+    def wanted(self) -> bool:
+        """Return True if there are sinks, whether they are shown anything now or not."""
+        return bool(self.steady or self.samplers)
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Return the greatest depth that any sink wants for this API and version."""
+        least = Depth.SKETCH if key == METADATA else Depth.COUNT
+        return max(least, *(sink.depth(key, version) for sink in self.sinks)) if self.sinks else Depth.COUNT
+
+    @property
+    def broker_side(self) -> bool:
+        """Return True if any sink wants to see what passes between kproxy and the broker."""
+        return any(sink.broker_side for sink in self.sinks)
+
+    # ---- calls of the observers' owners
+
+    def take(self, seen: ObservedExchange) -> None:
+        with to_the_end():
+            if seen.key == METADATA and seen.outcome == "answered":
+                self._call(self._learn, seen)
+            for sink in self.sinks:
+                self._call(sink.take, seen)
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Give an exchange as the broker saw it to the sinks that want it."""
+        with to_the_end():
+            for sink in self.sinks:
+                if sink.broker_side:
+                    self._call(sink.take_behind, seen)
+
+    def opened(self, who: Who, now: float) -> None:
+        for sink in self.sinks:
+            self._call(sink.opened, who, now)
+
+    def closed(self, who: Who, now: float) -> None:
+        for sink in self.sinks:
+            self._call(sink.closed, who, now)
+
+    def _learn(self, seen: ObservedExchange) -> None:
+        body = seen.response_body
+        if body is not None and seen.who.cluster is not None:
+            self.picture(seen.who.cluster).learn(body, seen.who.broker_topic)
+
+    def _call(self, method: Callable[..., None], *arguments: object) -> None:
+        """Call a sink, and count and log what it raises: traffic goes on, whatever a sink does."""
+        try:
+            method(*arguments)
+        except Exception as error:
+            self.failures += 1
+            if self.failures == 1:
+                self.log.error("a sink raised, which is a mistake in kproxy", exc_info=error)
+
+
+def _spend_freely(seconds: float) -> None:
+    """Do nothing: without samplers nobody counts the time."""

@@ -1,0 +1,309 @@
+"""The sink that counts by topic, client, principal and group.
+
+Strategy. An observer counts what passes on a connection in the cells of its summary, most of it without reading
+(`record/observer/summary.py`). The sink reads these cells: before they are given up, which is once a minute, and
+whenever somebody wants to know. Each cell remembers what it has told, so every exchange is counted once, whoever reads
+first, the audit beside it included, and an exchange costs nothing here: the work is a few microseconds for each cell
+that has changed. What cells do not have, groups and the offsets that they commit, is read of single exchanges of a few
+APIs.
+
+Topics and groups have the brokers' names: behind a prefix two tenants may both call a topic `orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from kproxy.protocol.breath import rest, to_the_end
+from kproxy.protocol.elements import partitions_in
+from kproxy.protocol.table.api_keys import (
+    FETCH,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    NEW_HEARTBEATS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+)
+from kproxy.protocol.table.errors import error_name, numbers
+from kproxy.record.exchange import Depth, ObservedExchange, Who
+from kproxy.record.fanout import ClusterMetadata
+from kproxy.record.observer.summary import MOST_APIS, READS, ROWS, Summary, since_1970
+from kproxy.record.observer.summary_rows import OWN, ApiCounters, PartitionCounters
+
+from .lag import GroupLags
+from .table import OTHER, LabelLine, label_text
+from .totals import LabelTotals
+from .unnamed import UnnamedTopics
+
+COMMITS = frozenset((OFFSET_COMMIT, TXN_OFFSET_COMMIT))
+JOINS = NEW_HEARTBEATS | {JOIN_GROUP}
+IN_GROUPS = COMMITS | JOINS | {OFFSET_FETCH, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP}
+API_CLASSES = ("produce", "fetch", "group", "other")
+CELLS_AT_ONCE = 128  # cells of hostile names take some 15 µs each
+
+TOPIC_LINES: dict[str, tuple[LabelLine, LabelLine]] = {
+    direction: (("kproxy_topic_bytes_total", direction), ("kproxy_topic_records_total", direction))
+    for direction in ("produce", "fetch")
+}
+WHO_LINES: dict[tuple[str, str], tuple[LabelLine, ...]] = {
+    (who, kind): (
+        (f"kproxy_{who}_requests_total", kind),
+        (f"kproxy_{who}_bytes_total", kind),
+        (f"kproxy_{who}_broker_seconds_sum", kind),
+        (f"kproxy_{who}_broker_seconds_count", kind),
+        (f"kproxy_{who}_throttle_duration_seconds_total", kind),
+    )
+    for who in ("client", "principal")
+    for kind in API_CLASSES
+}
+COMMIT_LINE: LabelLine = ("kproxy_group_commits_total", "")
+JOIN_LINE: LabelLine = ("kproxy_group_joins_total", "")
+
+
+class LabelSink:
+    """Sink that adds the exchanges of all connections to the totals by label.
+
+    `clock`: the observers' time. `pictures`: what is known of each cluster, by which topics are confirmed that were
+    only written to without an answer.
+    """
+
+    broker_side = False
+
+    def __init__(
+        self, totals: LabelTotals, clock: Callable[[], float], pictures: Mapping[str, ClusterMetadata]
+    ) -> None:
+        self.totals, self.clock, self.pictures = totals, clock, pictures
+        self.unnamed = UnnamedTopics(totals, pictures)
+        self.summaries: dict[int, Summary] = {}  # by the connection's number
+        self.use_labels()
+
+    def use_labels(self) -> None:
+        """Count by the labels that the totals have from now on. What is wanted of exchanges may be another depth."""
+        labels = self.totals.tables.keys()
+        self.by_topic, self.by_group = "topic" in labels, "group" in labels
+        self.whos = [one for one in ("client_id", "principal") if one in labels]
+
+    # ---- what a Sink does
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Ask for rows of partitions and for the exchanges of groups, as far as they are counted, else for nothing."""
+        if key in ROWS and (self.by_topic or self.by_group):
+            return Depth.ROWS
+        return Depth.SKETCH if self.by_group and (key in COMMITS or key in JOINS) else Depth.COUNT
+
+    def take(self, seen: ObservedExchange) -> None:
+        """Count a commit or a join, if the broker has confirmed it."""
+        if not self.by_group or seen.outcome != "answered":
+            return
+        if seen.key in COMMITS:
+            self.take_commit(seen)
+        elif seen.key in JOINS:
+            self.take_join(seen)
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Never called: what clients saw is counted."""
+
+    def opened(self, who: Who, now: float) -> None:
+        """Pass: the connection's summary is made when its observer is."""
+
+    def closed(self, who: Who, now: float) -> None:
+        summary = self.summaries.pop(who.number, None)
+        if summary is not None:
+            summary.fold()
+            self.read(summary)
+
+    # ---- summaries
+
+    def summary_for(
+        self, who: Who, wall: Callable[[float], float] = since_1970, lined: Callable[[int, int], bool] | None = None
+    ) -> Summary:
+        """Return the summary of a connection, which counts all of it. `lined`: see `Summary`; no lines if left out."""
+        summary = self.summaries.get(who.number)
+        if summary is None:
+            summary = Summary(every_api, wall, who=who, lined=lined or no_api, reader=self.read)
+            self.summaries[who.number] = summary
+        return summary
+
+    def join(self, who: Who, summary: Summary, lined: Callable[[int, int], bool]) -> None:
+        """Count in a summary that there is already, such as the audit's, which `lined` is for."""
+        if self.summaries.get(who.number) is not summary:
+            summary.wants, summary.lined, summary.reader = every_api, lined, self.read
+            self.summaries[who.number] = summary
+
+    def leave(self) -> None:
+        for summary in self.summaries.values():
+            summary.wants, summary.reader = summary.lined or no_api, None
+        self.summaries.clear()
+
+    def gather(self) -> Iterator[None]:
+        """Add counts of all connections since the last call to the totals, `CELLS_AT_ONCE` cells a step."""
+        self.totals.tick(self.clock())
+        for summary in list(self.summaries.values()):
+            if summary.waiting or summary.touched:
+                summary.fold()
+                yield from self.read_cells(summary)
+            yield
+        self.unnamed.settle(self.clock())
+
+    def read(self, summary: Summary) -> None:
+        """Add the changes of a summary's cells to the totals; other connections may run in between."""
+        with to_the_end():
+            for _ in self.read_cells(summary):
+                rest()
+
+    def read_cells(self, summary: Summary) -> Iterator[None]:
+        """Add the changes of a summary's cells to the totals, and yield after every `CELLS_AT_ONCE` cells.
+
+        Between two steps other readers may read the same cells, and labels may change. So the numbers that were added
+        are in `reported` of each cell, and labels are looked up again for each cell.
+        """
+        summary.touched = False
+        who = summary.who
+        assert who is not None, "`summary_for` has named it"
+        crowded = len(summary.apis) >= MOST_APIS  # then cells without a client are those of many
+        cells: list[ApiCounters | PartitionCounters] = [*summary.apis.values(), *summary.parts.values()]
+        for start in range(0, len(cells), CELLS_AT_ONCE):
+            now, principal = self.clock(), (who.principal or "") if "principal" in self.whos else ""
+            for cell in cells[start : start + CELLS_AT_ONCE]:
+                if isinstance(cell, ApiCounters):
+                    self.read_api(cell, principal, crowded, now)
+                elif self.by_topic or self.by_group:
+                    self.read_partition(cell, who, now)
+            yield
+
+    def read_api(self, cell: ApiCounters, principal: str, crowded: bool, now: float) -> None:
+        key, ending = cell.key[0], cell.key[3]
+        by_broker = ending.answered_by == "broker"
+        seconds = max(cell.latency - cell.rule - cell.wait, 0.0) if by_broker else 0.0
+        numbers = (
+            cell.count, cell.request_bytes + cell.response_bytes, seconds, sum(cell.buckets) if by_broker else 0,
+            cell.throttle_seconds, cell.bytes, cell.records,
+        )  # fmt: skip
+        before = cell.reported
+        if numbers == before:
+            return
+        seconds = max(seconds, before[2])  # a wait may be told after the exchange
+        cell.reported = (*numbers[:2], seconds, *numbers[3:])
+        new = [number - old for number, old in zip(cell.reported, before, strict=True)]
+        kind = api_class(key)
+        for label in self.whos:
+            if label == "principal":
+                name = principal
+            else:
+                name = cell.key[2] or (OTHER if crowded and cell.key[2] is None else "")
+            lines = WHO_LINES["client" if label == "client_id" else label, kind]
+            self.totals.add(label, name, list(zip(lines, new[:5], strict=True)), now)
+        if self.by_topic and cell.told and kind in TOPIC_LINES:  # partitions for which there were no cells
+            self.totals.add("topic", OTHER, list(zip(TOPIC_LINES[kind], new[5:], strict=True)), now)
+
+    def read_partition(self, cell: PartitionCounters, who: Who, now: float) -> None:
+        numbers = (cell.count, cell.bytes, cell.records, cell.offset_at, cell.mark_at, 0.0, 0.0)
+        before = cell.reported
+        if numbers == before:
+            return
+        cell.reported = numbers
+        key, _, _, topic, partition, code, acks, _, _ = cell.key
+        if key not in ROWS:
+            return
+        name = topic_name(topic, who)
+        label = OTHER if name is None else label_text(name)
+        if self.by_topic:
+            lines: list[tuple[LabelLine, float]]
+            if code:
+                lines = [(("kproxy_topic_errors_total", known_error(code)), numbers[0] - before[0])]
+            else:
+                sizes = TOPIC_LINES["produce" if key == PRODUCE else "fetch"]
+                lines = [(sizes[0], numbers[1] - before[1]), (sizes[1], numbers[2] - before[2])]
+            known = name is not None and not code and (acks != 0 or self.is_known(who.cluster, name))
+            if isinstance(topic, bytes) and name is None and not code and acks != 0 and who.cluster is not None:
+                self.unnamed.add(who.cluster, topic, lines, now)
+            else:
+                self.totals.add("topic", label, lines, now, known=known)
+        lags = self.totals.lags
+        if lags is not None and not code and partition is not None and name is not None and who.cluster is not None:
+            place = who.cluster, label, partition
+            if key == PRODUCE and cell.last_offset >= 0:
+                lags.end(place, cell.last_offset + 1, cell.offset_at)
+            elif key == FETCH and cell.high_watermark >= 0:
+                lags.end(place, cell.high_watermark, cell.mark_at)
+
+    def is_known(self, cluster: str | None, topic: str) -> bool:
+        """Return True if a broker has said that there is such a topic."""
+        picture = self.pictures.get(cluster or "")
+        return picture is not None and topic in picture.topics
+
+    # ---- groups
+
+    def take_join(self, seen: ObservedExchange) -> None:
+        asked, answered = seen.request_body, seen.response_body
+        if asked is None or answered is None or answered["error_code"] or seen.answered_by_rule:
+            return
+        if seen.key in NEW_HEARTBEATS and asked["member_epoch"] != 0:
+            return
+        group = asked["group_id"]
+        self.totals.add("group", seen.who.broker_group(group) or group, [(JOIN_LINE, 1)], self.clock())
+
+    def take_commit(self, seen: ObservedExchange) -> None:
+        asked, answered = seen.request_body, seen.response_body
+        if asked is None or answered is None or seen.answered_by_rule:
+            return
+        parts = partitions_in(seen.key, seen.version, "response", answered)
+        stored = {(part.name_or_id, part.number) for part in parts if not part.error_code}
+        if not stored:
+            return
+        group = asked["group_id"]
+        group = seen.who.broker_group(group) or group
+        now = self.clock()
+        self.totals.add("group", group, [(COMMIT_LINE, 1)], now)
+        label, lags = label_text(group), self.totals.lags
+        if lags is not None and label in self.totals.tables["group"].series:
+            self.note_offsets(seen, asked, stored, label, lags)
+
+    def note_offsets(
+        self, seen: ObservedExchange, asked: Mapping[str, Any], stored: set[tuple[str | UUID | None, int]], group: str,
+        lags: GroupLags,
+    ) -> None:  # fmt: skip
+        """Note the offsets that a group has stored by this exchange."""
+        who, at = seen.who, seen.response.last if seen.response is not None else 0.0
+        for part in partitions_in(seen.key, seen.version, "request", asked):
+            place = part.name_or_id
+            if (place, part.number) not in stored or who.cluster is None:
+                continue
+            topic = topic_name(place.bytes if isinstance(place, UUID) else place or "", who)
+            if topic is None and isinstance(place, UUID):
+                self.unnamed.add(who.cluster, place.bytes, [], self.clock())  # the next commit has the name, then
+            elif topic is not None:
+                lags.commit(group, (who.cluster, label_text(topic), part.number), part.fields["committed_offset"], at)
+
+
+def topic_name(topic: str | bytes, who: Who) -> str | None:
+    """Return the broker's name of a topic, given by its client's name or by its id; None if it is not known."""
+    name = who.topic_of(str(UUID(bytes=topic))) if isinstance(topic, bytes) else topic
+    return None if name is None else who.broker_topic(name) or name
+
+
+def known_error(code: int) -> str:
+    """Return the name of a partition's error, whoever made it; `unknown` for a number that the protocol lacks."""
+    code = code - OWN if code >= OWN // 2 else code
+    return error_name(code) if code in numbers() else "unknown"
+
+
+def api_class(key: int | None) -> str:
+    """Return the class of an API that clients and principals are counted by."""
+    if key == PRODUCE:
+        return "produce"
+    return "fetch" if key in READS else "group" if key in IN_GROUPS else "other"
+
+
+def every_api(key: int, version: int) -> bool:
+    return True
+
+
+def no_api(key: int, version: int) -> bool:
+    return False

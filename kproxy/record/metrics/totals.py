@@ -1,0 +1,223 @@
+"""Everything that one process has counted by label: a table for each label, and the lag of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from kproxy.base.unheld import unheld
+from kproxy.rules.select.match import text_test
+
+from .config import MetricsConfig
+from .lag import GroupLags
+from .table import LabelLine, LabelTable
+from .telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryTotals
+from .telemetry_config import TelemetryConfig
+
+MINUTE = 60.0
+MOST_RESTING = 8
+"""Tables that are kept after a config has said that they are told no more; there are four labels, and sets of labels of
+what clients tell."""
+MOST_KNOWN = 1000
+"""Names of which it is remembered whether they may have a series."""
+
+
+class LabelledMetric(NamedTuple):
+    """Metric of a label. `second`: its other label, empty if it has none. `kind`: counter or summary."""
+
+    name: str
+    text: str
+    second: str
+    kind: str = "counter"
+
+
+def who_metrics(who: str, of: str) -> tuple[LabelledMetric, ...]:
+    """Return the metrics of a label that says who has sent requests."""
+    return (
+        LabelledMetric(f"kproxy_{who}_requests", f"Requests that are over, by {of} and class of API.", "api"),
+        LabelledMetric(f"kproxy_{who}_bytes", f"Bytes of requests and responses, by {of} and class of API.", "api"),
+        LabelledMetric(
+            f"kproxy_{who}_broker_seconds",
+            f"Seconds from request to response of what brokers answered, by {of} and class of API.", "api", "summary",
+        ),
+        LabelledMetric(
+            f"kproxy_{who}_throttle_duration_seconds",
+            f"Seconds of throttles by brokers and rules, by {of} and class of API.", "api",
+        ),
+    )  # fmt: skip
+
+
+METRICS: dict[str, tuple[LabelledMetric, ...]] = {
+    "topic": (
+        LabelledMetric("kproxy_topic_bytes", "Bytes of record batches written and read, by topic.", "direction"),
+        LabelledMetric("kproxy_topic_records", "Records written and read, by topic.", "direction"),
+        LabelledMetric("kproxy_topic_errors", "Errors of partitions written and read, by topic.", "error"),
+    ),
+    "client_id": who_metrics("client", "client id"),
+    "principal": who_metrics("principal", "principal"),
+    "group": (
+        LabelledMetric("kproxy_group_commits", "Requests that committed offsets of a group.", ""),
+        LabelledMetric("kproxy_group_joins", "Requests by which a member joined a group.", ""),
+    ),
+    CLIENT_TELEMETRY: (),  # clients name them: telemetry_collector.py
+}
+"""Metrics by the label that they have."""
+WEIGHTS = {
+    "topic": "kproxy_topic_bytes_total",
+    "client_id": "kproxy_client_bytes_total",
+    "principal": "kproxy_principal_bytes_total",
+    "group": "",
+}
+"""Sample by whose sum names are compared, by label; empty: all samples. Of what clients tell numbers are counted."""
+COUNTS = {
+    "topic": "kproxy_topic_records_total",
+    "client_id": "kproxy_client_requests_total",
+    "principal": "kproxy_principal_requests_total",
+    "group": "",
+}
+"""Sample by whose sum the overflow is told, by label, as of weights."""
+
+
+class LabelTotals:
+    """Tables of one process, by label, the lag of the groups that have series, and what clients tell of themselves.
+
+    `rests`: numbers that another config leaves no place for are kept, and go on where they were if one gives them a
+    place again. For the process that tells them; those of workers are added up from what is new.
+    """
+
+    def __init__(self, config: MetricsConfig, telemetry: TelemetryConfig | None = None, *, rests: bool = False) -> None:
+        self.rests = rests
+        self.tables: dict[str, LabelTable] = {}
+        self.lags: GroupLags | None = None
+        self.forgotten = 0
+        """Partitions that were forgotten until the lag was told no more."""
+        self.telemetry: TelemetryTotals | None = None
+        self.resting: dict[tuple[str, ...], tuple[LabelTable, TelemetryTotals | None]] = {}
+        """Tables that are told no more, by their labels."""
+        self.minute_ends: float | None = None
+        self.ready_for(config, telemetry)()
+
+    def ready_for(self, config: MetricsConfig, telemetry: TelemetryConfig | None) -> Callable[[], None]:
+        """Return what has these settings followed from then on. Expressions are compiled before that, and asked of the
+        names that there are: it may take longer than the loop should wait."""
+        chosen = {label: chosen_names(config, label) for label in config.by}
+        for label, test in chosen.items():
+            table = self.tables.get(label) or self.resting.get((label,), (None,))[0]
+            if test is not None and table is not None:
+                for name in (*table.series, *table.resting):
+                    test(name)
+        if telemetry is not None and "metrics" not in telemetry.to:
+            telemetry = None
+
+        def use() -> None:
+            before, self.tables = self.tables, {}
+            told = self.telemetry
+            for label in config.by:
+                table = before.pop(label, None) or self._rested(label)[0] or LabelTable(config.series, rests=self.rests)
+                table.use(config.series, chosen[label])
+                self.tables[label] = table
+            self._use_lags(config)
+            self._use_telemetry(config, telemetry, before.get(CLIENT_TELEMETRY))
+            for name, left in before.items():
+                if name != CLIENT_TELEMETRY:
+                    self._rest((name,), left)
+                elif told is not None and told is not self.telemetry:
+                    self._rest((name, *told.labels), left, told)
+
+        return use
+
+    def _use_lags(self, config: MetricsConfig) -> None:
+        table = self.tables.get("group")
+        if table is None:
+            self.forgotten, self.lags = self.forgotten if self.lags is None else self.lags.forgotten, None
+        elif self.lags is None:
+            self.lags = GroupLags(config.series)
+            self.lags.forgotten = self.forgotten if self.rests else 0
+        else:
+            self.lags.use(config.series)
+        if table is not None and self.lags is not None:
+            table.gone = self.lags.forget
+
+    def _use_telemetry(self, config: MetricsConfig, wanted: TelemetryConfig | None, table: LabelTable | None) -> None:
+        """Follow what is told of clients' own metrics; `table`: that in which they were counted so far."""
+        if wanted is None:
+            self.telemetry = None
+            return
+        if self.telemetry is None or table is None or self.telemetry.labels != list(wanted.labels):
+            table, self.telemetry = self._rested(CLIENT_TELEMETRY, *wanted.labels)
+        if table is None or self.telemetry is None:
+            table = LabelTable(config.series, text=str, rests=self.rests)
+            self.telemetry = TelemetryTotals(wanted)
+        table.use(config.series, None)
+        table.gone = self.telemetry.gauges.forget
+        self.telemetry.gauges.use(wanted.interval)
+        self.tables[CLIENT_TELEMETRY] = table
+
+    def _rest(self, labels: tuple[str, ...], table: LabelTable, telemetry: TelemetryTotals | None = None) -> None:
+        if self.rests:
+            if telemetry is not None:
+                telemetry.forget_workers()
+            self.resting[labels] = table, telemetry
+            while len(self.resting) > MOST_RESTING:
+                del self.resting[next(iter(self.resting))]
+
+    def _rested(self, *labels: str) -> tuple[LabelTable | None, TelemetryTotals | None]:
+        return self.resting.pop(labels, (None, None))
+
+    def add(
+        self, label: str, name: str, lines: list[tuple[LabelLine, float]], now: float, *, known: bool = True
+    ) -> None:
+        """Add numbers to the lines of a name of this label, if that is told."""
+        table = self.tables.get(label)
+        if table is None:
+            return
+        if label == CLIENT_TELEMETRY and self.telemetry is not None:
+            lines = [line for line in lines if line[1] and self.telemetry.admits(line[0][0], grows=True)]
+            weight = count = float(sum(number > 0 for _, number in lines))  # what a client claims has no weight
+        else:
+            weight = sum_of(WEIGHTS[label], lines)
+            count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
+        table.add(name, lines, now, weight=weight, count=count, known=known)
+
+    def add_gauges(self, rows: Iterable[GaugeRow], now: float) -> None:
+        """Add what clients tell of how things stand. Rows of names without series count as those of `other`."""
+        table = self.tables[CLIENT_TELEMETRY]
+        assert self.telemetry is not None
+        for row in rows:
+            if self.telemetry.admits(row.metric, grows=False):
+                series = table.add(row.series, (), now, weight=1, count=1)
+                self.telemetry.gauges.add(row, series.name, now)
+
+    def tick(self, now: float) -> None:
+        """Choose anew which names have series, once a minute."""
+        if self.minute_ends is None:
+            self.minute_ends = now + MINUTE
+        elif now >= self.minute_ends:
+            self.minute_ends = now + MINUTE
+            for table in self.tables.values():
+                table.end_minute(now)
+
+
+def sum_of(sample: str, lines: Iterable[tuple[LabelLine, float]]) -> float:
+    return sum(number for line, number in lines if not sample or line[0] == sample)
+
+
+def chosen_names(config: MetricsConfig, label: str) -> ChosenNames | None:
+    """Return the test for names of a label that may have series; None if all may."""
+    patterns = next((texts for one, texts in config.only.items() if one == label), None)
+    return None if patterns is None else ChosenNames(patterns)
+
+
+class ChosenNames:
+    """Test of the names that the config chooses for a label. Answers are remembered: it may have many patterns."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.tests = [text_test(one) for one in patterns]
+        self.known = lru_cache(MOST_KNOWN)(unheld(self.is_chosen))
+
+    def __call__(self, name: str) -> bool:
+        return self.known(name)
+
+    def is_chosen(self, name: str) -> bool:
+        return any(test(name) for test in self.tests)

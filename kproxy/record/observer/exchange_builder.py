@@ -1,0 +1,252 @@
+"""Builder of the exchanges of one connection: it is told what happens, and hands out each exchange that is over.
+
+    builder.begin(correlation, wanted, client_id, now)     a request has come, of which the header is known
+    builder.waited / acted / failed                        what rules did, which no byte shows
+    builder.finish(open exchange, outcome, now)            the response has left, or none is due
+    builder.give_up(open exchange, now)                    no response will be seen
+
+Strategy. Here is what does not depend on how frames are found: what is wanted, what is open, how many bytes may be
+kept, and what becomes of an exchange that is over. `streams.py` cuts bytes into frames, `journal.py` and
+`observer.py` match frames with templates of frames before them, whose entries become exchanges when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kproxy.protocol.breath import rest
+from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
+from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
+from kproxy.record.exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who
+from kproxy.session.observer import NO_ANSWER
+from kproxy.session.sasl.raw_tokens import RawTokens
+
+from .credentials import header_end
+from .frames import SIZE_BYTES, PartialFrame
+from .observation import HEAD_KEPT, RECORDS, SMALL, Observation, ObservationPlan
+from .open_exchanges import CUT_SECRET, DIRECTIONS, MOST_OPEN, OpenEntry, OpenExchange, OpenExchanges
+from .response_errors import errors_of, has_errors_inside, is_long_list
+from .summary import Summary
+
+Interest = Callable[[int, int], Depth]
+"""(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
+
+MOST_SILENT = 64
+"""Exchanges without a response that wait for a session that looks at them later; of those before, it is not told what
+rules did."""
+KEPT = 16 << 20
+"""Bytes that the open exchanges of a connection may keep; beyond that frames keep their first KiB. A client that waits
+for five answers, as most do, to requests of 1 MB has room."""
+
+
+class ExchangeBuilder:
+    """Builder of the exchanges of one client connection.
+
+    Counters: `requests`, `responses`, `unanswered`, `unread` (frames), `request_bytes`, `response_bytes`. `responses`
+    are those that found their request and came to their end. `unread` are responses without a request, and lengths that
+    cannot be: from such a length on, only the bytes of its direction are counted.
+
+    `silent`: exchanges that are due no response (acks=0), each with the time when it was over, until `let_go`: by then
+    the session has looked at them, and has told what rules did. None: no session tells that.
+    """
+
+    silent: list[OpenEntry] | None = None
+
+    def __init__(
+        self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None
+    ) -> None:
+        """Begin without exchanges; `take` is called with each one that is over.
+
+        `most`: bytes of a frame that are kept at FULL depth. `summary`: counts exchanges beside `take`.
+        """
+        self.who, self.take, self.most, self.summary = who, take, most, summary
+        self.requests = self.responses = self.unanswered = self.unread = 0
+        self.request_bytes = self.response_bytes = 0
+        self.awaited = 0  # requests that were in flight when watching began
+        self.open = OpenExchanges()
+        self.room = max(KEPT, 2 * most)
+        self.raw: RawTokens | None = None
+        self.mechanism = ""  # in the SaslHandshake v0 whose response is awaited
+        self.unanswered_is: ExchangeOutcome = "unanswered"
+        self.refocus(interest)
+
+    def refocus(self, interest: Interest) -> None:
+        """Change what is wanted from the next frame on, and forget all templates."""
+        self.plan = ObservationPlan(interest, None if self.summary is None else self.summary.wants)
+
+    # ---- what happens to an exchange
+
+    def begin(self, correlation: int, wanted: Observation, client_id: str | None, now: float) -> OpenExchange:
+        """Open an exchange whose response is to come, and return it."""
+        seen = None
+        if wanted.taken or wanted.counted:
+            number = self.awaited + self.requests
+            seen = ObservedExchange(self.who, number, wanted.key, wanted.version, correlation, client_id, None)
+        exchange = OpenExchange(correlation, wanted, seen)
+        self.open.append((correlation, exchange, now, 0, 0))
+        self.shed(now)
+        return exchange
+
+    def finish(self, exchange: OpenExchange, outcome: ExchangeOutcome, now: float) -> None:
+        """End an exchange: count it in the summary and hand it out, as far as somebody wants that."""
+        rest()
+        self.room += exchange.kept
+        exchange.kept = 0
+        exchange.take_request(now)  # it may be answered before the request is whole
+        seen = exchange.seen
+        if seen is None:
+            return
+        seen.outcome = outcome
+        if outcome == "no_answer_due":
+            self.end_silently((exchange.correlation, exchange, now, 0, 0))
+        else:
+            self.hand_out(exchange, seen, now)
+
+    def end_silently(self, entry: OpenEntry) -> None:
+        """End an exchange that is due no response; its entry has the time of the end."""
+        if self.silent is None:
+            self.count_silent(entry)
+            return
+        self.silent.append(entry)
+        if len(self.silent) > MOST_SILENT:
+            self.let_go(1)
+
+    def let_go(self, most: int = MOST_SILENT) -> None:
+        """Count and hand out the oldest `most` exchanges that are due no response."""
+        if self.silent:
+            oldest, self.silent[:most] = self.silent[:most], ()
+            for entry in oldest:
+                self.count_silent(entry)
+
+    def count_silent(self, entry: OpenEntry) -> None:
+        """Count and hand out one exchange that is due no response."""
+        exchange, now = entry[1], entry[2]
+        if not isinstance(exchange, OpenExchange):
+            if self.summary is not None:
+                exchange.count_silent(self.summary, entry)
+        elif exchange.seen is not None:
+            exchange.seen.outcome = "no_answer_due"
+            self.hand_out(exchange, exchange.seen, now)
+
+    def hand_out(self, exchange: OpenExchange, seen: ObservedExchange, now: float) -> None:
+        wanted = exchange.wanted
+        if wanted.counted and self.summary is not None:
+            errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
+            self.summary.add(seen, errors, now, deep=wanted.depth >= Depth.ROWS, asked=exchange.asked)
+        if wanted.taken:
+            self.take(seen)
+
+    def give_up(self, exchange: OpenExchange, now: float) -> None:
+        self.unanswered += 1
+        self.finish(exchange, self.unanswered_is, now)
+
+    def shed(self, now: float) -> None:
+        """Give up the oldest open requests as unanswered until no more than MOST_OPEN are left."""
+        while len(self.open) > MOST_OPEN:
+            self.give_up(self.materialise(self.open.popleft()), now)
+
+    def materialise(self, entry: OpenEntry) -> OpenExchange:
+        """Return the open exchange of `entry`; one is made if its request only matched a template."""
+        exchange: OpenExchange = entry[1].materialise(self.who, entry)
+        return exchange
+
+    # ---- what bytes do not show
+
+    def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
+        """Note that a frame of this exchange was held for so long.
+
+        `older`: how many unanswered requests with the same correlation id came before it.
+        """
+        silent = None if response else self.find_silent(correlation_id)
+        seen = silent or self.find_exchange(correlation_id, older)
+        if seen is not None:
+            seen.add_wait(seconds, response=response, by_rule=by_rule)
+
+    def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
+        """Note the names of rules that fired for this exchange. `answered`: kproxy answers in the broker's place."""
+        silent = self.find_silent(correlation_id) if older == NO_ANSWER else None
+        seen = silent or self.find_exchange(correlation_id, max(older, 0))
+        if seen is not None:
+            seen.rules.extend(names)
+            seen.answered_by_rule |= answered
+
+    def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
+        """Note error codes that rules put into the response of this exchange; see `session.observer.Observer`."""
+        seen = self.find_exchange(correlation_id, 0)  # called when its response is the next, so it is the oldest
+        if seen is not None:
+            seen.own_errors = seen.own_errors.union(codes)
+
+    def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
+        """Note the rule that throttled this exchange, and the mute after it; the longest mute counts."""
+        silent = self.find_silent(correlation_id) if older == NO_ANSWER else None
+        seen = silent or self.find_exchange(correlation_id, max(older, 0))
+        if seen is not None:
+            if not seen.throttler or mute > seen.mute:
+                seen.throttler = rule
+            seen.mute = max(seen.mute, mute)
+
+    def find_silent(self, correlation: int) -> ObservedExchange | None:
+        """Return the exchange with this id that is due no response, and was over before the session looked at it."""
+        silent = self.silent or []
+        at = next((at for at, entry in reversed([*enumerate(silent)]) if entry[0] == correlation), -1)
+        if at < 0:
+            return None
+        exchange = self.materialise(silent[at])
+        silent[at] = changed(silent[at], exchange)
+        return exchange.seen
+
+    def find_exchange(self, correlation: int, older: int) -> ObservedExchange | None:
+        """Return the exchange with this id that has `older` ones with it before it; None if it is over, or not kept."""
+        at = self.open.place(correlation, older)
+        if at < 0:
+            return self.find_under_way(correlation)
+        exchange = self.materialise(self.open[at])
+        self.open.replace(at, changed(self.open[at], exchange))
+        return exchange.seen
+
+    def find_under_way(self, _correlation: int) -> ObservedExchange | None:
+        """Return the exchange with this id that is not in `open`, but of which a frame is under way."""
+        return None
+
+    # ---- what is kept of a frame
+
+    def keep(self, frame: PartialFrame, exchange: OpenExchange, which: int) -> None:
+        """Settle a frame whose header is here: decide how much of it is kept. `which`: 0 a request, 1 a response."""
+        wanted = exchange.wanted
+        depth, direction, total = wanted.depths[which], DIRECTIONS[which], frame.total
+        if wanted.key == SASL_HANDSHAKE:  # read in any case: it decides if raw tokens follow
+            depth = max(depth, Depth.SKETCH)
+        if depth < Depth.SKETCH or (wanted.nested and is_long_list(wanted.key, total - SIZE_BYTES)):
+            frame.settle(0)
+            return
+        most = SIZE_BYTES + self.most
+        too_long = CUT_SECRET if wanted.values[which] and total > most else ""
+        if wanted.secret[which] or too_long:
+            frame.secret = wanted.secret[which] or too_long
+            frame.settle(self.head_of(frame, wanted, which))
+            return
+        sketch = (wanted.key, direction) in RECORDS and total > (SMALL if depth == Depth.SKETCH else most)
+        kept = 0 if sketch and depth == Depth.SKETCH else min(total, most)
+        if not self.reserve(exchange, kept + (min(total, MOST_SKETCH) if sketch else 0)):
+            kept, sketch = min(total, HEAD_KEPT), False
+            if wanted.values[which] and kept < total:
+                frame.secret = CUT_SECRET
+                kept = self.head_of(frame, wanted, which)
+        frame.settle(kept, Sketcher(wanted.key, wanted.version, direction) if sketch else None)
+
+    def head_of(self, frame: PartialFrame, wanted: Observation, which: int) -> int:
+        """Return the bytes of a frame's header, those of its length among them."""
+        return SIZE_BYTES + header_end(frame.data[SIZE_BYTES:], wanted.key, wanted.version, DIRECTIONS[which])
+
+    def reserve(self, exchange: OpenExchange, size: int) -> bool:
+        """Return True if `size` more bytes may be kept for the exchange; they count as kept then."""
+        if size > self.room:
+            return False
+        self.room -= size
+        exchange.kept += size
+        return True
+
+
+def changed(entry: OpenEntry, exchange: OpenExchange) -> OpenEntry:
+    """Return an entry with its exchange, which may have been made of a template only now, in the template's place."""
+    return exchange.correlation, exchange, *entry[2:]

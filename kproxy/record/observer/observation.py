@@ -1,0 +1,91 @@
+"""Decides how much of the frames of one API and version is kept, and how far they have to be read for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproxy.protocol.scan.head import acks_reader
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
+from kproxy.record.exchange import Depth
+
+from .credentials import REQUEST, RESPONSE, secret_paths, withheld_body
+from .response_errors import has_errors_inside
+
+RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
+"""(API key, direction) of the frames with record batches in them, of which a summary wants the rows."""
+SMALL = 65536
+"""Bytes up to which a frame with records is kept as it is and looked at as a whole; longer ones are sketched."""
+HEAD_KEPT = 1024
+"""Bytes kept of a frame for which a connection's memory does not suffice."""
+
+
+class Observation:
+    """Demand for the frames of one API and version on one connection.
+
+    `counted`: the summary wants them. `taken`: somebody takes their exchanges. `nested`: they are only counted, and the
+    responses have to be walked for the errors in them. `lined`: those who take the exchanges want nothing but a line of
+    text of each. Of each pair, the first is for requests and the second for responses: `depths`, `secret` (why the body
+    is withheld, or empty), `values` (config values are overwritten), `plain` (whole frames are kept as they are),
+    `small` (frames beyond SMALL bytes are sketched).
+    """
+
+    __slots__ = ("acks", "counted", "depth", "depths", "key", "lined", "nested", "plain", "secret", "small", "taken",
+                 "values", "version")  # fmt: skip
+
+    def __init__(self, key: int, version: int, depth: Depth, counted: bool) -> None:
+        lined = depth == Depth.LINES
+        depth = Depth.SKETCH if lined else depth
+        self.key, self.version, self.depth, self.counted = key, version, depth, counted
+        self.taken = depth >= Depth.SKETCH
+        known = key in schema.paths()
+        self.acks = acks_reader(key, version)
+        self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
+        self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
+        self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)
+        self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
+        # these must be read: logins, a header of its own form, and Produce of versions whose acks cannot be found
+        odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
+        self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
+        self.lined = lined and all(self.plain) and version in schema.load(key).versions
+        sketched = depth == Depth.SKETCH
+        self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # others: sketched
+
+    def _depth(self, direction: str) -> Depth:
+        """Return how much of the frames of one direction is wanted: a summary's rows are made from sketches."""
+        if self.depth != Depth.ROWS:
+            return self.depth
+        rows = self.counted and (self.key == PRODUCE or (self.key, direction) in RECORDS)
+        rows |= self.nested and direction == RESPONSE
+        return Depth.SKETCH if rows else Depth.COUNT
+
+
+class ObservationPlan(dict[int, Observation]):
+    """Demands of one connection, by API key << 16 | version as they stand on the wire, without sign.
+
+    Each is made when it is first asked for.
+    """
+
+    def __init__(self, interest: Callable[[int, int], Depth], counts: Callable[[int, int], bool] | None) -> None:
+        self.interest, self.counts = interest, counts
+
+    def __missing__(self, code: int) -> Observation:
+        key, version = signed(code >> 16), signed(code & 0xFFFF)
+        counted = self.counts is not None and self.counts(key, version)
+        found = Observation(key, version, self.interest(key, version), counted)
+        if len(self) < MOST_PLANNED:
+            self[code] = found
+        return found
+
+
+MOST_PLANNED = 2000
+"""Demands that one connection remembers. There are some 600 pairs of API and version, and a client uses twenty."""
+
+
+def signed(number: int) -> int:
+    return number - 0x10000 if number >= 0x8000 else number
+
+
+def code_of(key: int, version: int) -> int:
+    """Return API key << 16 | version without sign, the key of a `Plan`."""
+    return (key & 0xFFFF) << 16 | version & 0xFFFF

@@ -1,0 +1,1 @@
+"""Programs over recordings and rules: verify, replay and rehearse."""

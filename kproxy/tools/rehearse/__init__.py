@@ -1,0 +1,1 @@
+"""What a rule would do: explain, rule tests and what-if, without a socket."""

@@ -1,0 +1,84 @@
+"""The collector: plain counters in, Prometheus' text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kproxy.net.reporting import ConnectionCounts
+from kproxy.record.metrics.traffic import TrafficCollector, exposition, registry
+from kproxy.session.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
+
+
+class Live:
+    """Two connections on one listener."""
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        return {"outside": 2}
+
+    def bytes_read(self) -> tuple[int, int]:
+        return 10, 20
+
+
+def samples(collector: TrafficCollector) -> dict[tuple[str, tuple[str, ...]], float]:
+    text = b"".join(exposition(registry(collector))).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.values()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_was_counted_is_shown() -> None:
+    """Steps of several plans add up by api, version and plan; every count has its labels."""
+    counters, counts = Counters(), ConnectionCounts()
+    tallies = Tallies()
+    for key, version, api, depth in (
+        (0, 9, "Produce", "head"),
+        (0, 9, "Produce", "head"),
+        (3, 12, "Metadata", "walk"),
+        (12, 77, "Heartbeat", "opaque"),
+        (12, 78, "Heartbeat", "opaque"),
+    ):
+        tally = tallies.of(key, version, api, depth)
+        tally.requests += 5
+        tally.latency.add(0.002, times=3)
+    counters.rewritten["brokers"] = 3
+    counters.stopped["Vote"] = 4
+    counters.count("nodes_hidden", 2)
+    counters.proxy_time.add(0.00001, times=16)
+    counts.closed["client_closed"] = 7
+
+    found = samples(TrafficCollector(counters, counts, tallies.values, Live(), lambda: {"request": 50}))
+
+    assert found["kproxy_requests_total", ("9", "Produce", "head")] == 10
+    assert found["kproxy_responses_total", ("9", "Produce", "head")] == 6
+    assert found["kproxy_requests_total", ("12", "Metadata", "walk")] == 5
+    assert found["kproxy_requests_total", ("Heartbeat", "opaque", "unknown")] == 10
+    assert found["kproxy_broker_seconds_count", ("Produce",)] == 6
+    assert found["kproxy_broker_seconds_bucket", ("0.001", "Produce")] == 0
+    assert found["kproxy_broker_seconds_bucket", ("0.0025", "Produce")] == 6
+    assert abs(found["kproxy_broker_seconds_sum", ("Produce",)] - 0.012) < 1e-9
+    assert found["kproxy_proxy_seconds_count", ()] == 16
+    assert found["kproxy_rewritten_total", ("brokers",)] == 3
+    assert found["kproxy_address_leaks_total", ("stopped",)] == 4
+    assert found["kproxy_address_leaks_total", ("hidden",)] == 2
+    assert found["kproxy_connections_closed_total", ("client_closed",)] == 7
+    assert found["kproxy_connections_open", ("outside",)] == 2
+    assert found["kproxy_read_bytes_total", ("broker",)] == 20
+    assert found["kproxy_held_bytes", ("request",)] == 50
+
+
+def test_a_histogram_counts_at_its_bounds_and_beyond() -> None:
+    """A duration on a bound belongs to that bucket, one above all to the last."""
+    histogram = Histogram(BROKER_BOUNDS)
+    for seconds in (0.0, BROKER_BOUNDS[0], BROKER_BOUNDS[-1], 1e6):
+        histogram.add(seconds)
+    other = Histogram(BROKER_BOUNDS)
+    other.merge(histogram)
+    other.merge(histogram)
+
+    assert (histogram.buckets[0], histogram.buckets[-2], histogram.buckets[-1]) == (2, 1, 1)
+    assert (histogram.count, other.count) == (4, 8)
+    assert other.total == 2 * histogram.total

@@ -1,0 +1,107 @@
+"""What rules counted, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kproxy.record.component_collectors import RuleCollector
+from kproxy.record.metrics.traffic import exposition, registry
+from kproxy.rules.document.source import Source
+from kproxy.rules.store import RuleStore
+
+RULES = """
+rules:
+  - {name: a, kind: delay, delay: 1s}
+  - {name: b, kind: delay, delay: 1s}
+  - {name: names, kind: rename_topic, topics: {a: b}}
+  - {name: c, kind: disconnect, how: fin}
+  - {name: d, kind: delay, delay: 1s}
+"""
+
+
+LABELS = ("rule", "kind", "state", "family", "version", "origin")
+
+
+@dataclass
+class Loads:
+    """One of each."""
+
+    loaded: dict[str, int] = field(default_factory=lambda: {"file": 3})
+    rejected: dict[str, int] = field(default_factory=lambda: {"api": 2})
+
+
+WORDS = ("matched", "fired", "applied", "problems")
+
+
+def samples(store: RuleStore, most: int) -> dict[tuple[str, tuple[str, ...]], float]:
+    text = b"".join(exposition(registry(RuleCollector(store, Loads(), most)))).decode()
+    return {
+        (sample.name, tuple(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("kproxy_")
+    }
+
+
+def test_every_live_rule_has_its_lines() -> None:
+    """And the store says what is in force."""
+    store = RuleStore()
+    store.replace_files([Source("r.yaml", RULES)], 0)
+    running = store["a"].running
+    assert running is not None
+    running.count(fired=True)
+    running.count(fired=False)
+    running.was_applied()
+    running.failed(ValueError("x"))
+    store.disable("c", 1)
+    found = samples(store, 1000)
+
+    counted = {word: found[f"kproxy_rule_{word}_total", ("a", "delay")] for word in WORDS}
+    assert counted == {"matched": 2, "fired": 1, "applied": 1, "problems": 1}
+    assert ("kproxy_rule_fired_total", ("names", "rename_topic")) not in found
+    assert found["kproxy_rules_info", (store.rule_set.id,)] == 1
+    by_family = {labels: value for (name, labels), value in found.items() if name == "kproxy_rules" and value}
+    assert by_family == {("in_force", "fault"): 3, ("in_force", "names"): 1, ("off", "fault"): 1}
+    assert found["kproxy_rules_loaded_total", ("file",)] == 3
+    assert found["kproxy_rules_rejected_total", ("api",)] == 2
+    assert found["kproxy_faults_killed", ()] == 0
+
+
+def test_rules_beyond_the_limit_are_added_up() -> None:
+    """By kind, so that no number of rules makes more labels than that; nothing counted is lost."""
+    store = RuleStore()
+    store.replace_files([Source("r.yaml", RULES)], 0)
+    for name in "abcd":
+        running = store[name].running
+        assert running is not None
+        running.count(fired=True)
+    found = samples(store, 1)
+
+    assert {key: value for key, value in found.items() if key[0] == "kproxy_rule_fired_total"} == {
+        ("kproxy_rule_fired_total", ("a", "delay")): 1,
+        ("kproxy_rule_fired_total", ("other", "delay")): 2,
+        ("kproxy_rule_fired_total", ("other", "disconnect")): 1,
+    }
+
+
+def test_faults_are_told_from_what_is_there_for_good() -> None:
+    """By the word of the kill switch, whatever kinds there are; the alert about injected faults asks for it."""
+    rules = """
+rules:
+  - {name: fault, kind: refuse, match: {client_address: 10.0.0.1}}
+  - {name: lasting, kind: refuse, lasting: true, match: {client_address: 10.0.0.1}}
+  - {name: access, kind: deny, match: {api: Produce}}
+  - {name: quota, kind: quota, per: [client_id], requests: 1}
+"""
+    store = RuleStore()
+    store.replace_files([Source("r.yaml", rules)], 0)
+    text = b"".join(exposition(registry(RuleCollector(store, Loads(), 1000)))).decode()
+    found = {
+        sample.labels["rule"]: sample.labels["fault"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "kproxy_rule_applied_total"
+    }
+    assert found == {"fault": "true", "lasting": "false", "access": "false", "quota": "false"}

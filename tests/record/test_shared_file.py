@@ -1,0 +1,61 @@
+"""Several processes write into one capture."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kproxy.record.captures.capture_file import MOST_KEPT, BlockFile, Totals
+
+
+class Numbers:
+    """Cells of a table."""
+
+    def __init__(self) -> None:
+        self.numbers: tuple[float, ...] | None = None
+
+    def take(self, now: float) -> tuple[float, ...] | None:
+        return self.numbers
+
+    def put(self, *numbers: float, until: float | None = None) -> None:
+        self.numbers = numbers
+
+
+def appending(path: Path) -> BlockFile:
+    return BlockFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+
+
+def test_blocks_of_two_writers_stay_whole(tmp_path: Path) -> None:
+    """However often and with whatever sizes each of them writes, a block is in one piece."""
+    path = tmp_path / "file"
+    with appending(path) as one, appending(path) as two:
+        for number in range(400):
+            for writer, letter in ((one, b"a"), (two, b"b")):
+                size = 1 + number * 37 % 5000
+                writer.write(letter * size + b"\n")
+                if number % 7 == 0:
+                    writer.flush()
+    lines = path.read_bytes().splitlines()
+
+    assert sorted(map(len, lines)) == sorted([1 + number * 37 % 5000 for number in range(400)] * 2)
+    assert all(len(set(line)) == 1 for line in lines)
+
+
+def test_no_more_is_kept_than_a_buffer(tmp_path: Path) -> None:
+    """What is more is written at once."""
+    path = tmp_path / "file"
+    with appending(path) as blocks:
+        blocks.write(b"x" * (MOST_KEPT - 1))
+        assert path.stat().st_size == 0
+        blocks.write(b"x")
+        assert path.stat().st_size == MOST_KEPT
+
+
+def test_all_count_together() -> None:
+    """Room that is given back is there for others."""
+    cells = Numbers()
+    one, two = Totals(cells, lambda: 1.0), Totals(cells, lambda: 2.0)
+
+    assert one.grow(100, 1) == (100, 1)
+    assert two.grow(50, 1) == (150, 2)
+    assert one.grow(-20, -1) == (130, 1)
