@@ -35,7 +35,7 @@ PARTS = {
     "tests/kafka/test_error_answers.py": (24, 4),
     "tests/kafka/test_java_messages.py": (24, 4),
     "tests/kafka/": (2, 2),
-    "tests/net/": (2, 2),
+    "tests/runtime/": (2, 2),
     "tests/pipeline/": (2, 2),
     "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
@@ -68,11 +68,11 @@ QUICK = 4
 QUICK_TURNS = (
     (4, ("tests/admin/test_api_machine.py::", "tests/admin/test_held_stretches.py::", "tests/admin/test_stretches.py::",
          "tests/session/test_fetch_isolation.py::", "tests/session/test_session_machine.py::",
-         "tests/net/test_rules_at_work.py::test_a_d", "tests/net/test_taps_turmoil.py::", "tests/net/test_turns.py::",
-         "tests/record/observer/test_chunks.py::test_random_cuts", "tests/process/test_config_sequences.py::",
-         "tests/rules/test_large_documents.py::", "tests/rules/test_store_machine.py::",
-         "tests/record/audit/test_kafka_outlet.py::", "tests/testing/test_injected.py::",
-         "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
+         "tests/runtime/test_rules_at_work.py::test_a_d", "tests/runtime/test_taps_turmoil.py::",
+         "tests/runtime/test_turns.py::", "tests/record/observer/test_chunks.py::test_random_cuts",
+         "tests/process/test_config_sequences.py::", "tests/rules/test_large_documents.py::",
+         "tests/rules/test_store_machine.py::", "tests/record/audit/test_kafka_outlet.py::",
+         "tests/testing/test_injected.py::", "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
 )  # fmt: skip
 """`TURNS` of a quick run, besides those of each sample: functions that take a second or more."""
 

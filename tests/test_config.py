@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kproxy.config.document import Config
-from kproxy.config.network import ListenerConfig, ProxyProtocol
 from kproxy.config.reader import config_from
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.config.network import ListenerConfig, ProxyProtocol
 
 RIGHT = """
 clusters:

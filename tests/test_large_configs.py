@@ -16,10 +16,10 @@ import pytest
 
 from kproxy.config.changes import changed_places, steps
 from kproxy.config.document import Config
-from kproxy.config.ports import overlaps
 from kproxy.config.reader import config_from
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.source import Source
+from kproxy.runtime.config.ports import overlaps
 from tests.support.stretches import BY_COST, Cost
 
 SMALL, LARGE = 200, 1600

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.logs.setup import LEVELS, Threshold, make_log
-from kproxy.net import connection_view
-from kproxy.net.reporting import LogThrottle
+from kproxy.runtime import connection_view
+from kproxy.runtime.reporting import LogThrottle
 
 
 def test_the_level_changes_while_lines_are_written() -> None:

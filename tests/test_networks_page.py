@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config.network import MARK
 from kproxy.config.reader import config_from
 from kproxy.rules.document.source import Source
+from kproxy.runtime.config.network import MARK
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "networks.md").read_text()

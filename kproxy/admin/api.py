@@ -24,9 +24,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.record.component_collectors import CertificateFiles, ProcessCollector
 from kproxy.record.metrics.traffic import OPEN_METRICS, exposition, registry_of
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from . import (
     capture_download,

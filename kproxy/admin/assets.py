@@ -21,7 +21,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from kproxy.net.rules.keeper import DOCUMENTS
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .guard import AdminTokens, Guard, check_host
 from .problem import Problem

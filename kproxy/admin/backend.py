@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.config_keeper import ConfigKeeper
-from kproxy.net.driven import HostPort
-from kproxy.net.loop.turns import in_turns
-from kproxy.net.readiness import ClusterNeed, Readiness
-from kproxy.net.rules.keeper import RuleKeeper
-from kproxy.net.server import Server
+from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.record.captures.running_captures import Captures
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.live_view.sources import OpenedCaptures
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.readiness import ClusterNeed, Readiness
+from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.server import Server
 
 from .capture_store import CaptureStore, ProcessCaptures
 from .guard import AdminTokens

@@ -17,11 +17,11 @@ import trio
 from pydantic import Field
 
 from kproxy.base.errors import DocumentError, RuleInUse
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import Document, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .backend import Backend
 from .kept_matches import MatchesShown, together

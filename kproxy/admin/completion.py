@@ -9,7 +9,6 @@ import trio
 from pydantic import Field
 
 from kproxy.base.errors import FilterError
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.protocol.table import errors, schema
 from kproxy.record.filter.filter import Filter
 from kproxy.rules.decision import FrameDepth
@@ -21,6 +20,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .backend import Backend
 from .kept_names import KeptNamesShown, joined

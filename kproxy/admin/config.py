@@ -14,11 +14,11 @@ import trio
 from pydantic import Field
 from starlette.responses import Response
 
+from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
 from kproxy.base.errors import ConfigRefused
 from kproxy.config.shown import shown
-from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.rules.document.source import Source
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .backend import Backend
 from .guard import JSON

@@ -1,9 +1,9 @@
 """Requests of exchanges that this process has kept, sent again for those who look.
 
-Strategy. The request goes to the listener that it came by, over a connection of kproxy's own (`net/own_client.py`), so
-that rules act on it as on any other; `kproxy.replay`'s player renews what has to be new in it. All that takes its time
-is in a thread: reading the request, the handshake, waiting for the answer. The answer is an exchange of its own, which
-those who look see as any other, but for the id of the exchange that it is from.
+Strategy. The request goes to the listener that it came by, over a connection of kproxy's own (`runtime/own_client.py`),
+so that rules act on it as on any other; `kproxy.replay`'s player renews what has to be new in it. All that takes its
+time is in a thread: reading the request, the handshake, waiting for the answer. The answer is an exchange of its own,
+which those who look see as any other, but for the id of the exchange that it is from.
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ from functools import partial
 
 import trio
 
-from kproxy.net.accept.listener import RESET, Listener
-from kproxy.net.connection_view import ConnectionWho
-from kproxy.net.own_client import NotLetIn, OwnClient, secured
-from kproxy.net.server import Server
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.record.exchange import ObservedExchange
@@ -33,6 +29,10 @@ from kproxy.replay.target import TargetCluster
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.select.mentions import made
+from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.listeners.listener import RESET, Listener
+from kproxy.runtime.own_client import NotLetIn, OwnClient, secured
+from kproxy.runtime.server import Server
 
 from .exchange_models import SentAgainShown, SentOutcome
 from .kept import READERS, KeptExchanges

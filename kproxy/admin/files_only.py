@@ -25,11 +25,11 @@ from kproxy.admin.live import serve_admin
 from kproxy.admin.operation import Operation
 from kproxy.base.errors import InputError
 from kproxy.base.named_file import open_named, reason
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.readiness import Readiness
-from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.record.live_view.sources import MOST_SOURCES, OpenedCaptures
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.readiness import Readiness
+from kproxy.runtime.rules.keeper import RuleKeeper
 
 from .problem import Problem
 

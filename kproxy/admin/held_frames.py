@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.loop.turns import in_turns
 from kproxy.protocol.breath import freeing, rest
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
@@ -25,6 +23,8 @@ from kproxy.record.observer.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.running import HowGone
 from kproxy.rules.select.selected import error_number
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.turns import in_turns
 from kproxy.session.holding.desk import HoldingDesk
 from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.session.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame

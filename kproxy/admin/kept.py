@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import trio
 from pydantic import Field
 
-from kproxy.net.loop.turns import TaskReactor, in_a_turn, in_turns
 from kproxy.protocol.breath import LONG, freeing, rest
 from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
@@ -19,12 +18,13 @@ from kproxy.record.live_view.ring import KeptExchange
 from kproxy.record.live_view.rows import encode, exchange_id
 from kproxy.record.live_view.save import saved_exchange
 from kproxy.record.live_view.watch import ViewWatch
+from kproxy.runtime.io.turns import TaskReactor, in_a_turn, in_turns
 
 from .models import Shown
 from .problem import Problem
 
 if TYPE_CHECKING:
-    from kproxy.net.connection_view import ConnectionWho
+    from kproxy.runtime.connection_view import ConnectionWho
 
 READERS = trio.CapacityLimiter(2)
 """Exchanges are read in detail beside the event loop, so many at a time; others wait for their turn."""

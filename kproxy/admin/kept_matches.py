@@ -8,10 +8,10 @@ from time import monotonic
 import trio
 from pydantic import Field
 
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.record.exchange import ObservedExchange
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .models import Shown
 

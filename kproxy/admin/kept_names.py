@@ -7,8 +7,8 @@ from time import monotonic
 
 from pydantic import Field
 
-from kproxy.net.loop.turns import in_turns
 from kproxy.record.exchange import ObservedExchange
+from kproxy.runtime.io.turns import in_turns
 
 from .models import Shown
 from .tail_lines import whole

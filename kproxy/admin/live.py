@@ -36,13 +36,13 @@ from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.accept.acceptor import BACKLOG, EXHAUSTED
-from kproxy.net.driven import host_port
-from kproxy.net.reporting import LogThrottle
-from kproxy.net.socket.socket_io import is_lost
-from kproxy.net.socket.tls import ClientTls, reason
-from kproxy.net.socket.tls_stream import TlsStream
 from kproxy.rules.document.address import network_of
+from kproxy.runtime.driven import host_port
+from kproxy.runtime.io.socket_io import is_lost
+from kproxy.runtime.io.tls import ClientTls, reason
+from kproxy.runtime.io.tls_stream import TlsStream
+from kproxy.runtime.listeners.acceptor import BACKLOG, EXHAUSTED
+from kproxy.runtime.reporting import LogThrottle
 
 from .places import to_make_room
 from .problem import Problem, answer

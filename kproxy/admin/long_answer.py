@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kproxy.net.loop.turns import in_turns
+from kproxy.runtime.io.turns import in_turns
 
 from .guard import JSON
 from .models import Shown

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kproxy.net.connection import Connection
-from kproxy.net.connection_view import ConnectionEnd, describe
-from kproxy.net.dial.upstream import Upstream
-from kproxy.net.driven import ConnectionPhase, show
-from kproxy.net.loop.turns import in_turns
-from kproxy.net.rules.keeper import RuleKeeper
-from kproxy.net.server import Server
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.runtime.connection import Connection
+from kproxy.runtime.connection_view import ConnectionEnd, describe
+from kproxy.runtime.driven import ConnectionPhase, show
+from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.rewrite.addresses import controller_id
 
 from .exchange_models import SentAgainShown

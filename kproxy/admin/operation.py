@@ -16,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.net.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import unknown
 from kproxy.rules.document.source import Source
+from kproxy.runtime.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
 
 from .backend import Backend
 from .guard import BYTES, JSON, YAML, media_type

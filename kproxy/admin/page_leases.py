@@ -16,8 +16,8 @@ from time import monotonic
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import KproxyError
-from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.rules.stored_rules import StoredDocument
+from kproxy.runtime.rules.keeper import RuleKeeper
 
 GRACE = 30.0
 """Seconds that a page may be without a stream: a reload, or a connection that breaks, takes less."""

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
-from kproxy.net.driven import host_port
 from kproxy.rules.document.address import network_of
+from kproxy.runtime.driven import host_port
 
 
 class PlaceHolder(Protocol):

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.document.read import LONGEST_TTL
+from kproxy.runtime.rules.waiters import CounterName
 
 LONGEST_WAIT = 3600.0
 """Seconds; who wants to wait longer asks again."""

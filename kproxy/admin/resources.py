@@ -11,11 +11,11 @@ from itertools import islice
 
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import FilterError
-from kproxy.net.connection_view import MOST_ENDS
-from kproxy.net.driven import HostPort, show
-from kproxy.net.loop.turns import in_turns
 from kproxy.protocol.table.releases import RELEASES
 from kproxy.record.captures.running_captures import CaptureRefused
+from kproxy.runtime.connection_view import MOST_ENDS
+from kproxy.runtime.driven import HostPort, show
+from kproxy.runtime.io.turns import in_turns
 from kproxy.session.rewrite.addresses import controller_id
 
 from .backend import Backend

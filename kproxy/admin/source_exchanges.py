@@ -11,7 +11,6 @@ from typing import cast
 
 import trio
 
-from kproxy.net.loop.turns import in_turns
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.exchange import ObservedExchange
@@ -23,6 +22,7 @@ from kproxy.record.live_view.rows import encode, exchange_id, row_of
 from kproxy.record.live_view.save import saved_exchange
 from kproxy.record.live_view.sources import OpenedCapture
 from kproxy.record.live_view.watch import EVERY_PARTITION, LONGEST_SEARCH
+from kproxy.runtime.io.turns import in_turns
 
 from .kept import READERS, FoundExchanges
 from .problem import Problem

@@ -16,7 +16,6 @@ from typing import Protocol
 
 import trio
 
-from kproxy.net.loop.turns import in_turns
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import ExchangeView
 from kproxy.record.live_view.pace import charged
@@ -24,6 +23,7 @@ from kproxy.record.live_view.parts import UNKNOWN, ViewPart
 from kproxy.record.live_view.rows import joined
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
+from kproxy.runtime.io.turns import in_turns
 
 PAUSE = 0.1
 """Seconds between two parts: the eye takes them for one flow, and each costs a message to the page."""

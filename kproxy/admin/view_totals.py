@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import trio
 
-from kproxy.net.rules.keeper import RuleKeeper
 from kproxy.record.live_view.parts import ViewTotals
 from kproxy.record.live_view.ticks import tick_of, together
+from kproxy.runtime.rules.keeper import RuleKeeper
 
 from .capture_store import CaptureStore
 from .member import Member

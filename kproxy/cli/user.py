@@ -15,9 +15,9 @@ import click
 from kproxy.base.errors import InternalError
 from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import say
-from kproxy.config.sasl import LARGEST
 from kproxy.protocol.sasl.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS
 from kproxy.protocol.sasl.users import ITERATIONS, SALT, check_name, make_line, names_in
+from kproxy.runtime.config.sasl import LARGEST
 
 LONGEST = 4096
 """Characters of a password at most; a longer text is another file by mistake."""

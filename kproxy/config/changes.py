@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from kproxy.runtime.config.network import ListenerConfig, is_reached_alike
+
 from .document import Config
-from .network import ListenerConfig, is_reached_alike
 
 MOST = 20
 """Places that are named at most; those beyond are only counted."""

@@ -29,10 +29,9 @@ from kproxy.rules.document.model import Model, ValidWords, Wrong
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.quantities import Seed
 from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
-
-from .limits import Limits
-from .network import MARK, ClusterConfig, ListenerConfig, Name
-from .ports import circles, overlaps
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import MARK, ClusterConfig, ListenerConfig, Name
+from kproxy.runtime.config.ports import circles, overlaps
 
 MOST_WORKERS = 256
 """Worker processes at most: no machine has more cores for one proxy, and each process takes some 60 MB."""

@@ -18,9 +18,9 @@ from kproxy.rules.document.tls import FileContext
 from kproxy.rules.document.values import to_value
 from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 
 from .document import AdminConfig, Config, exposed
-from .network import ClusterConfig, ListenerConfig
 from .system_needs import system_needs
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)

@@ -11,23 +11,10 @@ from weakref import WeakSet
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
-from kproxy.config.limits import Limits
-from kproxy.net.accept.listener import Listener
-from kproxy.net.cluster_watch import ClusterWatch
-from kproxy.net.config_keeper import ConfigKeeper
-from kproxy.net.drain import drain_on_signal
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.memory_watch import MemoryWatch
-from kproxy.net.network import NetworkChange
-from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell
-from kproxy.net.reporting import ConnectionCounts
-from kproxy.net.rules.files import RuleFiles
-from kproxy.net.rules.held_watch import HeldWatch
-from kproxy.net.rules.keeper import RuleKeeper
-from kproxy.net.server import Server
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.rules import rule_set
 from kproxy.rules.exchange import Facts
@@ -35,6 +22,19 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Gate, RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.cluster_watch import ClusterWatch
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.drain import drain_on_signal
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.memory_watch import MemoryWatch
+from kproxy.runtime.network import NetworkChange
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.rules.files import RuleFiles
+from kproxy.runtime.rules.held_watch import HeldWatch
+from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.server import Server
 from kproxy.session.counters import ApiTally, Counters, Tallies
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.holding.desk import HoldingDesk

@@ -23,10 +23,6 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DecodeError, KproxyError
-from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
-from kproxy.net.dial.upstream import Upstream
-from kproxy.net.loop.turns import in_a_turn
-from kproxy.net.server import Server
 from kproxy.protocol import Message, encode
 from kproxy.protocol.breath import breathe, drop, each
 from kproxy.protocol.codec.structs import header_version
@@ -40,6 +36,10 @@ from kproxy.record.captures.running_captures import StartedCapture
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.filter.filter import Filter
 from kproxy.record.observer.credentials import RESPONSE, take_out
+from kproxy.runtime.io.turns import in_a_turn
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.own_connection import MAX_METADATA, own_connection, send_request
+from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.cluster import VERSION, all_topics_request
 
 MAX_CLUSTERS, MAX_TOPICS, PIECE = 16, 1000, 100

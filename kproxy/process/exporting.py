@@ -19,10 +19,6 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.config.document import Config
-from kproxy.net.loop.background import Background
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.readiness import Readiness
-from kproxy.net.socket.tls import upstream_files
 from kproxy.record.component_collectors import ProcessCollector
 from kproxy.record.fanout import Fanout
 from kproxy.record.metrics.merged import MetricSamples, collect_samples
@@ -34,6 +30,10 @@ from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
 from kproxy.record.otlp.trace_sink import TraceSink
 from kproxy.rules.document.tls import UpstreamTls
 from kproxy.rules.select.match import text_test
+from kproxy.runtime.io.background import Background
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.tls import upstream_files
+from kproxy.runtime.readiness import Readiness
 
 from .main import certificates_of, need_of
 from .recording import instance

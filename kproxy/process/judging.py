@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kproxy.net.connection_view import ConnectionWho
-from kproxy.net.server import Server
+from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.server import Server
 
 if TYPE_CHECKING:
     from kproxy.record.exchange import Who

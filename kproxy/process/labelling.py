@@ -19,10 +19,6 @@ import trio
 
 from kproxy.base.errors import DecodeError
 from kproxy.config.document import Config
-from kproxy.net.dial.own_connection import MAX_METADATA, own_connection, send_request
-from kproxy.net.dial.upstream import Upstream
-from kproxy.net.loop.turns import SLICE, in_a_turn, in_turns
-from kproxy.net.server import Server
 from kproxy.protocol.breath import each
 from kproxy.record.exchange import Who
 from kproxy.record.metrics.config import MetricsConfig
@@ -30,6 +26,10 @@ from kproxy.record.metrics.label_sink import LabelSink
 from kproxy.record.metrics.shares import LabelShare, make_share
 from kproxy.record.metrics.totals import LabelTotals
 from kproxy.record.observer.summary import Summary
+from kproxy.runtime.io.turns import SLICE, in_a_turn, in_turns
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.own_connection import MAX_METADATA, own_connection, send_request
+from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.cluster import BY_ID_VERSION, named_topics_request, read_topics
 
 if TYPE_CHECKING:

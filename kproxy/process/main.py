@@ -19,15 +19,15 @@ from kproxy.base.logs.writer import LogQueue
 from kproxy.base.terminal import printable
 from kproxy.config.changes import Origin, written_paths
 from kproxy.config.document import Config
-from kproxy.config.network import ListenerConfig
-from kproxy.net.driven import show
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.loop.turns import work_through
-from kproxy.net.readiness import ClusterNeed
-from kproxy.net.rules.files import RuleFiles
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.config.network import ListenerConfig
+from kproxy.runtime.driven import show
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.turns import work_through
+from kproxy.runtime.readiness import ClusterNeed
+from kproxy.runtime.rules.files import RuleFiles
 
 from . import garbage
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
-from kproxy.net.loop.turns import in_turns
 from kproxy.record.metrics.merged import MetricSamples, collect_into
 from kproxy.record.metrics.traffic import exposition, registry
+from kproxy.runtime.io.turns import in_turns
 
 if TYPE_CHECKING:
     from .labelling import Labelling

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.net.server import Server
+from kproxy.runtime.server import Server
 from kproxy.session.counters import Counters
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kproxy.config.document import Config
-from kproxy.net.loop.background import Background
-from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
 from kproxy.process.workers.worker_pool import WorkerPool
 from kproxy.record.metrics.config import MetricsConfig
+from kproxy.runtime.io.background import Background
+from kproxy.runtime.io.reactor import Reactor
 
 from .parts import Follow
 

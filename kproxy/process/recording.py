@@ -18,25 +18,25 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.net.dial.metadata_poller import MetadataPoller
-from kproxy.net.dial.upstream import Upstream
-from kproxy.net.loop.background import Background
-from kproxy.net.loop.turns import SLICE, a_few_at_a_time, in_a_turn
-from kproxy.net.server import Server
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.outlets import make_recorder
 from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 from kproxy.record.events.schema import TELEMETRY_EVENT
 from kproxy.rules.running import Running
+from kproxy.runtime.io.background import Background
+from kproxy.runtime.io.turns import SLICE, a_few_at_a_time, in_a_turn
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.metadata_poller import MetadataPoller
+from kproxy.runtime.upstreams.upstream import Upstream
 
 if TYPE_CHECKING:
-    from kproxy.net.connection_view import ConnectionWho
     from kproxy.record.audit.config import AuditConfig
     from kproxy.record.captures.running_captures import Captures
     from kproxy.record.metrics.label_sink import LabelSink
     from kproxy.record.metrics.push_reader import PushRead
     from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
+    from kproxy.runtime.connection_view import ConnectionWho
     from kproxy.session.telemetry import TelemetryPush
 
 TICK = 1.0

@@ -19,17 +19,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.base.errors import KproxyError
 from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.document import AdminConfig, Config
-from kproxy.net.accept.listener_ports import ListenerPorts
-from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.config_keeper import ConfigKeeper
-from kproxy.net.drain import ShutdownDelay, drain_on_signal
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
-from kproxy.net.rules.files import RuleFiles
 from kproxy.process.workers.channel import Unanswered
 from kproxy.process.workers.messages import CircleFound, Missing, Start
 from kproxy.process.workers.pool_change import PoolChange
@@ -41,6 +35,12 @@ from kproxy.process.workers.told_rules import RuleNewsSender
 from kproxy.process.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.capacity import find_capacity, log_capacity
+from kproxy.runtime.drain import ShutdownDelay, drain_on_signal
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener_ports import ListenerPorts
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
+from kproxy.runtime.rules.files import RuleFiles
 from kproxy.session.shared import CircleMark
 
 from . import garbage

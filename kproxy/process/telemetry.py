@@ -15,20 +15,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from kproxy.net.connection_view import ConnectionWho
-from kproxy.net.loop.slow_work import SlowWork
-from kproxy.net.server import Server
 from kproxy.record.audit.state_events import connection_columns
 from kproxy.record.metrics.push_reader import PushRead, PushReader
 from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY
 from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.rules.document.address import network_of
+from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.io.slow_work import SlowWork
+from kproxy.runtime.server import Server
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
 
 if TYPE_CHECKING:
-    from kproxy.net.connection import Connection
     from kproxy.record.metrics.totals import LabelTotals
+    from kproxy.runtime.connection import Connection
     from kproxy.session.counters import Counters
 
 MOST_WAITING = 16 << 20

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.config.document import Config
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.server import Server
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.parts import AuditTotals
 from kproxy.record.live_view.watch import ViewWatch
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.server import Server
 from kproxy.session.counters import ApiTally
 
 if TYPE_CHECKING:

@@ -25,12 +25,6 @@ from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.base.logs.setup import log_of_process
 from kproxy.base.system.processes import die_with_parent
 from kproxy.config.document import Config
-from kproxy.net.accept.listener import Listener
-from kproxy.net.connection import Connection
-from kproxy.net.driven import HostPort
-from kproxy.net.network import NetworkChange
-from kproxy.net.reporting import LogThrottle
-from kproxy.net.server import Server
 from kproxy.process.workers.channel import Channel, hear, say
 from kproxy.process.workers.hand_over import Arrivals
 from kproxy.process.workers.messages import (
@@ -49,6 +43,12 @@ from kproxy.process.workers.remote import RemotePortChange, RemotePorts, Reporte
 from kproxy.process.workers.shared_table import SharedTable
 from kproxy.process.workers.worker_rules import WorkerRules
 from kproxy.rules.rule_set import RuleSet
+from kproxy.runtime.connection import Connection
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.network import NetworkChange
+from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.server import Server
 
 from .app import ProxyProcess
 from .main import leaves

@@ -3,7 +3,7 @@
 Strategy. Work on one frame is as long as the frame: a hundred thousand names take a second. So loops over what a frame
 holds call `breathe` for each few dozen elements, and loops over frames call `rest` for each frame. Nothing happens
 there unless a driver has put a hook in: it looks at the clock and, when others have waited long enough, lets them run
-before it returns (`net/loop/turns.py`). Hence whoever calls these must not rely on anything that others may change
+before it returns (`runtime/io/turns.py`). Hence whoever calls these must not rely on anything that others may change
 meanwhile: only a connection's own state stays as it is. `whole` is for work during which nobody else may run.
 """
 

@@ -32,7 +32,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from kproxy.config.limits import SMALL_AREA
+from kproxy.runtime.config.limits import SMALL_AREA
 
 SMALL = 1 << 20  # bytes; frames below use the small area
 SMALL_FRAMES = 4  # frames that the small area holds at least, where the budget is small

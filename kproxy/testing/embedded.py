@@ -22,14 +22,14 @@ import trio
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
-from kproxy.net.accept.listener import Listener
-from kproxy.net.rules.waiters import CounterName
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves
 from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.rules.waiters import CounterName
 from kproxy.session.session import Session
 
 from .exchanges import Topics
@@ -46,7 +46,7 @@ to what they need."""
 LOG_LINES = 200
 """Number of lines of the proxy's log that are kept."""
 
-_alone = threading.Lock()  # connections of a process share one read buffer (net/socket/side.py): one thread serves them
+_alone = threading.Lock()  # connections of a process share one read buffer (runtime/io/side.py): one thread serves them
 
 
 class LastLines(io.StringIO):

@@ -19,9 +19,9 @@ import trio
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
 from kproxy.config.document import Config
-from kproxy.net.driven import show
 from kproxy.process.app import ProxyProcess
 from kproxy.process.main import leaves, read_rules
+from kproxy.runtime.driven import show
 
 from .embedded import PATIENCE, NoBroker
 from .mock_rules import mock_rules

@@ -13,11 +13,11 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from kproxy.base.errors import DocumentError, KproxyError
-from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 from kproxy.rules.stored_rules import StoredRule
+from kproxy.runtime.rules.waiters import CounterName
 
 from . import hooks
 from .embedded import Embedded

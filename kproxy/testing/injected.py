@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self
 import trio
 
 from kproxy.base.errors import NoSuchRule
-from kproxy.net.rules.waiters import CounterName
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
+from kproxy.runtime.rules.waiters import CounterName
 
 from . import hooks
 from .embedded import Embedded

@@ -5,7 +5,7 @@ out after all of them. So what is kept is what the client has said and heard, wh
 depends on it: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it
 sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
 body.) Frames are decoded when somebody asks for them, by the thread that asks. The bytes of long frames come through
-this process, too, while they are kept: they are not spliced (net/socket/splice.py), for then nobody would see them.
+this process, too, while they are kept: they are not spliced (runtime/io/splice.py), for then nobody would see them.
 
 A tape that is full lets go of what weighs most and tells least: of the oldest long frames it keeps all fields and the
 headers of record batches (`protocol/scan/sketch.py`), so that each exchange stays there with its place and its size.
@@ -20,11 +20,11 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 
-from kproxy.net.socket.side import Side
 from kproxy.protocol.scan.head import produce_acks
 from kproxy.protocol.scan.sketch import Sketcher
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.runtime.io.side import Side
 from kproxy.session.observer import NO_ANSWER
 from kproxy.session.session import Session
 

@@ -30,12 +30,12 @@ from kproxy.admin.places import network_of_peer
 from kproxy.admin.problem import Problem
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.base.errors import InternalError
-from kproxy.net.loop.turn_order import Queue
-from kproxy.net.rules.keeper import DOCUMENTS
-from kproxy.net.socket.tls import ClientTls
 from kproxy.record.metrics.traffic import OPEN_METRICS
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.tls import ListenerTls
+from kproxy.runtime.io.tls import ClientTls
+from kproxy.runtime.io.turn_order import Queue
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .annotations import SidecarOptions, short
 from .metrics import WebhookMetrics, outcome_of

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from kproxy.admin import live
-from kproxy.net.socket import socket_io
+from kproxy.runtime.io import socket_io
 from tests.support.dead_peer import vanish
 
 ASK = b"GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -24,11 +24,9 @@ from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
+from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.config.changes import FLAGS
 from kproxy.config.document import Config
-from kproxy.config.limits import Limits
-from kproxy.net.config_keeper import ConfigKeeper
-from kproxy.net.driven import ConnectionPhase, HostPort
 from kproxy.process.app import ProxyProcess
 from kproxy.process.workers.messages import Operate, Operated
 from kproxy.process.workers.pool_members import members_of
@@ -38,6 +36,8 @@ from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.driven import ConnectionPhase, HostPort
 from tests.support.exchange_factory import exchange
 from tests.support.stretches import IN_BOTH_UNITS, StepWatch, Unit, Watch
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from kproxy.config.document import Config
-from kproxy.config.network import ClusterConfig, ListenerConfig
+from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 
 MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())

@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kproxy.config.limits import Limits
 from kproxy.config.reader import load_config
+from kproxy.runtime.config.limits import Limits
 from tests.support import manifests
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

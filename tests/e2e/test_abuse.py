@@ -418,7 +418,8 @@ class listening:  # noqa: N801 -- used like a function
 
 def test_peers_that_vanish(proxy: Proxy) -> None:
     """Clients that are gone without a word while much is on its way to them take little memory; when their machine is
-    back, and knows nothing of them, nothing stays. (How soon one is noticed otherwise: tests/net/test_keepalive.py.)"""
+    back, and knows nothing of them, nothing stays. (How soon one is noticed otherwise:
+    tests/runtime/test_keepalive.py.)"""
     until(lambda: not connections(proxy))
     topics = [{"name": f"a{number}" * 30} for number in range(400)]
     with Watch(proxy) as watch:

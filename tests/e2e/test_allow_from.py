@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.net.accept.proxy_protocol import binary, line
+from kproxy.runtime.io.proxy_protocol import binary, line
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.certificates import Authority, client_context

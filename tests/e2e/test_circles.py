@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.net.dial.resolve import OwnPorts
+from kproxy.runtime.upstreams.resolve import OwnPorts
 from kproxy.testing.process import free_port, free_ports
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.accept.proxy_protocol import line
+from kproxy.runtime.io.proxy_protocol import line
 from kproxy.testing.process import free_port, free_port_with_room, free_ports
 from kproxy.testing.proxy import Proxy
 from tests.support.certificates import Authority, client_context

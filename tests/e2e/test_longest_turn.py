@@ -41,7 +41,7 @@ WATCH = """\
 import os
 from time import thread_time
 
-from kproxy.net.loop.reactor import Reactor
+from kproxy.runtime.io.reactor import Reactor
 
 begin = Reactor.__init__
 

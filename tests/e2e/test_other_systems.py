@@ -61,7 +61,7 @@ SUITE = """
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
 
-        from kproxy.net.loop.pollers import make_poller, trio_poller
+        from kproxy.runtime.io.pollers import make_poller, trio_poller
         from kproxy.base.system import files, processes, sockets
 
         parts = vars(files) | vars(processes) | vars(sockets)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net.accept.proxy_protocol import SIGNATURE, binary, line, own
+from kproxy.runtime.io.proxy_protocol import SIGNATURE, binary, line, own
 from kproxy.testing.process import free_port
 from kproxy.testing.proxy import Proxy
 from tests.support.certificates import Authority, client_context

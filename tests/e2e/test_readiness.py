@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.net import readiness
+from kproxy.runtime import readiness
 from kproxy.testing.process import free_port, free_ports
 from tests.support.fake_broker import FakeBroker, answer_versions, silence
 from tests.support.raw_client import RawClient

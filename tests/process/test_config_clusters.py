@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kproxy.net.dial import circle
-from kproxy.net.loop import turns
-from kproxy.net.loop.turns import FEW
-from kproxy.net.network import Retired
+from kproxy.runtime.io import turns
+from kproxy.runtime.io.turns import FEW
+from kproxy.runtime.network import Retired
+from kproxy.runtime.upstreams import circle
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import RawClient

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from kproxy.config.changes import Origin
-from kproxy.net.rules.files import RuleFiles
 from kproxy.rules.document.read import Document
+from kproxy.runtime.rules.files import RuleFiles
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy
 

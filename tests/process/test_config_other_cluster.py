@@ -17,11 +17,11 @@ import yaml
 from kproxy.base.errors import ConfigRefused
 from kproxy.config.changes import Origin, steps
 from kproxy.config.document import Config as ProxyConfig
-from kproxy.config.network import ClusterConfig, ListenerConfig, is_reached_alike
-from kproxy.net import cluster_identity
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.address import Address
+from kproxy.runtime import cluster_identity
+from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.testing.process import free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.live_proxy import LiveProxy, NamedBroker

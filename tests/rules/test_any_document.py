@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError
 from kproxy.config.document import Config
-from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
+from kproxy.runtime.config.limits import Limits
 
 WORDS = list(dict.fromkeys([
     *Config.keys(), *Limits.keys(), *KINDS, *(key for model in KINDS.values() for key in model.keys()),  # noqa: SIM118

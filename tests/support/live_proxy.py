@@ -11,11 +11,11 @@ from typing import Any, Self, TypeVar
 import trio
 import yaml
 
+from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
 from kproxy.base.errors import DocumentError
 from kproxy.base.logs.setup import make_log
 from kproxy.config.changes import FLAGS, Origin
 from kproxy.config.reader import config_from
-from kproxy.net.config_keeper import CheckedConfig, ConfigKeeper
 from kproxy.process.app import ProxyProcess, prepared
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA

@@ -18,15 +18,15 @@ from typing import Any, cast
 
 import structlog
 
-from kproxy.net.driven import ConnectionPhase
-from kproxy.net.loop.turns import BUFFER
-from kproxy.net.socket.side import VIEW
-from kproxy.net.socket.splice import NOT_LOOKED_AT
-from kproxy.net.tap import JournalFor
-from kproxy.net.taps import Taps
 from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.record.fanout import Fanout, Sink
 from kproxy.record.observer.summary import Summary
+from kproxy.runtime.driven import ConnectionPhase
+from kproxy.runtime.io.side import VIEW
+from kproxy.runtime.io.splice import NOT_LOOKED_AT
+from kproxy.runtime.io.turns import BUFFER
+from kproxy.runtime.tap import JournalFor
+from kproxy.runtime.taps import Taps
 from kproxy.session.commands import BROKER, CLIENT
 from tests.support.chaos_session import Driver
 

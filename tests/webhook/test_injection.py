@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.config.limits import Limits
+from kproxy.runtime.config.limits import Limits
 from kproxy.webhook import sidecar
 from kproxy.webhook.annotations import ANNOTATIONS, SidecarOptions
 from kproxy.webhook.injection import MOST_REASONS, inject

@@ -19,8 +19,6 @@ from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.tail_lines import TailLines
 from kproxy.base.errors import KproxyError
-from kproxy.net.loop.turns import in_turns
-from kproxy.net.rules.keeper import DOCUMENTS
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import (
     BeginTail,
@@ -44,6 +42,8 @@ from kproxy.record.live_view.parts import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import GROWING, MetricSamples, collect_samples, samples_of
 from kproxy.record.metrics.shares import LabelShare
 from kproxy.rules.shared_numbers import NumberTable
+from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.rules.keeper import DOCUMENTS
 
 if TYPE_CHECKING:
     from kproxy.admin.view_source import ProcessViewSource

@@ -27,7 +27,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InternalError, KproxyError
-from kproxy.net.loop.reactor import IN, OUT, Reactor
+from kproxy.runtime.io.reactor import IN, OUT, Reactor
 
 LONGEST = 256 << 20
 """Bytes of one message: an exposition of metrics or a page of connections has some MB, all rules of a process less."""

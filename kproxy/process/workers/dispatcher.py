@@ -18,11 +18,11 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.net.accept.named_port import OnClient
-from kproxy.net.capacity import Capacity
-from kproxy.net.dial.dialling import Topology
-from kproxy.net.driven import HostPort, host_port, show
-from kproxy.net.reporting import ConnectionCounts, LogThrottle
+from kproxy.runtime.capacity import Capacity
+from kproxy.runtime.driven import HostPort, host_port, show
+from kproxy.runtime.listeners.named_port import OnClient
+from kproxy.runtime.reporting import ConnectionCounts, LogThrottle
+from kproxy.runtime.upstreams.dialling import Topology
 
 from .hand_over import HandedClient
 from .pool_worker import PoolWorker

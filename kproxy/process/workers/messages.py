@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from kproxy.config.document import Config
-from kproxy.net.accept.listener_ports import ClientAddresses
-from kproxy.net.driven import HostPort
-from kproxy.net.readiness import Readiness
 from kproxy.record.live_view.parts import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import MetricSamples
 from kproxy.record.metrics.shares import LabelShare
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.listeners.listener_ports import ClientAddresses
+from kproxy.runtime.readiness import Readiness
 
 from .channel import Notice, Question
 

@@ -1,9 +1,9 @@
 """Change of a supervisor's network to another config: what it owns is opened here, workers make the rest ready.
 
-Strategy. The same as in one process (`net.network`), in two halves. The supervisor binds ports, and asks for the ids of
-clusters that are reached in another way, so that all workers get one answer. Workers read files and make clusters and
-listeners, when they are asked to prepare. Once all of them are ready, the supervisor puts its half in force, in one
-step of the loop, and tells the workers to do so with theirs; each gets clients again when it has done it.
+Strategy. The same as in one process (`runtime.network`), in two halves. The supervisor binds ports, and asks for the
+ids of clusters that are reached in another way, so that all workers get one answer. Workers read files and make
+clusters and listeners, when they are asked to prepare. Once all of them are ready, the supervisor puts its half in
+force, in one step of the loop, and tells the workers to do so with theirs; each gets clients again when it has done it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from kproxy.base.errors import UnusableSetting
 from kproxy.config.document import Config
-from kproxy.config.network import is_reached_alike
-from kproxy.net.accept.port_change import PortChange
-from kproxy.net.capacity import find_capacity, log_capacity
-from kproxy.net.cluster_identity import Ends
-from kproxy.net.dial.upstream import Upstream
-from kproxy.net.network import ConfigChange, make_upstream
+from kproxy.runtime.capacity import find_capacity, log_capacity
+from kproxy.runtime.cluster_identity import Ends
+from kproxy.runtime.config.network import is_reached_alike
+from kproxy.runtime.listeners.port_change import PortChange
+from kproxy.runtime.network import ConfigChange, make_upstream
+from kproxy.runtime.upstreams.upstream import Upstream
 
 from .dispatcher import words_of
 from .messages import NetworkTerms, pack

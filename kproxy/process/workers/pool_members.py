@@ -23,7 +23,6 @@ from kproxy.admin.kept_names import KeptNamesShown
 from kproxy.admin.member import Member, MemberGone, RecycleChoice
 from kproxy.admin.models import ConnectionShown, EndsShown, TopologyShown
 from kproxy.admin.problem import Problem
-from kproxy.net.loop.turns import in_turns
 from kproxy.process.workers.channel import Channel, Unanswered
 from kproxy.process.workers.messages import (
     BeginTail,
@@ -52,6 +51,7 @@ from kproxy.record.metrics.merged import (
 from kproxy.record.metrics.shares import ToldShares
 from kproxy.record.metrics.telemetry_collector import TelemetryCollector
 from kproxy.record.metrics.traffic import exposition, registry_of
+from kproxy.runtime.io.turns import in_turns
 
 PATIENCE = 5.0
 """Seconds for an answer of a worker: an operator waits that long."""

@@ -18,14 +18,14 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.config.document import Config
-from kproxy.net.accept.listener_ports import ClientAddresses, ListenerPorts
-from kproxy.net.accept.port_service import AddressRequest, LocalPorts
-from kproxy.net.cluster_identity import FormerListeners
-from kproxy.net.dial.dialling import Topology
-from kproxy.net.driven import HostPort
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.reporting import ConnectionCounts
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.cluster_identity import FormerListeners
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener_ports import ClientAddresses, ListenerPorts
+from kproxy.runtime.listeners.port_service import AddressRequest, LocalPorts
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.upstreams.dialling import Topology
 
 from .channel import Channel
 from .dispatcher import Dispatcher

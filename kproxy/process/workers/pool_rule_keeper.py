@@ -23,8 +23,12 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import (
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import HowGone, Running
+from kproxy.rules.store import RuleStore, Saved
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.rules.keeper import (
     LOOK_AFTER,
     ApplyRuleSet,
     RuleKeeper,
@@ -33,11 +37,7 @@ from kproxy.net.rules.keeper import (
     TurnCheck,
     do_nothing,
 )
-from kproxy.net.rules.waiters import CounterName, RuleWaiters
-from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import HowGone, Running
-from kproxy.rules.store import RuleStore, Saved
-from kproxy.rules.stored_rules import RuleOrigin, StoreChange
+from kproxy.runtime.rules.waiters import CounterName, RuleWaiters
 
 from .channel import Unanswered
 from .messages import (

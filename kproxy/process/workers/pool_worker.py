@@ -21,8 +21,8 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.net.loop.deadlines import Deadline
-from kproxy.net.loop.reactor import IN, Reactor
+from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.io.reactor import IN, Reactor
 
 from .channel import Channel, Unanswered
 from .hand_over import HandOver

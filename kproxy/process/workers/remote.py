@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
 from kproxy.config.document import Config
-from kproxy.config.limits import Limits
-from kproxy.net.accept.listener_ports import ClientAddresses
-from kproxy.net.accept.named_port import OnClient
-from kproxy.net.accept.port_service import AddressRequest
-from kproxy.net.capacity import Capacity
-from kproxy.net.dial.dialling import Topology
-from kproxy.net.dial.resolve import OwnPorts
-from kproxy.net.driven import HostPort
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.server import Server
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.capacity import Capacity
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener_ports import ClientAddresses
+from kproxy.runtime.listeners.named_port import OnClient
+from kproxy.runtime.listeners.port_service import AddressRequest
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.runtime.upstreams.resolve import OwnPorts
 
 from .channel import Channel, Unanswered
 from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms, NodesMoved, Pruned, pack

@@ -10,8 +10,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DocumentError, InternalError
-from kproxy.net.loop.deadlines import Deadline
-from kproxy.net.loop.reactor import Reactor
+from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.io.reactor import Reactor
 
 from .channel import Channel, Notice, Question, Unanswered
 from .messages import GiveUp, Start, StartDrain, WorkerFailed

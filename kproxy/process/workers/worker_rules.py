@@ -19,14 +19,14 @@ import msgspec
 import trio
 
 from kproxy.base.errors import InternalError, UnusableSetting
-from kproxy.net.loop.turns import in_turns
-from kproxy.net.rules.keeper import ApplyRuleSet, release_in_turns
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
+from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.rules.keeper import ApplyRuleSet, release_in_turns
 
 from .channel import Channel
 from .messages import (

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic, thread_time, time
 from typing import Protocol
 
-from kproxy.net.loop.turns import work_through
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import ExchangeView, ViewedEvent
+from kproxy.runtime.io.turns import work_through
 from kproxy.session.counters import ApiTally
 
 from .pace import PERIOD, LookBudget

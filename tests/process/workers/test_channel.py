@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from kproxy.base.errors import InputError, InternalError
-from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import channel as module
 from kproxy.process.workers.channel import Channel, Notice, Question, Unanswered
+from kproxy.runtime.io.reactor import Reactor
 
 pytestmark = pytest.mark.trio
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kproxy.config.document import Config
-from kproxy.net.dial.dialling import Topology
-from kproxy.net.reporting import ConnectionCounts
 from kproxy.process.workers import dispatcher as module
 from kproxy.process.workers.dispatcher import MAX_CROWDING, Dispatcher
 from kproxy.process.workers.hand_over import HandedClient
 from kproxy.process.workers.ledger import Ledger
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.upstreams.dialling import Topology
 
 
 class Queue:

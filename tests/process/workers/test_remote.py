@@ -11,9 +11,6 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from kproxy.net.accept.port_service import AddressRequest
-from kproxy.net.dial.dialling import Topology
-from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import remote as module
 from kproxy.process.workers.channel import Channel, Question
 from kproxy.process.workers.messages import (
@@ -29,6 +26,9 @@ from kproxy.process.workers.messages import (
 )
 from kproxy.process.workers.remote import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.port_service import AddressRequest
+from kproxy.runtime.upstreams.dialling import Topology
 
 pytestmark = pytest.mark.trio
 

@@ -13,8 +13,6 @@ import pytest
 import trio
 
 from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.rules.keeper import TurnCheck
 from kproxy.process.workers.channel import Channel
 from kproxy.process.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
 from kproxy.process.workers.pool_rule_keeper import PoolRuleKeeper
@@ -25,6 +23,8 @@ from kproxy.rules.document.source import Source
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.rules.keeper import TurnCheck
 from tests.support.holding import LetGo
 
 pytestmark = pytest.mark.trio

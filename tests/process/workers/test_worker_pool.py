@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from kproxy.base.errors import DocumentError, InternalError
-from kproxy.net.loop.reactor import Reactor
 from kproxy.process.workers import pool_worker as pool_worker_module
 from kproxy.process.workers.channel import Notice, Unanswered, framed
 from kproxy.process.workers.messages import Load, Start, WorkerFailed, WorkerReady
 from kproxy.process.workers.pool_worker import PoolWorker
 from kproxy.process.workers.worker_pool import WorkerPool, pids
+from kproxy.runtime.io.reactor import Reactor
 
 pytestmark = pytest.mark.trio
 

@@ -13,11 +13,11 @@ import structlog
 import trio
 
 from kproxy.config.reader import config_from_flags
-from kproxy.net.drain import drain_on_signal
-from kproxy.net.loop.reactor import Reactor
-from kproxy.net.reporting import ConnectionCounts
-from kproxy.net.server import Server
 from kproxy.rules.document.address import Address
+from kproxy.runtime.drain import drain_on_signal
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.server import Server
 from tests.support.passing_session import PassingSession
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.net.capacity import EACH, OTHERS
+from kproxy.runtime.capacity import EACH, OTHERS
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"

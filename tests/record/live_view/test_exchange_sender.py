@@ -16,16 +16,16 @@ import trio
 from kproxy.admin.exchange_sender import ExchangeSender
 from kproxy.admin.kept import KeptExchanges
 from kproxy.admin.problem import Problem
-from kproxy.net.own_client import OwnClient, secured
 from kproxy.record.exchange import Depth
 from kproxy.record.fanout import Fanout
 from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
 from kproxy.replay.single_play import MOST_KEPT, ResponseHeads
+from kproxy.runtime.own_client import OwnClient, secured
 from kproxy.testing.dialogue import request, response
-from tests.net import conftest as net_tools
-from tests.net.test_taps import sessions
+from tests.runtime import conftest as net_tools
+from tests.runtime.test_taps import sessions
 from tests.support.certificates import Authority, server_context
 from tests.support.stretches import IN_BOTH_UNITS, Unit
 from tests.support.tapped_session import Hungry

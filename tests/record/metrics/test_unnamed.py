@@ -25,8 +25,8 @@ from tests.record.observer.watching import CLIENT
 
 if TYPE_CHECKING:
     from kproxy.config.document import Config
-    from kproxy.net.dial.upstream import Upstream
-    from kproxy.net.server import Server
+    from kproxy.runtime.server import Server
+    from kproxy.runtime.upstreams.upstream import Upstream
 
 PRODUCE, METADATA = 0, 3
 READ = ("kproxy_topic_records_total", "fetch")

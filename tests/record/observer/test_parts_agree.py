@@ -15,7 +15,6 @@ from uuid import UUID
 import pytest
 import structlog
 
-from kproxy.net.socket.splice import NOT_LOOKED_AT
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EncodedEvent, EventGate
@@ -30,6 +29,7 @@ from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.label_sink import LabelSink
 from kproxy.record.metrics.totals import LabelTotals
 from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.lanes.assembler import MAX_ARRIVALS, WaitClock

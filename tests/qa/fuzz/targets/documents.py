@@ -15,13 +15,13 @@ import yaml
 
 from kproxy.base.errors import DocumentError
 from kproxy.config.document import Config
-from kproxy.config.limits import Limits
 from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
+from kproxy.runtime.config.limits import Limits
 from kproxy.session.plan import Bound, Plan
 
 FACTS = (Facts("main", "main", "10.1.2.3"), Facts("main", "main", "::1", "b1.example", "CN=alice", 3))

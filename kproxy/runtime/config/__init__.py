@@ -1,0 +1,1 @@
+"""Settings of clusters, listeners and limits in the config document."""

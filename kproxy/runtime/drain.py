@@ -1,0 +1,174 @@
+"""Drain of a server: how it begins at a signal, which connections are still waited for, and how it went.
+
+A request in flight is answered if its broker does so within `drain_timeout`, because its client cannot know whether it
+took effect. A request without effects can be repeated elsewhere. So a drain waits at most `READS` seconds for the
+response to such a request (long polls), and for the rest of a request that a client has sent in part. For frames that
+kproxy itself holds a drain does not wait; see `Session.drain`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Iterable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.protocol.table import schema
+from kproxy.rules.kinds.base.permissions import permissions
+
+from .driven import show
+
+if TYPE_CHECKING:
+    from kproxy.runtime.config.limits import Limits
+    from kproxy.runtime.io.reactor import Reactor
+
+    from .connection import Connection
+
+SOON = 1.0
+"""Seconds after which it is told what is waited for."""
+READS = 5.0
+"""Seconds for requests without effects, and for requests that are not complete."""
+SHOWN = 10
+"""Connections told one by one."""
+CUT = {"drain_timeout", "shutdown"}
+"""Causes of connections that have not ended by themselves."""
+
+
+class DrainedServer(Protocol):
+    """Server whose connections are drained."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    @property
+    def connections(self) -> Collection[Connection]: ...
+    def for_each(self, connections: Iterable[Connection], act: Callable[[Connection], object]) -> None: ...
+
+
+class Drain:
+    """End of `server`, from the first signal to the last connection."""
+
+    def __init__(self, server: DrainedServer) -> None:
+        self.server, self.log = server, server.log
+        self.since = monotonic()
+        self.ended = self.cut = 0
+        self.finished = False
+
+    def start(self) -> None:
+        """Set the timers, once all connections have been told to drain."""
+        reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
+        reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
+        if timeout > READS:
+            reactor.call_at(self.since + READS, self.end_reads)
+
+    def count(self, connection: Connection) -> None:
+        """Count a connection that has ended, by its cause."""
+        if connection.cause in CUT:
+            self.cut += 1
+        else:
+            self.ended += 1
+
+    def tell(self) -> None:
+        """Log which connections are waited for, if any are."""
+        connections = self.server.connections
+        if connections and not self.finished:
+            oldest = sorted(connections, key=waits_since)[:SHOWN]
+            self.log.info("drain waits for answers", connections=len(connections),
+                          waiting=[waiting(connection) for connection in oldest])  # fmt: skip
+
+    def end_reads(self) -> None:
+        """End connections if all requests in flight can be repeated elsewhere, or if none was sent completely."""
+        self.server.for_each(self.server.connections, end_read)
+
+    def finish(self) -> None:
+        """Log the outcome, once: all connections have ended."""
+        if not self.finished:
+            self.finished = True
+            seconds = round(monotonic() - self.since, 3)
+            self.log.info("drained", ended=self.ended, cut=self.cut, seconds=seconds)
+
+
+def end_read(connection: Connection) -> None:
+    session = connection.session
+    requests = session.awaited_requests
+    if requests and all(is_harmless(key) for _, key, _ in requests):
+        api = next((schema.load(key).name for _, key, _ in requests if key >= 0), "a lookup")
+        why = f"{api} was not answered within {READS:g} s, and can be asked for elsewhere"
+        connection.end("drain_timeout", why)
+    elif not requests and session.cut_off:
+        connection.end("drain_timeout", f"the client did not send the rest of a request within {READS:g} s")
+
+
+def is_harmless(key: int) -> bool:
+    """Return True if requests of this API change at most the members of a group, because clients join again. kproxy's
+    own requests and answers have keys below 0; brokers store nothing for them."""
+    permission = permissions().get(key)
+    return key < 0 or (permission is not None and permission.changes in ("nothing", "members"))
+
+
+def waits_since(connection: Connection) -> float:
+    since = connection.session.awaited_since
+    return connection.since if since is None else since
+
+
+def waiting(connection: Connection) -> dict[str, Any]:
+    """Return the fields of a log line about what one connection waits for."""
+    session = connection.session
+    requests = session.awaited_requests
+    api = None
+    if requests and requests[0][1] in schema.paths():
+        api = f"{schema.load(requests[0][1]).name} v{requests[0][2]}"
+    return {
+        "client": show(connection.client_address),
+        "broker": None if connection.broker_address is None else show(connection.broker_address),
+        "requests": session.awaited,
+        "oldest": api,
+        "seconds": round(monotonic() - waits_since(connection), 3),
+    }
+
+
+class ShutdownDelay:
+    """Delay of one server, `seconds` long; 0 for none."""
+
+    def __init__(self, seconds: float, reactor: Reactor, log: FilteringBoundLogger) -> None:
+        self.seconds, self.reactor, self.log = seconds, reactor, log
+        self.begun = False
+
+    def end(self, drain: Callable[[], None]) -> None:
+        """Call `drain` when the time is over, or at once if there is none or it has begun before."""
+        if self.begun or not self.seconds:
+            drain()
+            return
+        self.begun = True
+        self.log.info("not ready any more, the drain begins later", shutdown_delay=self.seconds)
+        self.reactor.call_at(monotonic() + self.seconds, drain)
+
+
+class Drained(Protocol):
+    """Server or supervisor that drains when it is told to."""
+
+    log: FilteringBoundLogger
+    draining: bool
+    shutdown_delay: ShutdownDelay
+
+    def drain(self) -> None: ...
+    def give_up(self, cause: str, reason: str) -> None: ...
+
+
+async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if there is one, which another signal skips;
+    a signal during the drain ends it."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            server.log.info("signal", name=signal.Signals(number).name)
+            if server.draining:
+                server.give_up("shutdown", "kproxy was told to stop at once")
+            else:
+                server.shutdown_delay.end(server.drain)

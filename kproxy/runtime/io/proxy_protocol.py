@@ -1,0 +1,241 @@
+"""PROXY protocol: a proxy's word, before anything else, about whose connection it passes on; read and written.
+
+Source: https://github.com/haproxy/haproxy/blob/master/doc/proxy-protocol.txt, §2.1 (version 1, a line of text) and §2.2
+(version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen. An
+address that is not trusted is the client itself. If that sends a header all the same, it is no Kafka and no TLS, and
+whoever reads its first bytes says so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from kproxy.base.errors import InputError
+from kproxy.rules.select.match import address_test
+from kproxy.runtime.config.network import ProxyProtocol, ProxyVersion
+from kproxy.runtime.driven import AddressPair, HostPort, host_port
+
+from .preread import Preread, PrereadKind
+
+SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+WORD = b"PROXY "
+LONGEST_LINE = 107
+"""§2.1: characters of a line at most, its end included."""
+LONGEST = 4096
+"""Bytes of a header of version 2 that are taken. Addresses have 36 and what load balancers say beside them a few dozen;
+a certificate's subject may be among it."""
+LOCAL, PROXY = 0x20, 0x21  # version 2 in the upper half of the byte, what it means in the lower one
+TCP4, TCP6 = 0x11, 0x21
+NOT_TCP = {0x12: "UDP over IPv4", 0x22: "UDP over IPv6", 0x31: "a Unix stream", 0x32: "a Unix datagram"}
+CRC = 0x03  # §2.2.3
+BLOCKS = {TCP4: Struct(">4s4sHH"), TCP6: Struct(">16s16sHH")}
+FIXED = Struct(">12sBBH")
+HEADER = PrereadKind("proxy_header", "PROXY header", limited=False)
+PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
+_IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
+    "TCP4": (ipaddress.IPv4Address, "IPv4"),
+    "TCP6": (ipaddress.IPv6Address, "IPv6"),
+}
+
+
+class BadHeader(InputError):
+    """First bytes that are no PROXY header, or a wrong one."""
+
+
+class Header(NamedTuple):
+    """PROXY header of `size` bytes about a client's connection from `source` to `target`. Without these it is the
+    sender's own connection (LOCAL, such as a health check), or the sender does not know (UNKNOWN, UNSPEC)."""
+
+    size: int
+    source: HostPort | None = None
+    target: HostPort | None = None
+
+
+def parse(data: bytes) -> Header | None:
+    """Parse the header at the beginning of `data`; return None while it is not whole. Raises BadHeader."""
+    if data.startswith(SIGNATURE):
+        return _binary(data)
+    if data.startswith(WORD):
+        return _line(data)
+    if SIGNATURE.startswith(data) or WORD.startswith(data):
+        return None
+    raise BadHeader(f"the first bytes are no PROXY header: {data[:12].hex(' ')}")
+
+
+# ---- version 1
+
+
+def _line(data: bytes) -> Header | None:
+    head = data[:LONGEST_LINE]
+    end = head.find(b"\r\n")
+    if end < 0:
+        if b"\n" in head or b"\r" in head[:-1]:
+            raise BadHeader("a PROXY line that ends without CR LF")
+        if len(data) >= LONGEST_LINE:
+            raise BadHeader(f"a PROXY line has no end in {LONGEST_LINE} bytes, the most that it may have")
+        return None
+    text = head[:end].decode("latin-1")
+    words = text.split(" ")
+    if words[1] == "UNKNOWN":
+        return Header(end + 2)
+    if words[1] not in FAMILIES or len(words) != 6:
+        raise BadHeader(f"a PROXY line that is not understood: {text[:LONGEST_LINE]!r}")
+    parse_ip, name = FAMILIES[words[1]]
+    try:
+        source, target = (_plain(parse_ip(word)) for word in words[2:4])
+    except ValueError as error:
+        raise BadHeader(f"a PROXY line of {words[1]} with what is no {name} address: {error}") from None
+    return Header(end + 2, (source, _port(words[4])), (target, _port(words[5])))
+
+
+def _plain(address: _IP) -> str:
+    """Format an IP address; IPv4 in IPv6 as plain IPv4, as everywhere. Raises ValueError for a zone."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            raise ValueError(f"{address} has a zone")
+        return str(address.ipv4_mapped or address)
+    return str(address)
+
+
+def _port(word: str) -> int:
+    if not PORT.fullmatch(word) or int(word) > 0xFFFF:
+        raise BadHeader(f"a PROXY line with the port {word!r}, expected 0 to 65535")
+    return int(word)
+
+
+# ---- version 2
+
+
+def _binary(data: bytes) -> Header | None:
+    if len(data) > 12 and data[12] not in (LOCAL, PROXY):
+        raise BadHeader(f"a PROXY header with version and command 0x{data[12]:02x}, expected 0x20 or 0x21")
+    if len(data) < FIXED.size:
+        return None
+    _, command, family, length = FIXED.unpack_from(data)
+    size = FIXED.size + length
+    if size > LONGEST:
+        raise BadHeader(f"a PROXY header of {size} bytes, expected at most {LONGEST}")
+    if command == PROXY:
+        _check_family(family, length)
+    if len(data) < size:
+        return None
+    if command == LOCAL or family not in BLOCKS:
+        return Header(size)
+    block = BLOCKS[family]
+    _check_more(data[:size], FIXED.size + block.size)
+    source, target, source_port, target_port = block.unpack_from(data, FIXED.size)
+    ip_class = ipaddress.IPv4Address if family == TCP4 else ipaddress.IPv6Address
+    return Header(size, (_plain(ip_class(source)), source_port), (_plain(ip_class(target)), target_port))
+
+
+def _check_family(family: int, length: int) -> None:
+    if family in NOT_TCP:
+        raise BadHeader(f"a PROXY header about {NOT_TCP[family]}, and Kafka is spoken over TCP")
+    if family >> 4 > 3 or family & 0xF > 2:
+        raise BadHeader(f"a PROXY header with family and protocol 0x{family:02x}, which are not known")
+    if family in BLOCKS and length < BLOCKS[family].size:
+        raise BadHeader(f"a PROXY header with {length} bytes of addresses, expected at least {BLOCKS[family].size}")
+
+
+def _check_more(header: bytes, at: int) -> None:
+    """Check that the values behind the addresses (§2.2: type, length, value) fit, and that their checksum is right."""
+    while at < len(header):
+        end = at + 3 + int.from_bytes(header[at + 1 : at + 3], "big")
+        if at + 3 > len(header) or end > len(header):
+            raise BadHeader(f"a PROXY header of {len(header)} bytes, in which a value from byte {at} ends behind it")
+        if header[at] == CRC:
+            from crc32c import crc32c  # 8 ms, and few headers have a checksum
+
+            checksum = header[at + 3 : end]
+            zeroed = header[: at + 3] + bytes(len(checksum)) + header[end:]
+            right = crc32c(zeroed).to_bytes(4, "big")
+            if checksum != right:
+                raise BadHeader(f"a PROXY header with the checksum {checksum.hex()}, expected {right.hex()}")
+        at = end
+
+
+# ---- writing
+
+
+def line(source: HostPort, target: HostPort) -> bytes:
+    """Build a header of version 1. Ends without IP addresses make it UNKNOWN."""
+    ends = _ends(source, target)
+    if ends is None:
+        return b"PROXY UNKNOWN\r\n"
+    source_ip, target_ip = ends
+    return f"PROXY TCP{source_ip.version} {source_ip} {target_ip} {source[1]} {target[1]}\r\n".encode()
+
+
+def binary(source: HostPort, target: HostPort) -> bytes:
+    """Build a header of version 2. Ends without IP addresses make it UNSPEC."""
+    ends = _ends(source, target)
+    if ends is None:
+        return FIXED.pack(SIGNATURE, PROXY, 0, 0)
+    source_ip, target_ip = ends
+    family = TCP4 if source_ip.version == 4 else TCP6
+    block = BLOCKS[family].pack(source_ip.packed, target_ip.packed, source[1], target[1])
+    return FIXED.pack(SIGNATURE, PROXY, family, len(block)) + block
+
+
+def own() -> bytes:
+    """Build a header of version 2 for a proxy's own question: LOCAL."""
+    return FIXED.pack(SIGNATURE, LOCAL, 0, 0)
+
+
+def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
+    """Return both addresses in one family: IPv4 goes as IPv4 in IPv6 where the other end is IPv6."""
+    try:
+        source_ip, target_ip = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
+    except ValueError:
+        return None
+    if source_ip.version == target_ip.version:
+        return source_ip, target_ip
+    return _wide(source_ip), _wide(target_ip)
+
+
+def _wide(address: _IP) -> ipaddress.IPv6Address:
+    return address if isinstance(address, ipaddress.IPv6Address) else ipaddress.IPv6Address(f"::ffff:{address}")
+
+
+class ProxyHeaders:
+    """Reader of PROXY headers before a listener: `arrived` gets each client with the address that its header names."""
+
+    def __init__(self, config: ProxyProtocol, listener: str, preread: Preread, arrived: Any) -> None:
+        self.listener, self.preread, self.arrived = listener, preread, arrived
+        self.trusted = address_test(config.from_)
+
+    def __call__(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
+        """Take a client; read its header first if its address is trusted."""
+        near = host_port(address)
+        if not self.trusted(near[0]):
+            self.arrived(node, sock, address)
+            return
+
+        def heard(header: Header) -> None:
+            sock.recv(header.size)
+            self.arrived(node, sock, near if header.source is None else header.source)
+
+        self.preread.begin(self.listener, HEADER, sock, near, parse, heard)
+
+
+def greeting(version: ProxyVersion, origin: AddressPair | None) -> Callable[[socket.SocketType], bytes]:
+    """Return what gives the first bytes of a connection to a broker; without origin it is kproxy's own connection."""
+    if origin is not None:
+        data = line(*origin) if version == "v1" else binary(*origin)
+        return lambda sock: data
+    if version == "v2":
+        return lambda sock: own()
+    return lambda sock: line(
+        address(sock.getsockname()), address(sock.getpeername())
+    )  # §2.1: the connection's own ends
+
+
+def address(sockaddr: Any) -> HostPort:
+    """Convert an address of the socket module, of a Unix socket, too."""
+    return host_port(sockaddr) if isinstance(sockaddr, tuple) else (str(sockaddr), 0)

@@ -1,0 +1,145 @@
+"""Shaper of a side's bytes, where a rule says so: a stand-in for its `send` that takes less, and not yet.
+
+A side already knows sockets that take a part only: what is left waits in its queue, and the other side is not read
+meanwhile. So a slow line needs no memory, and nothing else of the side has to know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Protocol
+
+from kproxy.rules.decision import TrafficShape
+
+from .deadlines import Deadline
+from .reactor import OUT, Reactor
+from .side import Side
+
+STEP = 0.01
+"""Seconds of a rate's bytes that are written at once: fine enough to look like a slow line."""
+
+
+LATE = 0.1
+"""Seconds by which a line may be behind its rate and catch up; beyond that it was idle."""
+
+
+class ShapedConnection(Protocol):
+    """Connection whose bytes are shaped."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def client(self) -> Side: ...
+    @property
+    def broker(self) -> Side: ...
+    @property
+    def since(self) -> float: ...
+    def cut(self, how: str, message: str) -> None: ...
+
+
+class ConnectionShaper:
+    """Shapes of one connection: a shaper for each side, and the count of bytes that both have let through."""
+
+    def __init__(self, connection: ShapedConnection, shapes: Sequence[TrafficShape]) -> None:
+        self.connection, self.shapes = connection, tuple(shapes)
+        self.passed = 0
+        self.over = False
+        self.shapers = [
+            SideShaper(self, side, [shape for shape in shapes if way in shape.ways])
+            for side, way in ((connection.client, "to_client"), (connection.broker, "to_broker"))
+        ]
+        now = monotonic()
+        self.ends: list[Deadline] = [
+            connection.reactor.call_at(max(connection.since + shape.age, now), self.too_old)
+            for shape in shapes
+            if shape.age is not None
+        ]
+
+    def room(self) -> int | None:
+        """Return how many bytes may still pass before the connection is cut; None: any number."""
+        return min((max(shape.most - self.passed, 0) for shape in self.shapes if shape.most is not None), default=None)
+
+    def count(self, size: int) -> None:
+        self.passed += size
+        for shape in self.shapes:
+            if shape.most is not None and self.passed >= shape.most:
+                self.connection.reactor.soon(self.full)
+                return
+
+    def full(self) -> None:
+        """Cut the connection, whose limit of bytes is reached."""
+        if self.over:
+            return
+        shape = next(shape for shape in self.shapes if shape.most is not None and self.passed >= shape.most)
+        self.connection.cut(shape.how, f"a rule lets {shape.most} bytes pass")
+
+    def too_old(self) -> None:
+        shape = min((one for one in self.shapes if one.age is not None), key=lambda one: one.age or 0.0)
+        self.connection.cut(shape.how, f"a rule lets connections live for {shape.age:g} s")
+
+    def end(self) -> None:
+        """Stop shaping: bytes flow as they come again."""
+        self.over = True
+        for deadline in self.ends:
+            self.connection.reactor.cancel(deadline)
+        for shaper in self.shapers:
+            shaper.end()
+
+
+class SideShaper:
+    """Shaper of one side, in the place of its `send`."""
+
+    def __init__(self, flow: ConnectionShaper, side: Side, shapes: Sequence[TrafficShape]) -> None:
+        self.flow, self.side = flow, side
+        self.pieces = [shape.piece for shape in shapes if shape.piece is not None]
+        self.pieces += [max(1, int(shape.rate * STEP)) for shape in shapes if shape.rate is not None]
+        self.rates = [shape.rate for shape in shapes if shape.rate is not None]
+        self.pause = max((shape.pause for shape in shapes), default=0.0)
+        self.next = 0.0
+        self.again = 0  # bytes that the socket did not take: TLS wants to be given as many once more
+        self.waiting: Deadline | None = None
+        side.shaper = self
+        self.wrap()
+
+    def wrap(self) -> None:
+        """Take the place of `send`: the side has a socket, perhaps since now."""
+        self.inner, self.side.send = self.side.send, self.send
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Send as much of `data` as may leave now. Raises BlockingIOError when that is nothing."""
+        now = monotonic()
+        left = self.flow.room()
+        if now < self.next or left == 0:
+            self.wait()
+            raise BlockingIOError
+        room = max(min((len(data), *self.pieces) if left is None else (len(data), left, *self.pieces)), self.again)
+        self.again = room
+        done = self.inner(memoryview(data)[:room])
+        self.again = 0
+        since = self.next if now - self.next < LATE else now  # what a late timer has cost is made up for
+        self.next = max(since + done / min(self.rates) if self.rates else now, now + self.pause)
+        self.flow.count(done)
+        return done
+
+    def wait(self) -> None:
+        """Have the side try again when it may send more."""
+        if self.waiting is None and self.flow.room() != 0:
+            self.waiting = self.flow.connection.reactor.call_at(self.next, self.over)
+
+    def over(self) -> None:
+        self.waiting = None
+        if self.side.out is not None:
+            self.side.want(self.side.mask | OUT)
+
+    def end(self) -> None:
+        """Give the side its own `send` back."""
+        side = self.side
+        if self.waiting is not None:
+            self.flow.connection.reactor.cancel(self.waiting)
+            self.waiting = None
+        side.shaper = None
+        if side.sock is not None:
+            side.send = self.inner
+        if side.out is not None:
+            side.want(side.mask | OUT)

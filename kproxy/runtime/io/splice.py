@@ -1,0 +1,216 @@
+"""Splicing: long frame bodies go from socket to socket inside the kernel, through a pipe (splice(2)).
+
+When a session lets the rest of a long frame pass unseen, its bytes are not copied to this process and back. Copying is
+most of the cost of a long frame. One pipe serves all connections. It is empty between two calls: bytes that the target
+does not take are read out of it and wait in the target's queue, so back-pressure is the same for all bytes.
+
+A long frame that comes over a network wakes the loop for each few packets. So while the loop waits for the rest of such
+a frame, the socket has a low-water mark (`SO_RCVLOWAT`): the bytes that come in LONGEST_WAIT at the rate of the last
+ones. The mark is at most the rest of the frame. End of stream and errors are reported in any case, and so is a full
+receive window. `sweep.py` removes the mark of a socket on which nothing was read for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import Any, Protocol
+
+from kproxy.base.system.files import fcntl
+from kproxy.base.system.sockets import HAS_SPLICE
+from kproxy.runtime.driven import ConnectionPhase, Feed, LaneState
+from kproxy.session.commands import LONG, Command
+
+MOST = 262144
+"""Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
+TURN = 2 << 20
+"""Bytes of one connection, then it is the others' turn."""
+PIPE = 1 << 20
+"""Bytes that the pipe is asked to hold, which the kernel allows to everybody (fs.pipe-max-size): pages count whole."""
+LONGEST_WAIT = 0.002
+"""Seconds of delay by a low-water mark in the middle of a frame, at the rate of its last bytes."""
+LEAST_MARK, MOST_MARK = 16384, 262144  # bytes; below the first the mark is 1
+HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if HAS_SPLICE else 0
+
+
+class SplicedTap(Protocol):
+    """Watcher of a connection, which has to see some bytes and is told of the others."""
+
+    def unseen(self, side: int) -> int:
+        """Return how many bytes of what comes next from a side it need not see."""
+
+    def pass_over(self, side: int, n: int, now: float) -> None:
+        """Count so many bytes of this side, which go from socket to socket."""
+
+
+class SplicedConnection(Protocol):
+    """Connection of a side, as far as splicing needs it."""
+
+    @property
+    def phase(self) -> ConnectionPhase: ...
+    @property
+    def tap(self) -> SplicedTap | None: ...
+    def failed(self, side: Any, error: OSError) -> None: ...
+    def obey(self, now: float) -> None: ...
+
+
+class SplicedSide(Protocol):
+    """Side of a connection, as far as splicing needs it: `side.Side`."""
+
+    got: int
+    low_water: int
+    waited_since: float
+    waited_got: int
+
+    @property
+    def conn(self) -> SplicedConnection: ...
+    @property
+    def peer(self) -> SplicedSide: ...
+    @property
+    def lane(self) -> LaneState: ...
+    @property
+    def feed(self) -> Feed: ...
+    @property
+    def commands(self) -> list[Command]: ...
+    @property
+    def plain(self) -> bool: ...
+    @property
+    def sock(self) -> socket.SocketType | None: ...
+    @property
+    def shaper(self) -> object: ...
+    @property
+    def which(self) -> int: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def muted(self) -> int: ...
+    def expect_long(self) -> None: ...
+    def end(self, now: float) -> None: ...
+    def queue(self, data: bytes | memoryview) -> None: ...
+
+
+class Pipe:
+    """Pipe in the kernel: `fill` it from one socket, then `drain` it into another."""
+
+    def __init__(self) -> None:
+        self.ends: tuple[int, int] | None = None
+
+    def open(self) -> tuple[int, int]:
+        self.ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with suppress(OSError):  # it holds 64 KiB then, and all of this is less of a gain
+            fcntl.fcntl(self.ends[1], fcntl.F_SETPIPE_SZ, PIPE)
+        return self.ends
+
+    def fill(self, source: int, size: int) -> int:
+        """Take at most `size` bytes from a socket; 0 at its end. Raises BlockingIOError, and OSError as `recv` does."""
+        _, end = self.ends or self.open()
+        return os.splice(source, end, min(size, MOST), flags=HOW)
+
+    def drain(self, target: int, size: int) -> bytes:
+        """Give the `size` bytes that there are to a socket; returns those that it does not take. Raises OSError as
+        `send` does."""
+        assert self.ends is not None
+        end = self.ends[0]
+        try:
+            while size:
+                size -= os.splice(end, target, size, flags=HOW)
+        except BlockingIOError:
+            return self.read(size)
+        except OSError:
+            self.close()  # with what is left in it
+            raise
+        return b""
+
+    def read(self, size: int) -> bytes:
+        assert self.ends is not None
+        pieces = []
+        while size:
+            pieces.append(os.read(self.ends[0], size))
+            size -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Close both ends; the pipe is made anew when it is needed."""
+        for end in self.ends or ():
+            os.close(end)
+        self.ends = None
+
+
+PASSAGE = Pipe()
+NOT_LOOKED_AT = memoryview(b"")
+
+
+def can_splice(side: SplicedSide) -> bool:
+    """Return True if nobody has to see the bytes that come here now, and both sockets give and take them as they
+    are."""
+    peer, conn = side.peer, side.conn
+    return (
+        HAS_SPLICE and side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
+        and side.lane.kept is None and (conn.tap is None or conn.tap.unseen(side.which) >= LONG)
+        and conn.phase is conn.phase.OPEN
+    )  # fmt: skip
+
+
+def wait_for_more(side: SplicedSide, unseen: int, now: float) -> None:
+    """Set the low-water mark for the next `unseen` bytes of a long frame. The socket is empty now."""
+    came, took = side.got - side.waited_got, now - side.waited_since
+    side.waited_got, side.waited_since = side.got, now
+    mark = min(unseen, MOST_MARK, int(came * LONGEST_WAIT / took)) if took > 0 else 1
+    if mark < LEAST_MARK:
+        mark = 1
+    before = side.low_water
+    if before > unseen or not before / 2 <= mark <= before * 2:  # small changes are not worth a system call
+        set_low_water(side, mark)
+
+
+def set_low_water(side: SplicedSide, mark: int = 1) -> None:
+    """Have the poller report this side at `mark` bytes, at once if the socket has them already."""
+    side.low_water = mark
+    if side.sock is not None:
+        side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
+
+
+def pass_by(side: SplicedSide, now: float) -> bool:
+    """Have the kernel forward the bytes of this side that need not be seen, as far as they are here. Return True if all
+    of them have passed, so there may be something to read."""
+    lane, peer, tap, left, again = side.lane, side.peer, side.conn.tap, TURN, False
+    while left > 0 and not side.muted:
+        unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
+        if unseen <= 0:  # the frame's last bytes are of concern to somebody, few as they are
+            side.expect_long()
+            return True
+        try:
+            n = PASSAGE.fill(side.fd, unseen)
+        except BlockingIOError:
+            wait_for_more(side, unseen, now)
+            return False
+        except OSError as error:
+            side.conn.failed(side, error)
+            return False
+        if not n:
+            side.end(now)
+            return False
+        side.got += n
+        left -= n
+        try:
+            rest = PASSAGE.drain(peer.fd, n)
+        except OSError as error:
+            side.conn.failed(peer, error)
+            return False
+        if rest:
+            peer.queue(rest)
+        if tap is None:
+            side.feed(NOT_LOOKED_AT, n, now)
+        else:
+            tap.pass_over(side.which, n, now)
+        if side.commands:
+            side.conn.obey(now)
+            break
+        if not lane.skip:
+            side.expect_long()
+            again = not side.muted
+            break
+    if side.low_water > 1:
+        set_low_water(side)
+    return again

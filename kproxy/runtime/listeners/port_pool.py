@@ -1,0 +1,232 @@
+"""Pool of ports that stand for nodes.
+
+Strategy. A client that has cached an address must find the same node behind it, after a restart too. So a node keeps
+its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
+of the same config even without a state file. Controllers (ids below -1) take theirs from the top of the range, out of
+the way. Only when all are taken is one given to another node, and only if nobody has used it for `FORGOTTEN`.
+
+A broker may name any number of nodes, each time others. So finding a port costs the same however many are taken: the
+search goes on where the last one ended, a port that cannot be bound is left alone for `BUSY`, and the order of `used`
+is that of their last use.
+
+The state file says which port stands for which node, and where that node was last, so that a restart changes neither.
+It is JSON, replaced atomically, written in a thread; one that cannot be read stops the start instead of being replaced.
+
+    {"version": 1,
+     "ports": {"outside 9093-10092": {"1": 9094}},                  by listener and range: node id → port
+     "nodes": {"main": {"1": ["b1.example.com", 9092]}}}            by cluster: node id → address
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import trio
+
+from kproxy.base.errors import DocumentError
+from kproxy.base.named_file import read_named, reason
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.reactor import Reactor
+
+FORGOTTEN = 300.0
+"""Seconds after which no client has the address any more: by metadata.max.age.ms they ask again after 5 minutes."""
+BUSY = 60.0
+"""Seconds for which a port that could not be bound is not tried again."""
+
+Bind = Callable[[int, int], bool]
+"""(port, node) → whether kproxy listens there now."""
+
+
+class PortPool:
+    """Pool of the ports of one range on one listener. `bind` and `release` open and close them."""
+
+    def __init__(
+        self, first: int, last: int, remembered: dict[int, int], bind: Bind, release: Callable[[int], None]
+    ) -> None:
+        self.first, self.last = first, last
+        self.bind, self.release = bind, release
+        owners = {port: node for node, port in remembered.items() if first <= port <= last}  # each port has one
+        self.remembered = {node: port for port, node in owners.items()}
+        self.taken = set(self.remembered.values())
+        self.open: dict[int, int] = {}
+        self.used: dict[int, float] = {}
+        """Open node → when it was last asked for or connected to, longest ago first."""
+        self.busy: dict[int, float] = {}
+        """Port that could not be bound → when it may be tried again, soonest first."""
+        self.assignments = 0
+        self.lowest, self.highest = first, last
+        """Ends of what may be free: all below and above are taken or busy."""
+
+    def ensure(self, node: int) -> int | None:
+        """Return the node's port, on which kproxy listens; None when the range is exhausted. Raises OSError when `bind`
+        does: no port can be bound for now."""
+        port = self.open.get(node)
+        if port is None:
+            self.forgive()
+            port = next((port for port in self.choices(node) if self.try_port(port, node)), None)
+            if port is None:
+                port = self.take_over(node)
+            if port is None:
+                return None
+            before = self.remembered.get(node)
+            if before is not None and before != port:
+                self.free(before)
+            if before != port:
+                self.assignments += 1
+            self.open[node] = self.remembered[node] = port
+            self.taken.add(port)
+        self.mark_used(node)
+        return port
+
+    def use(self, node: int) -> None:
+        if node in self.open:
+            self.mark_used(node)
+
+    def mark_used(self, node: int) -> None:
+        """Make the node the last in the order of use."""
+        self.used.pop(node, None)
+        self.used[node] = monotonic()
+
+    def choices(self, node: int) -> Iterator[int]:
+        """Yield ports to try for this node, best first."""
+        if node in self.remembered:
+            yield self.remembered[node]
+        fixed = self.first + node
+        if node >= 0 and fixed <= self.last and fixed not in self.taken:
+            yield fixed
+        if node >= 0:
+            while self.lowest <= self.last:
+                if self.lowest not in self.taken:
+                    yield self.lowest
+                self.lowest += 1
+        else:
+            while self.highest >= self.first:
+                if self.highest not in self.taken:
+                    yield self.highest
+                self.highest -= 1
+
+    def try_port(self, port: int, node: int) -> bool:
+        """Bind the port, unless that failed a short time ago; return True if it is bound."""
+        if port in self.busy:
+            return False
+        if self.bind(port, node):
+            return True
+        self.busy[port] = monotonic() + BUSY
+        return False
+
+    def forgive(self) -> None:
+        now = monotonic()
+        while self.busy:
+            port, until = next(iter(self.busy.items()))
+            if until > now:
+                return
+            del self.busy[port]
+            self.may_be_free(port)
+
+    def free(self, port: int) -> None:
+        self.taken.discard(port)
+        self.may_be_free(port)
+
+    def may_be_free(self, port: int) -> None:
+        self.lowest, self.highest = min(self.lowest, port), max(self.highest, port)
+
+    def lose(self, port: int) -> None:
+        """Forget a port that is for something else now; its node gets another one when it is asked for."""
+        for node in [node for node, its in self.open.items() if its == port]:
+            del self.open[node], self.used[node]
+            self.remembered.pop(node, None)
+            self.taken.discard(port)
+        self.busy[port] = monotonic() + BUSY
+
+    def take_over(self, node: int) -> int | None:
+        """Take the port that was used by nobody for the longest time; None: all were used of late."""
+        while self.used:
+            other, when = next(iter(self.used.items()))
+            if monotonic() - when < FORGOTTEN:
+                return None
+            port = self.open.pop(other)
+            del self.remembered[other], self.used[other]
+            self.taken.discard(port)
+            self.release(port)
+            if self.try_port(port, node):
+                return port
+        return None
+
+
+VERSION = 1
+MOST_STATE = 64 << 20
+"""Bytes; a node takes some sixty."""
+
+KnownPorts = dict[str, dict[int, int]]
+KnownNodes = dict[str, dict[int, HostPort]]
+
+
+def read_state(path: Path) -> tuple[KnownPorts, KnownNodes]:
+    """Read (ports, nodes), empty when there is no file. Raises DocumentError."""
+    try:
+        data = json.loads(read_named(path, MOST_STATE))
+    except FileNotFoundError:
+        return {}, {}
+    except OSError as error:
+        raise unusable(path, reason(error)) from error
+    except RecursionError:
+        raise unusable(path, "it is nested too deep") from None
+    except ValueError as error:
+        raise unusable(path, str(error)) from error
+    try:
+        if data["version"] != VERSION:
+            raise unusable(path, f"version is {data['version']}, expected {VERSION}")
+        ports = {name: {int(node): int(port) for node, port in given.items()} for name, given in data["ports"].items()}
+        nodes = {
+            name: {int(node): (str(host), int(port)) for node, (host, port) in given.items()}
+            for name, given in data["nodes"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise unusable(path, f"{type(error).__name__} {error}") from error
+    return ports, nodes
+
+
+def unusable(path: Path, problem: str) -> DocumentError:
+    return DocumentError([f"{path}:1:1: the state file cannot be used ({problem}); repair it or move it away"])
+
+
+def write_state(path: Path, ports: KnownPorts, nodes: KnownNodes) -> None:
+    """Replace the file, all or nothing. Raises OSError."""
+    data: dict[str, Any] = {"version": VERSION, "ports": ports, "nodes": nodes}
+    new = path.with_name(path.name + ".new")
+    with new.open("w") as file:
+        json.dump(data, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+class StateWriter:
+    """Writer of the state file: writes what `snapshot()` gives some time after `changed()`, never two at once."""
+
+    def __init__(self, path: Path, reactor: Reactor, snapshot: Callable[[], tuple[KnownPorts, KnownNodes]]) -> None:
+        self.path, self.reactor, self.snapshot = path, reactor, snapshot
+        self.dirty = self.writing = False
+
+    def changed(self) -> None:
+        self.dirty = True
+        if not self.writing:
+            self.writing = True
+            self.reactor.spawn(self.write)
+
+    async def write(self) -> None:
+        try:
+            while self.dirty:
+                self.dirty = False
+                ports, nodes = self.snapshot()
+                try:
+                    await trio.to_thread.run_sync(write_state, self.path, ports, nodes)
+                except OSError as error:
+                    self.reactor.log.error("state file cannot be written", path=str(self.path), error=str(error))
+        finally:
+            self.writing = False

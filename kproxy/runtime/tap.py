@@ -1,0 +1,342 @@
+"""Shows what passes on a connection to an observer, on the client's side and, for captures, on the broker's.
+
+Strategy. A tap stands in front of the `feed` of both sides and is told of every Send, so a connection that nobody
+watches pays nothing. One that was open before begins when no frame is under way in either direction.
+
+Where all that watches are samplers (`record.fanout`), and they have had their time, the tap is *asleep*: its observers
+are gone, and a read pays for one comparison. It wakes as it begins late, with the next read after they look again. A
+connection that is silent meanwhile misses nothing, and stays awake; so does one with an exchange that takes long, since
+nothing much can pass behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import thread_time
+from typing import TYPE_CHECKING
+
+from kproxy.protocol.scan.sketch import ANY
+from kproxy.record.exchange import ObservedExchange, Who
+from kproxy.record.fanout import Fanout
+from kproxy.record.observer.journal import Journal
+from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.summary import Summary
+from kproxy.runtime.io.splice import NOT_LOOKED_AT
+from kproxy.runtime.io.turns import BUFFER
+from kproxy.session.commands import CLIENT
+from kproxy.session.inflight import ANSWERED, ASKED
+
+from .connection_view import ConnectionWho
+from .driven import ConnectionPhase, Feed
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+SummaryFor = Callable[[Who], Summary | None]
+"""Returns the summary that counts a connection, or None."""
+JournalFor = Callable[[Who], Journal | None]
+"""Returns the journal that takes a connection's exchanges as lines, or None."""
+
+
+LONG_WAIT = 1.0
+"""Seconds after which an exchange that is under way is worth watching on; what is behind it waits as well."""
+NOT_SEEN = -3
+"""Stands for the API of a request that passed while the tap was asleep: its response is not handed out."""
+
+
+class Tap:
+    """Observer of one connection that gives what passes to its observers.
+
+    `observer` watches the client's side, and is told by the session what rules do; `behind` watches the broker's, while
+    a sink wants that. `settled`: all that is wanted has begun. `silent`: see `ExchangeBuilder`. `turn`: that of the
+    fan-out that it knows of. `again`: it has slept, so requests in flight when it begins are half of what was missed.
+    """
+
+    __slots__ = (
+        "again",
+        "asleep",
+        "behind",
+        "connection",
+        "fanout",
+        "from_broker",
+        "from_client",
+        "journal_for",
+        "observer",
+        "settled",
+        "silent",
+        "summary_for",
+        "turn",
+        "who",
+    )
+
+    def __init__(self, connection: Connection, fanout: Fanout, summary_for: SummaryFor, journal_for: JournalFor, *,
+                 late: bool) -> None:  # fmt: skip
+        self.connection, self.fanout = connection, fanout
+        self.summary_for, self.journal_for = summary_for, journal_for
+        self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
+        self.from_client: Feed = connection.client.feed
+        self.from_broker: Feed = connection.broker.feed
+        self.again = False
+        self.wake(late=late)
+        self.refocus()
+        if not fanout.steady and not fanout.looking:
+            self.sleep()
+
+    def wake(self, *, late: bool = True) -> None:
+        """Watch with a new observer, from a moment on when no frame is under way if the connection has begun before."""
+        connection, who = self.connection, self.who
+        self.asleep, self.settled = False, not late
+        self.observer = ConnectionObserver(
+            who, self.fanout.depth, self.hand_out, summary=self.summary_for(who), journal=self.journal_for(who)
+        )
+        self.behind: ConnectionObserver | None = None
+        self.observer.began = not late
+        self.silent = self.observer.silent = []
+        connection.session.observer, connection.tap = self.observer, self
+
+    def sleep(self) -> None:
+        """Watch no more until samplers look again; what is open is given up without a word."""
+        self.asleep = self.again = True
+        self.settled = False
+        self.connection.session.observer = self.connection.tap = None
+        self.observer.abandon()
+        if self.behind is not None:
+            self.behind.abandon()
+            self.behind = None
+        self.silent = []
+
+    # ---- what passes
+
+    def put_in_place(self) -> None:
+        """Stand before the session's feeds, with as little between as may be."""
+        connection = self.connection
+        if connection.leaving is not None:  # another feed stands in front already, and must stay
+            return
+        if connection.phase is not ConnectionPhase.OPEN:  # bytes that still come are thrown away
+            return
+        if self.fanout.samplers:
+            connection.client.feed, connection.broker.feed = self.sampled_requests, self.sampled_responses
+        elif self.settled and self.behind is None:
+            connection.client.feed = watched_requests(self, self.from_client)
+            connection.broker.feed = watched_responses(self.observer.to_client, self.from_broker)
+        else:
+            connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
+
+    def take_away(self) -> bool:
+        """Leave the connection as if it had never been watched; return False if another feed stands in front."""
+        connection = self.connection
+        if connection.leaving is not None or connection.phase is not ConnectionPhase.OPEN:
+            return False
+        if not self.asleep:
+            self.sleep()
+        connection.client.feed, connection.broker.feed = self.from_client, self.from_broker
+        return True
+
+    def sampled_requests(self, view: memoryview, n: int, now: float) -> int:
+        """Do as `client_feed`, as far as samplers have time for it, and tell how long the observers took."""
+        fanout = self.fanout
+        if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
+            begun = thread_time()
+            self.take_turn(now)
+            fanout.spend(thread_time() - begun)
+        if self.asleep:
+            return self.from_client(view, n, now)
+        begun = thread_time()
+        if not self.settled:
+            self.begin()
+        if self.observer.began:
+            self.observer.from_client(BUFFER, n, now)
+        spent = thread_time() - begun
+        go = self.from_client(view, n, now)
+        begun = thread_time()
+        if self.silent:
+            self.let_go()
+        if go and self.behind is not None:
+            self.behind.from_client(BUFFER, go, now)
+        fanout.spend(spent + thread_time() - begun)
+        return go
+
+    def sampled_responses(self, view: memoryview, n: int, now: float) -> int:
+        """Do as `broker_feed`, as far as samplers have time for it, and tell how long the observers took."""
+        fanout = self.fanout
+        if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
+            begun = thread_time()
+            self.take_turn(now)
+            fanout.spend(thread_time() - begun)
+        if self.asleep:
+            return self.from_broker(view, n, now)
+        begun = thread_time()
+        if not self.settled:
+            self.begin()
+        if self.behind is not None:
+            self.behind.to_client(BUFFER, n, now)
+        spent = thread_time() - begun
+        go = self.from_broker(view, n, now)
+        begun = thread_time()
+        if go and self.observer.began:
+            self.observer.to_client(BUFFER, go, now)
+        fanout.spend(spent + thread_time() - begun)
+        return go
+
+    def take_turn(self, now: float) -> None:
+        """Follow the fan-out, whose samplers look again, or no more."""
+        fanout = self.fanout
+        self.turn = fanout.turn
+        if not fanout.steady and not fanout.looking:
+            if not self.asleep and not self.observer.waits_since(now - LONG_WAIT):
+                self.sleep()
+        elif self.asleep:
+            self.wake()
+        elif fanout.steady:
+            self.refocus()
+
+    def client_feed(self, view: memoryview, n: int, now: float) -> int:
+        """Give bytes of the client to the observers and to the session's feed, whose result is returned."""
+        if not self.settled:
+            self.begin()
+        if self.observer.began:
+            self.observer.from_client(BUFFER, n, now)
+        go = self.from_client(view, n, now)
+        if self.silent:
+            self.let_go()
+        if go and self.behind is not None:
+            self.behind.from_client(BUFFER, go, now)
+        return go
+
+    def broker_feed(self, view: memoryview, n: int, now: float) -> int:
+        """Give bytes of the broker to the observers and to the session's feed, whose result is returned."""
+        if not self.settled:
+            self.begin()
+        if self.behind is not None:
+            self.behind.to_client(BUFFER, n, now)
+        go = self.from_broker(view, n, now)
+        if go and self.observer.began:
+            self.observer.to_client(BUFFER, go, now)
+        return go
+
+    def sent(self, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Give the observers bytes that the session itself sends to a `side`, behind those that passed."""
+        if not data:
+            return
+        if side == CLIENT:
+            if self.observer.began:
+                self.observer.to_client(data, len(data), now)
+            return
+        if self.silent:
+            self.let_go()
+        if self.behind is not None:
+            self.behind.from_client(data, len(data), now)
+
+    def unseen(self, side: int) -> int:
+        """Return how many of the next bytes from a side the observers need only be told the number of. An observer that
+        has not begun needs none: it begins between frames, and long ones go by unread until then."""
+        if self.connection.leaving is not None:
+            return 0
+        response = side != CLIENT
+        unseen = self.observer.unseen(response) if self.observer.began else ANY
+        return unseen if self.behind is None else min(unseen, self.behind.unseen(response))
+
+    def pass_over(self, side: int, n: int, now: float) -> None:
+        """Tell session and observer of `n` bytes that go from socket to socket without being looked at."""
+        began = self.observer.began
+        if side == CLIENT:
+            if began:
+                self.observer.pass_over(n, now, response=False)
+            self.from_client(NOT_LOOKED_AT, n, now)
+            if self.silent:
+                self.let_go()
+            if self.behind is not None:
+                self.behind.pass_over(n, now, response=False)
+        else:
+            if self.behind is not None:
+                self.behind.pass_over(n, now, response=True)
+            self.from_broker(NOT_LOOKED_AT, n, now)
+            if began:
+                self.observer.pass_over(n, now, response=True)
+
+    # ---- exchanges that are over
+
+    def let_go(self) -> None:
+        """Hand out the exchanges that are due no response, unless requests wait in the session for their rules."""
+        if self.connection.session.requests.kept is None:
+            self.observer.let_go()
+
+    def hand_out(self, seen: ObservedExchange) -> None:
+        step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
+        if step is not None:
+            seen.depth = step.depth
+        self.fanout.take(seen)
+
+    def begin(self) -> None:
+        """Begin in the middle of the connection, if no frame is under way and no raw SASL tokens may come."""
+        session = self.connection.session
+        if not session.between_frames or session.tokens_may_come:
+            return
+        awaited = session.awaited_requests
+        if self.again:
+            awaited = [(correlation, key if key < 0 else NOT_SEEN, version) for correlation, key, version in awaited]
+        if not self.observer.began:
+            self.observer.awaiting([one for one in awaited if one[1] != ASKED])
+        if self.fanout.broker_side and self.behind is None:
+            self.behind = ConnectionObserver(self.who, self.fanout.depth, self.fanout.take_behind)
+            self.behind.awaiting([one for one in awaited if one[1] != ANSWERED])
+        self.settled = True
+        self.put_in_place()
+
+    def refocus(self) -> None:
+        """Have the observers watch what the sinks want now, since sinks have come or gone."""
+        fanout = self.fanout
+        self.turn = fanout.turn
+        if self.asleep:
+            if not fanout.steady and not fanout.looking:
+                return
+            self.wake()
+        summary = self.summary_for(self.who)
+        if summary is not None:  # else it keeps the one that it has, in which what is in flight may be counted
+            self.observer.summary = summary
+        self.observer.refocus(fanout.depth)
+        if not fanout.broker_side:
+            self.behind = None
+        elif self.behind is None:
+            self.settled = False
+        else:
+            self.behind.refocus(fanout.depth)
+        self.put_in_place()
+
+    def end(self, now: float) -> None:
+        """End the observers, since the connection is over; open requests count as closed if kproxy closed it."""
+        if self.asleep:
+            return
+        ours = not self.connection.cause.startswith(("client_", "broker_"))
+        self.observer.end(now, closed=ours)
+        if self.behind is not None:
+            self.behind.end(now, closed=ours)
+
+
+Watch = Callable[[bytearray, int, float], None]
+
+
+def watched_requests(tap: Tap, feed: Feed) -> Feed:
+    """Return a feed that gives bytes to the tap's observer and then to `feed`."""
+    watch, silent, let_go = tap.observer.from_client, tap.silent, tap.let_go
+
+    def watched(view: memoryview, n: int, now: float) -> int:
+        watch(BUFFER, n, now)
+        go = feed(view, n, now)
+        if silent:
+            let_go()
+        return go
+
+    return watched
+
+
+def watched_responses(watch: Watch, feed: Feed) -> Feed:
+    """Return a feed that gives bytes to `feed`, and those that pass then to `watch`."""
+
+    def watched(view: memoryview, n: int, now: float) -> int:
+        go = feed(view, n, now)
+        if go:
+            watch(BUFFER, go, now)
+        return go
+
+    return watched

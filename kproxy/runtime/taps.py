@@ -1,0 +1,142 @@
+"""The taps of all connections: put in place when a sink wants to know what passes, taken away when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from kproxy.record.audit.state_events import Ended
+from kproxy.record.fanout import Fanout
+from kproxy.runtime.io.side import RECORDING
+
+if TYPE_CHECKING:
+    from kproxy.record.exchange import Who
+    from kproxy.record.observer.summary import Summary
+
+    from .connection import Connection
+    from .driven import HostPort
+    from .tap import JournalFor, SummaryFor, Tap
+
+
+class Taps:
+    """Taps of all connections of one process, for as long as sinks want to know what passes.
+
+    `connections()`: those that are open. `summary_for(who)`: the summary that counts a connection, or None.
+    `journal_for(who)`: the journal that takes its exchanges as lines, or None. While `shut`, no client is read, since
+    what happens could not be recorded.
+    """
+
+    def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
+        self.fanout, self.connections = fanout, connections
+        self.summary_for: SummaryFor = lambda who: None
+        self.journal_for: JournalFor = lambda who: None
+        self.shut = False
+        self.by_connection: dict[Connection, Tap] = {}
+        self.awaited: set[HostPort] = set()
+        """Clients' addresses of connections that samplers are shown whether there is time or not."""
+        fanout.changed, fanout.changed_samplers = self.changed, self.changed_samplers
+        self.slowly: Callable[[Iterator[None]], object] = list
+        """Goes through steps that may be many, some at a time."""
+
+    @property
+    def needed(self) -> bool:
+        """Return True if `opened` must be called for new connections: there are sinks, or reading is shut."""
+        return self.shut or self.fanout.wanted
+
+    def opened(self, connection: Connection) -> None:
+        """Watch a connection that begins, on which nothing has passed, if there are sinks."""
+        if self.fanout.wanted:
+            self.watch(connection, connection.since, late=False)
+        if self.shut:
+            connection.client.mute(RECORDING)
+
+    def summary_of(self, who: Who) -> Summary | None:
+        """Return what `summary_for` does now: who counts may come and go while a connection is watched."""
+        return self.summary_for(who)
+
+    def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
+        tap = self.by_connection.get(connection)
+        if tap is not None:
+            tap.sent(side, data, now)
+
+    def closed(self, connection: Connection, now: float) -> None:
+        tap = self.by_connection.pop(connection, None)
+        if tap is not None:
+            connection.session.observer = connection.tap = None
+            tap.end(now)
+            tap.who.end = ended(connection, tap, now)
+            tap.fanout.closed(tap.who, now)
+            tap.who.let_go()
+
+    def stop_reading(self) -> None:
+        """Take nothing more from clients; what is in flight is still answered."""
+        self.shut = True
+        for connection in self.connections():
+            connection.client.mute(RECORDING)
+
+    def read_again(self) -> None:
+        self.shut = False
+        for connection in list(self.connections()):
+            connection.client.unmute(RECORDING)
+
+    def changed(self) -> None:
+        """Watch all open connections for what the sinks want now, since sinks have come or gone."""
+        for _ in self.follow():
+            pass
+
+    def changed_samplers(self) -> None:
+        """Do so some connections at a time: who takes what there is time for misses nothing by that."""
+        self.slowly(self.follow())
+
+    def follow(self) -> Iterator[None]:
+        """Watch each open connection for what the sinks want, a connection a step."""
+        now = monotonic()
+        for connection, tap in list(self.by_connection.items()):
+            if tap is self.by_connection.get(connection):
+                connection.watch(tap.refocus if self.fanout.wanted else partial(self.forget, connection, tap))
+                yield
+        for connection in list(self.connections()) if self.fanout.wanted else ():
+            if connection not in self.by_connection:
+                connection.watch(partial(self.watch_late, connection, now))
+                yield
+
+    def watch_late(self, connection: Connection, now: float) -> None:
+        if connection not in self.by_connection and self.fanout.wanted:
+            self.watch(connection, now, late=True)
+
+    def forget(self, connection: Connection, tap: Tap) -> None:
+        """Watch a connection no more, if nobody wants to know; one whose tap cannot be taken away keeps it."""
+        if not self.fanout.wanted and tap.take_away():
+            self.by_connection.pop(connection, None)
+        else:
+            tap.refocus()
+
+    def open_taps(self) -> Iterator[Tap]:
+        """Return an iterator over the taps of connections that are watched now."""
+        return (tap for tap in list(self.by_connection.values()) if not tap.asleep)
+
+    def watch(self, connection: Connection, now: float, late: bool) -> None:
+        from .tap import Tap  # not before somebody listens: most processes need none of it
+
+        fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
+        tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_of, self.journal_for, late=late)
+        fanout.opened(tap.who, connection.since if late else now)
+
+
+def ended(connection: Connection, tap: Tap, now: float) -> Ended:
+    """Return how a connection ended, with the counts of what passed on it."""
+    observer = tap.observer
+    return Ended(
+        cause=connection.cause,
+        message=connection.message,
+        seconds=now - connection.since,
+        connect=connection.connected_after,
+        requests=observer.requests,
+        responses=observer.responses,
+        unanswered=observer.unanswered,
+        request_bytes=observer.request_bytes,
+        response_bytes=observer.response_bytes,
+        unread=observer.unread,
+    )

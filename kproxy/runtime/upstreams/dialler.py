@@ -1,0 +1,283 @@
+"""Dialler: connects to one of several servers, the first that answers wins, and dead ones cost a quarter of a second.
+
+Strategy. All of it is callbacks of the reactor, save name look-ups and TLS handshakes, which are trio tasks. An attempt
+that fails lets the next one begin at once, one that hangs after `STAGGER` (RFC 8305, "happy eyeballs", for servers as
+well as for addresses of one server). On the same host or for a refusal the kernel knows the outcome before `connect`
+is asked a second time, and then no event is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
+from time import monotonic
+from typing import NamedTuple
+
+from kproxy.base.system.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
+from kproxy.runtime.driven import HostPort, show
+from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.io.reactor import OUT, Reactor
+from kproxy.runtime.io.tls import BrokerTls, reason
+from kproxy.runtime.transparent import come_from
+
+from .resolve import REASON, Endpoint, OwnPorts, Resolver
+
+STREAM = int(socket.SOCK_STREAM | NONBLOCK)
+STAGGER = 0.25
+"""RFC 8305 §8: the recommended time between two attempts."""
+
+Greet = Callable[[socket.SocketType], bytes]
+
+
+class DialOptions(NamedTuple):
+    """Options of a connect: `greet` gives the first bytes of a connected socket, `mark` is for the firewall (0:
+    none), `source` is the address to come from if it is not the machine's own; `own` are the addresses where kproxy
+    listens."""
+
+    greet: Greet | None = None
+    mark: int = 0
+    source: str | None = None
+    own: OwnPorts | None = None
+
+
+PLAIN = DialOptions()
+Won = Callable[[socket.SocketType, HostPort], None]
+Lost = Callable[[dict[str, str]], None]
+
+
+def connect(endpoint: Endpoint, options: DialOptions = PLAIN) -> tuple[socket.SocketType, int]:
+    """Connect a non-blocking socket; return it and 0 (connected), EINPROGRESS, or the error number of the failure.
+
+    Raises OSError when no socket can be made, or kproxy would connect to itself.
+    """
+    family, sockaddr = endpoint
+    if options.own is not None and options.own.has(sockaddr):
+        raise OSError(ELOOP, REASON)
+    sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
+    if not NONBLOCK:
+        sock.setblocking(False)
+    if family != UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if options.mark or options.source is not None:
+        disguise(sock, family, options)
+    code = sock.connect_ex(sockaddr)
+    if code in UNDER_WAY:
+        if not CONNECT_TELLS:
+            return sock, EINPROGRESS
+        code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now
+        if code == EALREADY:
+            return sock, EINPROGRESS
+    return sock, 0 if code == EISCONN else code
+
+
+def disguise(sock: socket.SocketType, family: int, options: DialOptions) -> None:
+    """Set the firewall mark and another machine's address as source. Raises OSError; `sock` is closed then."""
+    try:
+        if options.mark:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, options.mark)
+        if options.source is not None and family != UNIX:
+            come_from(sock, family, options.source)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def say(sock: socket.SocketType, greet: Greet) -> int:
+    """Send the greeting on a new connection, which has room for all of it; return 0, or the error number."""
+    try:
+        data = greet(sock)
+        return 0 if sock.send(data) == len(data) else ENOBUFS
+    except OSError as error:
+        return error.errno or ENOBUFS
+
+
+class Attempt:
+    """Connect to one endpoint that is under way."""
+
+    __slots__ = ("endpoint", "fd", "race", "server", "sock")
+
+    def __init__(self, race: Race, server: HostPort, endpoint: Endpoint, sock: socket.SocketType) -> None:
+        self.race, self.server, self.endpoint, self.sock = race, server, endpoint, sock
+        self.fd = sock.fileno()
+
+    def ready(self, mask: int) -> None:
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self.race.reactor.remove(self.fd)
+        self.race.attempts.remove(self)
+        self.race.outcome(self, code)
+
+    def crashed(self, error: Exception) -> None:
+        self.race.cancel()
+
+
+class Race:
+    """Race of connects to `servers`: calls `won(socket, server)`, or `lost({server: reason})` when none is left.
+
+    Either may be called before `start` returns. After `cancel` neither is.
+    """
+
+    __slots__ = ("attempts", "deadline", "done", "looking", "lost", "options", "reactor", "resolver", "servers",
+                 "stagger", "targets", "timeout", "tls", "tried", "won")  # fmt: skip
+
+    def __init__(
+        self, reactor: Reactor, resolver: Resolver, tls: BrokerTls | None, timeout: float,
+        servers: Sequence[HostPort], won: Won, lost: Lost, options: DialOptions = PLAIN,
+    ) -> None:  # fmt: skip
+        self.reactor, self.resolver, self.tls, self.timeout, self.servers = reactor, resolver, tls, timeout, servers
+        self.won, self.lost, self.options = won, lost, options
+        self.targets: deque[tuple[HostPort, Endpoint]] = deque()
+        self.attempts: list[Attempt] = []
+        self.tried: dict[str, str] = {}
+        self.looking = 0  # tasks that may bring more targets, or the end
+        self.done = False
+        self.deadline: Deadline | None = None
+        self.stagger: Deadline | None = None
+
+    def start(self, begun: socket.SocketType | None = None) -> None:
+        """Begin with the first endpoint of the first server, to which `begun` is on its way already, if given."""
+        for server in self.servers:
+            endpoints = self.resolver.known(server)
+            if endpoints is None:
+                self.looking += 1
+                self.reactor.spawn(self.look_up, server)
+            else:
+                self.targets.extend((server, endpoint) for endpoint in endpoints)
+        if begun is not None:
+            self.go_on(Attempt(self, *self.targets.popleft(), begun))
+            self.wait()
+        else:
+            self.next()
+
+    async def look_up(self, server: HostPort) -> None:
+        try:
+            endpoints = await self.resolver.look_up(server)
+        except OSError as error:
+            self.tried[show(server)] = error.strerror or str(error)
+            endpoints = []
+        finally:
+            self.looking -= 1
+        if not self.done:
+            self.targets.extend((server, endpoint) for endpoint in endpoints)
+            self.next()
+
+    def next(self) -> None:
+        """Begin the next attempt, and the one after it when it fails at once."""
+        self.stop_stagger()
+        while self.targets and not self.done:
+            server, endpoint = self.targets.popleft()
+            if self.begin(server, endpoint):
+                break
+        if self.done:
+            return
+        if not self.attempts and not self.looking:
+            self.finish()
+            self.lost(self.tried)
+        else:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the attempts that are under way, but not for ever, and let the next one begin meanwhile."""
+        now = monotonic()
+        if self.deadline is None:
+            self.deadline = self.reactor.call_at(now + self.timeout, self.expire)
+        if self.targets:
+            self.stagger = self.reactor.call_at(now + STAGGER, self.next)
+
+    def begin(self, server: HostPort, endpoint: Endpoint) -> bool:
+        """Begin an attempt; return True if it is under way or through."""
+        try:
+            sock, code = connect(endpoint, self.options)
+        except OSError as error:  # out of descriptors
+            self.tried[show(server)] = error.strerror or str(error)
+            return False
+        attempt = Attempt(self, server, endpoint, sock)
+        return self.go_on(attempt) if code == EINPROGRESS else self.settle(attempt, code)
+
+    def go_on(self, attempt: Attempt) -> bool:
+        """Have the reactor tell the outcome of an attempt that is under way."""
+        self.attempts.append(attempt)
+        self.reactor.add(attempt.fd, attempt.ready, OUT)
+        return True
+
+    def outcome(self, attempt: Attempt, code: int) -> None:
+        if not self.settle(attempt, code):
+            self.next()
+
+    def settle(self, attempt: Attempt, code: int) -> bool:
+        """Greet a connected server or note the failure; return True if the socket is of use."""
+        sock, server = attempt.sock, attempt.server
+        if not code and self.options.greet is not None:
+            code = say(sock, self.options.greet)
+        if code:
+            sock.close()
+            self.tried[show(server)] = os.strerror(code).lower()
+            return False
+        if self.tls is not None:
+            self.put_others_back()
+            self.looking += 1
+            self.reactor.spawn(self.secure, sock, server, self.tls)
+        else:
+            self.finish()
+            self.won(sock, server)
+        return True
+
+    async def secure(self, sock: socket.SocketType, server: HostPort, tls: BrokerTls) -> None:
+        """Make the TLS handshake; when it fails, the race goes on with the servers that are left."""
+        try:
+            secured = await tls.handshake(sock, server[0])
+        except (OSError, ValueError) as error:
+            sock.close()
+            self.tried[show(server)] = f"TLS handshake failed: {reason(error)}"
+            secured = None
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            self.looking -= 1
+        if self.done:
+            if secured is not None:
+                secured.close()
+        elif secured is None:
+            self.next()
+        else:
+            self.finish()
+            self.won(secured, server)
+
+    def put_others_back(self) -> None:
+        """Stop the other attempts; they begin again if the handshake with the first one fails."""
+        self.stop_stagger()
+        self.targets.extendleft((attempt.server, attempt.endpoint) for attempt in reversed(self.attempts))
+        self.drop_attempts()
+
+    def drop_attempts(self) -> None:
+        for attempt in self.attempts:
+            self.reactor.forget(attempt.fd)
+            attempt.sock.close()
+        self.attempts.clear()
+
+    def stop_stagger(self) -> None:
+        if self.stagger is not None:
+            self.reactor.cancel(self.stagger)
+            self.stagger = None
+
+    def expire(self) -> None:
+        for attempt in self.attempts:
+            self.tried[show(attempt.server)] = f"no answer in {self.timeout:g} s"
+        for server, _ in self.targets:
+            self.tried.setdefault(show(server), "not tried in time")
+        for server in self.servers:
+            self.tried.setdefault(show(server), f"not through in {self.timeout:g} s")
+        self.finish()
+        self.lost(self.tried)
+
+    def finish(self) -> None:
+        self.done = True
+        self.stop_stagger()
+        if self.deadline is not None:
+            self.reactor.cancel(self.deadline)
+        self.drop_attempts()
+
+    cancel = finish

@@ -1,0 +1,159 @@
+"""Resolver of names to addresses, numbers at once, names from a cache or by a look-up in a thread; and the addresses on
+which this kproxy listens itself, so that it never connects to them."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable
+from errno import EINVAL
+from time import monotonic
+from typing import Any
+
+import trio
+
+from kproxy.base.system.sockets import UNIX
+from kproxy.runtime.driven import HostPort, host_port
+from kproxy.runtime.transparent import is_own
+
+FRESH = 30.0
+"""Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""
+
+MOST = 10_000
+"""Addresses remembered; then all are forgotten. Clusters have hundreds, but diverted clients may go anywhere."""
+AT_ONCE = 8
+"""Names of one cluster that are looked up at a time. A name server that does not answer holds a thread for half a
+minute, and what other clusters and the rest of kproxy do in threads must not wait for it."""
+
+Endpoint = tuple[int, Any]
+"""(address family, address for `socket.connect`)."""
+
+
+def numeric(server: HostPort) -> list[Endpoint] | None:
+    """Return the endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
+    if server[0].startswith("/"):
+        return [(UNIX, server[0])]
+    try:
+        answers = socket.getaddrinfo(
+            *server, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except (OSError, ValueError):
+        return None
+    return [(family, sockaddr) for family, _, _, _, sockaddr in answers]
+
+
+def ask(server: HostPort) -> list[Endpoint]:
+    """Return all endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
+    try:
+        answers = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
+    except ValueError:  # brokers may name any bytes: labels too long, no UTF-8
+        raise OSError(EINVAL, "no name of a host") from None
+    return list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in answers))
+
+
+class Resolver:
+    """Cache of endpoints. `known` never blocks; where it has no answer, `look_up` gets one."""
+
+    def __init__(self, ask: Callable[[HostPort], list[Endpoint]] = ask) -> None:
+        self.ask = ask
+        self.numbers: dict[HostPort, list[Endpoint]] = {}
+        self.names: dict[HostPort, tuple[float, list[Endpoint]]] = {}
+        self.threads = trio.CapacityLimiter(AT_ONCE)
+        self.asking: dict[HostPort, LookUp] = {}
+        """Names that are being looked up: each by one task, for which the others wait."""
+
+    def known(self, server: HostPort) -> list[Endpoint] | None:
+        endpoints = self.numbers.get(server)
+        if endpoints is not None:
+            return endpoints
+        when, endpoints = self.names.get(server, (0.0, None))
+        if endpoints is not None:
+            return endpoints if monotonic() - when < FRESH else None
+        endpoints = numeric(server)
+        if endpoints is not None:
+            if len(self.numbers) >= MOST:
+                self.numbers.clear()
+            self.numbers[server] = endpoints
+        return endpoints
+
+    async def look_up(self, server: HostPort) -> list[Endpoint]:
+        """Ask the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
+        question = self.asking.get(server)
+        if question is None:
+            question = self.asking[server] = LookUp()
+            try:
+                await question.run(self.ask, server, self.threads)
+            finally:
+                del self.asking[server]
+            if question.endpoints is not None:
+                if len(self.names) >= MOST:
+                    self.names.clear()
+                self.names[server] = monotonic(), question.endpoints
+        else:
+            await question.done.wait()
+        if question.endpoints is not None:
+            return question.endpoints
+        if server not in self.names:
+            raise question.error
+        return self.names[server][1]
+
+
+class LookUp:
+    """Question to the system, for all tasks that want to know the same at the same time."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.endpoints: list[Endpoint] | None = None
+        self.error = OSError("the look-up was given up")
+
+    async def run(
+        self, ask: Callable[[HostPort], list[Endpoint]], server: HostPort, threads: trio.CapacityLimiter
+    ) -> None:
+        """Ask; the outcome stands in `endpoints` or `error`."""
+        try:
+            self.endpoints = await trio.to_thread.run_sync(ask, server, abandon_on_cancel=True, limiter=threads)
+        except OSError as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+REASON = "this is kproxy itself, connections would go round in a circle"
+
+
+class OwnPorts:
+    """Addresses where kproxy listens, by port. With workers the supervisor listens, and tells workers by `changed`."""
+
+    def __init__(self, addresses: Iterable[HostPort] = ()) -> None:
+        self.by_port: dict[int, set[str]] = {}
+        self.changed: Callable[[HostPort, bool], object] = lambda address, added: None
+        for address in addresses:
+            self.add(address)
+
+    def add(self, address: HostPort) -> None:
+        self.by_port.setdefault(address[1], set()).add(address[0])
+        self.changed(address, True)
+
+    def discard(self, address: HostPort) -> None:
+        """Note that kproxy does not listen at this address any more."""
+        hosts = self.by_port.get(address[1], set())
+        hosts.discard(address[0])
+        if not hosts:
+            self.by_port.pop(address[1], None)
+        self.changed(address, False)
+
+    def addresses(self) -> list[HostPort]:
+        return [(host, port) for port, hosts in self.by_port.items() for host in hosts]
+
+    def has(self, sockaddr: Any) -> bool:
+        """Return True if a connection to this address, as the socket module has it, would come in at this kproxy."""
+        if isinstance(sockaddr, str) or sockaddr[1] not in self.by_port:
+            return False
+        host, port = host_port(sockaddr)
+        hosts = self.by_port[port]
+        target = ipaddress.ip_address(host)
+        if target.is_unspecified:  # the kernel takes it for loopback
+            target = ipaddress.ip_address("127.0.0.1" if target.version == 4 else "::1")
+        if str(target) in hosts or host in hosts:
+            return True
+        return ("::" in hosts or (target.version == 4 and "0.0.0.0" in hosts)) and is_own(str(target))

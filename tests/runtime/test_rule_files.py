@@ -1,0 +1,96 @@
+"""What a look at rule files tells; that changes are found while a proxy runs is tested with whole proxies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from kproxy.base.errors import DocumentError, NotEverywhere
+from kproxy.runtime.rules import files as rule_files
+from kproxy.runtime.rules.files import RuleFiles, look
+
+
+def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:
+    """Content that was written, a file that was renamed over it, a time that was set back."""
+    file = tmp_path / "a.yaml"
+    file.write_text("rules: []")
+    seen = [look([str(tmp_path)])]
+    file.write_text("rules: [] ")
+    seen.append(look([str(tmp_path)]))
+    (tmp_path / ".new").write_text("rules: [] ")
+    (tmp_path / ".new").rename(file)
+    seen.append(look([str(tmp_path)]))
+    os.utime(file, (0, 0))
+    seen.append(look([str(tmp_path)]))
+
+    assert len(set(seen)) == 4
+    assert look([str(tmp_path)]) == seen[-1]
+
+
+def test_a_look_goes_through_links(tmp_path: Path) -> None:
+    """A folder that a link in the path leads to may be another one than before."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.yaml").write_text("rules: []")
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    before = look([str(link)])
+    link.unlink()
+    link.symlink_to("two")
+
+    assert look([str(link)]) != before
+    assert [name for name, _ in before] == [str(link / "a.yaml")]
+
+
+def test_what_is_missing_is_seen_as_missing(tmp_path: Path) -> None:
+    """And reading it is a mistake of its document."""
+    path = str(tmp_path / "none.yaml")
+
+    assert look([path]) == ((path, None),)
+    assert [document.source.lines() for document in RuleFiles([path], structlog.get_logger()).first()] == [
+        [f"{path}:1:1: the file cannot be read: no such file or directory"]
+    ]
+
+
+class Keeper:
+    """Refuses the first load for this reason. `enough` is set when there have been so many."""
+
+    def __init__(self, reason: Exception, enough: int) -> None:
+        self.reason, self.most, self.loads = reason, enough, 0
+        self.enough = trio.Event()
+
+    async def load_everywhere(self, origin: str, operation: Any) -> None:
+        self.loads += 1
+        if self.loads == self.most:
+            self.enough.set()
+        if self.loads == 1:
+            raise self.reason
+
+
+@pytest.mark.parametrize(("reason", "loads"), [(NotEverywhere("worker 1 hangs"), 2), (DocumentError(["a mistake"]), 1)])
+@pytest.mark.trio
+async def test_what_a_worker_could_not_take_in_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Exception, loads: int
+) -> None:
+    """It is not the file that was wrong. A mistake in it is told once."""
+    monkeypatch.setattr(rule_files, "INTERVAL", 0.01)
+    monkeypatch.setattr(rule_files, "SETTLE", 0.01)
+    file = tmp_path / "a.yaml"
+    file.write_text("rules: []")
+    files, keeper = RuleFiles([str(file)], structlog.get_logger()), Keeper(reason, loads)
+    files.first()
+    file.write_text("rules: []   # changed")
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(files.watch, keeper)
+        with trio.fail_after(60):
+            await keeper.enough.wait()
+        await trio.sleep(0.3)  # in which a look after each 0.01 s finds nothing new
+        nursery.cancel_scope.cancel()
+
+    assert keeper.loads == loads
