@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 
 FILE = Path(__file__).parents[1] / "deploy" / "helm" / "kproxy" / "values.schema.json"
 SET_BY_CHART = {

@@ -1,6 +1,6 @@
 """Fills the generated parts of the pages from the models: `python docs/tables.py`.
 
-- A table stands between `<!-- table: kproxy.config.document:AdminConfig -->` and `<!-- end -->`.
+- A table stands between `<!-- table: kproxy.app.config.document:AdminConfig -->` and `<!-- end -->`.
 - The table of all kinds stands between `<!-- kinds -->` and `<!-- end -->`.
 - Each group of rule kinds has a page, `kinds-*.md`. Its head and the first part of each kind (what it does, its own
   fields, an example) stand between `<!-- group: … -->` or `<!-- kind: … -->` and `<!-- end -->`; text behind that is

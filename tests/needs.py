@@ -71,7 +71,7 @@ PROCESS = (
     "tests/explore/test_interrupted.py",
     "tests/explore/test_planted.py",
     "tests/runtime/test_transparent.py",
-    "tests/process/workers/",
+    "tests/app/workers/",
     "tests/qa/kits/test_java_kit.py",
     "tests/qa/test_needs.py",
     "tests/record/audit/test_disks.py",

@@ -188,17 +188,17 @@ def become(output: int, cwd: str, env: dict[str, str], parent: int) -> None:
 
 def main() -> None:
     """Import, and fork until the socket ends."""
-    import kproxy.process.start
+    import kproxy.app.start
 
     # isort: split
     import gc
 
     import kproxy.admin.live
+    import kproxy.app.app
+    import kproxy.app.config.reader
+    import kproxy.app.supervisor
     import kproxy.cli.run
     import kproxy.cli.start
-    import kproxy.config.reader
-    import kproxy.process.app
-    import kproxy.process.supervisor
     import kproxy.record.captures.running_captures
     import kproxy.record.metrics.traffic
 

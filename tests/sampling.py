@@ -70,7 +70,7 @@ QUICK_TURNS = (
          "tests/session/test_fetch_isolation.py::", "tests/session/test_session_machine.py::",
          "tests/runtime/test_rules_at_work.py::test_a_d", "tests/runtime/test_taps_turmoil.py::",
          "tests/runtime/test_turns.py::", "tests/record/observer/test_chunks.py::test_random_cuts",
-         "tests/process/test_config_sequences.py::", "tests/rules/test_large_documents.py::",
+         "tests/app/test_config_sequences.py::", "tests/rules/test_large_documents.py::",
          "tests/rules/test_store_machine.py::", "tests/record/audit/test_kafka_outlet.py::",
          "tests/testing/test_injected.py::", "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
 )  # fmt: skip

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.document import Config
 from kproxy.base.logs.setup import make_log
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config.document import Config
-from kproxy.config.reader import config_from
+from kproxy.app.config.document import Config
+from kproxy.app.config.reader import config_from
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.source import Source

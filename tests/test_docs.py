@@ -14,7 +14,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from kproxy.config.reader import config_from
+from kproxy.app.config.reader import config_from
 from kproxy.protocol import Message, apis, encode
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.metrics.totals import METRICS

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from kproxy.process.garbage import FEW
+from kproxy.app.garbage import FEW
 
 STATES = """
 import gc, json
@@ -14,7 +14,7 @@ def state(): return gc.get_threshold()[0], gc.get_freeze_count() > 10_000
 states = [state()]
 import {module}
 states.append(state())
-from kproxy.process import garbage
+from kproxy.app import garbage
 garbage.settle()
 print(json.dumps([*states, state()]))
 """
@@ -28,7 +28,7 @@ def states(module: str) -> list[list[object]]:
 
 
 def test_a_process_of_kproxys_own_collects_little_until_it_serves() -> None:
-    usual, imported, serving = states("kproxy.process.start")
+    usual, imported, serving = states("kproxy.app.start")
 
     assert imported == [FEW, False]
     assert serving == [usual[0], True]
@@ -42,8 +42,8 @@ def test_a_process_in_which_kproxy_is_tested_with_is_left_as_it_is() -> None:
 
 MOST = """
 import gc, json
-import kproxy.process.start
-from kproxy.process import garbage
+import kproxy.app.start
+from kproxy.app import garbage
 garbage.settle()
 most = full = 0
 def look(phase, info):
@@ -57,8 +57,8 @@ print(json.dumps([most, full, len(kept)]))
 
 CYCLES = """
 import gc, json, weakref
-import kproxy.process.start
-from kproxy.process import garbage
+import kproxy.app.start
+from kproxy.app import garbage
 class Thing: pass
 garbage.settle()
 def cycle():

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.config.changes import changed_places, steps
-from kproxy.config.document import Config
-from kproxy.config.reader import config_from
+from kproxy.app.config.changes import changed_places, steps
+from kproxy.app.config.document import Config
+from kproxy.app.config.reader import config_from
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.source import Source
 from kproxy.runtime.config.ports import overlaps

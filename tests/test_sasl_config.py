@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.config.reader import config_from
+from kproxy.app.config.reader import config_from
 from kproxy.protocol.sasl.users import make_line
 from kproxy.rules.document.source import Source
 

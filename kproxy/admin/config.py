@@ -15,8 +15,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
+from kproxy.app.config.shown import shown
 from kproxy.base.errors import ConfigRefused
-from kproxy.config.shown import shown
 from kproxy.rules.document.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 

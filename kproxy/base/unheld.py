@@ -1,6 +1,6 @@
 """Methods that are called without holding their object, for what the object itself holds: such as a cache of its own
 answers. Otherwise the two hold each other, and stay until the garbage collector comes by, which is every ten minutes
-for what is old (`process/garbage.py`)."""
+for what is old (`app/garbage.py`)."""
 
 from __future__ import annotations
 

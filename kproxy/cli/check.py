@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
+from kproxy.app.config.document import Config
+from kproxy.app.config.reader import config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
 from kproxy.base.terminal import say
-from kproxy.config.document import Config
-from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
 from kproxy.rules.document.source import Source, told

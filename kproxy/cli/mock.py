@@ -22,7 +22,7 @@ from .interrupt import AwaitedEnd, awaited_end
 from .run import flag
 
 if TYPE_CHECKING:
-    from kproxy.config.document import Config
+    from kproxy.app.config.document import Config
     from kproxy.testing.cluster import MockCluster
 
 MOST_BROKERS = 50
@@ -136,7 +136,7 @@ def told_front(config: Config, end: AwaitedEnd, *, mock: bool) -> Iterator[None]
 
 def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None) -> Config:
     """Return the config of kproxy in front. Raises BadParameter."""
-    from kproxy.config.reader import admin_from
+    from kproxy.app.config.reader import admin_from
     from kproxy.rules.document.quantities import checked_seed
     from kproxy.testing.front import front_config
 

@@ -38,7 +38,7 @@ def schema_command(what: str) -> None:
 
 def config_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config document."""
-    from kproxy.config.document import Config
+    from kproxy.app.config.document import Config
 
     return {"$schema": DIALECT, **Config.model_json_schema()}
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-import kproxy.process.start  # noqa: F401 - before structlog is imported
+import kproxy.app.start  # noqa: F401 - before structlog is imported
 
 if TYPE_CHECKING:
-    from kproxy.config.document import Config
+    from kproxy.app.config.document import Config
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def command(
 
     With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
     """
-    from kproxy.config.changes import FLAGS, Origin
+    from kproxy.app.config.changes import FLAGS, Origin
 
     given = [name for name, value in network.items() if value is not None]
     if config_file is not None and given:
@@ -63,16 +63,16 @@ def command(
     else:
         from pathlib import Path
 
-        from kproxy.config.reader import usable_config
+        from kproxy.app.config.reader import usable_config
         from kproxy.rules.document.source import Source
 
         path = Path(config_file)
         config = adjust(usable_config(Source.open(path), path.parent))
         origin = Origin(config_file, path, adjust, watch_config)
     if config.workers > 1:
-        from kproxy.process.supervisor import run
+        from kproxy.app.supervisor import run
     else:
-        from kproxy.process.app import run
+        from kproxy.app.app import run
     ctx.exit(run(config, origin))
 
 
@@ -89,7 +89,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
 
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config that --upstream, --listen and --advertise stand for."""
-    from kproxy.config.reader import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
+    from kproxy.app.config.reader import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
     from kproxy.rules.document.address import Address, parse_server
 
     upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
@@ -104,7 +104,7 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
 
 def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config of a document with the values of --rules and --admin."""
-    from kproxy.config.reader import admin_from
+    from kproxy.app.config.reader import admin_from
 
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
     if admin is not None:
@@ -113,8 +113,8 @@ def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
 
 
 def _workers(number: int) -> int:
-    from kproxy.config.document import MOST_WORKERS
-    from kproxy.config.system_needs import HAS_WORKERS, NO_WORKERS
+    from kproxy.app.config.document import MOST_WORKERS
+    from kproxy.app.config.system_needs import HAS_WORKERS, NO_WORKERS
 
     if not 1 <= number <= MOST_WORKERS:
         raise click.BadParameter(f"{number} processes, expected 1 to {MOST_WORKERS}", param_hint="--workers")

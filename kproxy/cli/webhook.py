@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-import kproxy.process.start  # noqa: F401 - before structlog is imported
+import kproxy.app.start  # noqa: F401 - before structlog is imported
 
 from .run import flag
 
@@ -50,8 +50,8 @@ def command(
     """
     from functools import partial
 
+    from kproxy.app.main import run_all
     from kproxy.base.logs.setup import log_of_process
-    from kproxy.process.main import run_all
     from kproxy.rules.document.address import Address
     from kproxy.rules.document.tls import ListenerTls
     from kproxy.webhook.annotations import SidecarOptions, check_name

@@ -3,7 +3,7 @@
 With one process nothing of this is there, and triggers and buckets keep their numbers to themselves. With several, each
 takes the numbers out (nobody else has them then), does what it would do with its own, and puts them back. So a rule
 acts on the third request, wherever it came in, and a quota is one quota. Where the table is, and how it is locked, is
-not known here (`process.workers.shared_table`).
+not known here (`app.workers.shared_table`).
 """
 
 from __future__ import annotations

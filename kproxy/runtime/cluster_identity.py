@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 import trio
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import ConfigRefused, DecodeError
-from kproxy.config.document import Config
 from kproxy.protocol import decode_response
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name

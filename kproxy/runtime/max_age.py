@@ -16,7 +16,7 @@ from .driven import ConnectionPhase
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from kproxy.config.document import Config
+    from kproxy.app.config.document import Config
 
     from .connection import Connection
 

@@ -20,8 +20,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
-from kproxy.config.document import Config
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.runtime.io.background import Background
 from kproxy.runtime.io.turns import a_few_at_a_time

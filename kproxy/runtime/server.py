@@ -11,7 +11,7 @@ from typing import Literal
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.record.fanout import Fanout
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import trio
 
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.document import Config
+from kproxy.app.main import leaves
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
-from kproxy.process.main import leaves
 from kproxy.rules.document.read import Document
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate

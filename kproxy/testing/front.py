@@ -16,11 +16,11 @@ from typing import Any
 
 import trio
 
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.document import Config
+from kproxy.app.main import leaves, read_rules
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
-from kproxy.process.main import leaves, read_rules
 from kproxy.runtime.driven import show
 
 from .embedded import PATIENCE, NoBroker

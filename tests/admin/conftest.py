@@ -19,8 +19,8 @@ from kproxy.admin.api import make_app
 from kproxy.admin.backend import process_backend
 from kproxy.admin.completion import kinds_shown
 from kproxy.admin.guard import AdminTokens
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.document import Config
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS

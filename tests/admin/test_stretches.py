@@ -24,12 +24,12 @@ from kproxy.admin.long_answer import LongAnswer
 from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.changes import FLAGS
+from kproxy.app.config.document import Config
 from kproxy.app.config.keeper import ConfigKeeper
-from kproxy.config.changes import FLAGS
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
-from kproxy.process.workers.messages import Operate, Operated
-from kproxy.process.workers.pool_members import members_of
+from kproxy.app.workers.messages import Operate, Operated
+from kproxy.app.workers.pool_members import members_of
 from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.live_view.ring import MOST_KEPT
 from kproxy.record.metrics.traffic import exposition, registry

@@ -21,9 +21,9 @@ from kproxy.admin.capture_download import PIECE, FileResponse
 from kproxy.admin.guard import AdminTokens
 from kproxy.admin.models import Shown
 from kproxy.admin.operation import Operation, OperationCall
+from kproxy.app.config.changes import FLAGS
+from kproxy.app.config.document import Config
 from kproxy.app.config.keeper import ConfigKeeper
-from kproxy.config.changes import FLAGS
-from kproxy.config.document import Config
 
 from .conftest import CONFIG, Api
 

@@ -8,8 +8,8 @@ from itertools import chain
 import pytest
 from click.testing import CliRunner
 
+from kproxy.app.config.document import Config
 from kproxy.cli import main
-from kproxy.config.document import Config
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import GROUPS, title
 

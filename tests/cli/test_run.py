@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import kproxy.process.app
-import kproxy.process.supervisor
+import kproxy.app.app
+import kproxy.app.supervisor
+from kproxy.app.config.document import Config
 from kproxy.base.errors import DocumentError
 from kproxy.cli import main
-from kproxy.config.document import Config
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.read import load_rules
 
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         configs.append(config)
         return 0
 
-    monkeypatch.setattr(kproxy.process.app, "run", run)
+    monkeypatch.setattr(kproxy.app.app, "run", run)
     return configs
 
 
@@ -178,7 +178,7 @@ def test_workers_are_of_the_flag_or_the_document(
 ) -> None:
     """The flag goes before; with one there is no supervisor; a number in a document is checked like all else there."""
     supervised: list[Config] = []
-    monkeypatch.setattr(kproxy.process.supervisor, "run", lambda config, origin: supervised.append(config) or 0)
+    monkeypatch.setattr(kproxy.app.supervisor, "run", lambda config, origin: supervised.append(config) or 0)
     document = tmp_path / "kproxy.yaml"
     document.write_text(DOCUMENT + "workers: 3\n")
 

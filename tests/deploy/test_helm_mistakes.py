@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 

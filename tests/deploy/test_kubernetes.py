@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kproxy.config.reader import load_config
+from kproxy.app.config.reader import load_config
 from kproxy.runtime.config.limits import Limits
 from tests.support import manifests
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.app.capture_topics import topic_names
 from kproxy.cli.admin_client import Admin
-from kproxy.process.capture_topics import topic_names
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kproxy.app.config import system_needs
+from kproxy.app.config.reader import load_config
 from kproxy.cli import main
-from kproxy.config import system_needs
-from kproxy.config.reader import load_config
 from kproxy.testing import ask
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.app.config.document import Config
+from kproxy.app.config.reader import config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.config.document import Config
-from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS

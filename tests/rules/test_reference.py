@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.config.reader import config_from
+from kproxy.app.config.reader import config_from
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 import kproxy.rules.kinds
+from kproxy.app.config import document as config
 from kproxy.base.errors import DocumentError
-from kproxy.config import document as config
 from kproxy.rules.document.model import Model
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.scenario import Scenario

@@ -13,7 +13,7 @@ import pytest
 import structlog
 import trio
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.runtime.io.pollers import epoll_poller, trio_poller
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.reporting import ConnectionCounts

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trustme
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.runtime.capacity import FEWEST_HALF_OPEN, HALF_OPEN_SHARE, Capacity, HalfOpen
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.acceptor import Acceptor

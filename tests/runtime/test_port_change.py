@@ -12,8 +12,8 @@ import pytest
 import structlog
 import trio
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
-from kproxy.config.document import Config
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ListenerPorts
 from kproxy.runtime.listeners.port_service import LocalPorts

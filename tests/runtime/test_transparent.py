@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import InternalError
-from kproxy.config.document import Config
 from kproxy.runtime.transparent import check_mark, is_own
 
 REST = (

@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 import trio
 import yaml
 
+from kproxy.app.app import ProxyProcess, prepared
+from kproxy.app.config.changes import FLAGS, Origin
 from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
+from kproxy.app.config.reader import config_from
 from kproxy.base.errors import DocumentError
 from kproxy.base.logs.setup import make_log
-from kproxy.config.changes import FLAGS, Origin
-from kproxy.config.reader import config_from
-from kproxy.process.app import ProxyProcess, prepared
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.source import Source, raise_mistakes

@@ -19,10 +19,6 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.base.named_file import PathGuard, reason
-from kproxy.config.changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
-from kproxy.config.document import Config
-from kproxy.config.reader import rule_paths, usable_config
-from kproxy.config.shown import version_of
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.rule_set import RuleSet
@@ -30,6 +26,11 @@ from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 from kproxy.runtime.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look
 from kproxy.runtime.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
+
+from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
+from .document import Config
+from .reader import rule_paths, usable_config
+from .shown import version_of
 
 ConfigOrigin = Literal["file", "api"]
 _PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)

@@ -11,8 +11,8 @@ from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import DecodeError, RecordsError, WireError
-from kproxy.config.document import Config
 from kproxy.explore.model import ExploredRun, FaultPlan, ProvedViolation, RaisedError, RunEnd, StepCounters
 from kproxy.explore.places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
 from kproxy.explore.plan import DRIP, fault_table, plan_rules, step_text

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
-from kproxy.config.document import Config
 from kproxy.rules.document.address import Address
 from kproxy.runtime.config.network import ListenerConfig
 from kproxy.runtime.io.preread import Preread

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.rules.document.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.capacity import Capacity, ConnectionPlaces

@@ -12,7 +12,7 @@ import sys
 import structlog
 import trio
 
-from kproxy.config.reader import config_from_flags
+from kproxy.app.config.reader import config_from_flags
 from kproxy.rules.document.address import Address
 from kproxy.runtime.drain import drain_on_signal
 from kproxy.runtime.io.reactor import Reactor

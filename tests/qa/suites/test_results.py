@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from kproxy.app.config.document import Config
 from kproxy.base.errors import InternalError
 from kproxy.base.jars import MissingTool
-from kproxy.config.document import Config
 from tests.qa.matrix import in_front_of
 from tests.qa.matrix.in_front_of import WAYS, Brokers
 from tests.qa.suites import findings, page, results, run

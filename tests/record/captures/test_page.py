@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kproxy.config.document import Config
+from kproxy.app.config.document import Config
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker

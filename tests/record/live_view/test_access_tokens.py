@@ -12,9 +12,9 @@ from starlette.requests import Request
 from kproxy.admin.api import OPERATIONS, description
 from kproxy.admin.guard import AdminTokens, make_guard
 from kproxy.admin.problem import Problem
-from kproxy.config.document import AdminConfig
-from kproxy.config.reader import admin_from, config_from
-from kproxy.process.main import tokens_of
+from kproxy.app.config.document import AdminConfig
+from kproxy.app.config.reader import admin_from, config_from
+from kproxy.app.main import tokens_of
 from kproxy.rules.document.source import Source
 from tests.admin import conftest as admin
 

@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from structlog import get_logger
 
+from kproxy.app import labelling as labelling_module
+from kproxy.app.labelling import Labelling, names_of
 from kproxy.base.errors import DecodeError
-from kproxy.process import labelling as labelling_module
-from kproxy.process.labelling import Labelling, names_of
 from kproxy.record.fanout import ClusterMetadata, Fanout
 from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.totals import LabelTotals
@@ -24,7 +24,7 @@ from tests.record.metrics.test_counts_agree import Labelled
 from tests.record.observer.watching import CLIENT
 
 if TYPE_CHECKING:
-    from kproxy.config.document import Config
+    from kproxy.app.config.document import Config
     from kproxy.runtime.server import Server
     from kproxy.runtime.upstreams.upstream import Upstream
 

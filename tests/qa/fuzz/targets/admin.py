@@ -24,8 +24,8 @@ from starlette.types import Message
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import process_backend
 from kproxy.admin.problem import CODES
-from kproxy.config.document import Config
-from kproxy.process.app import ProxyProcess
+from kproxy.app.app import ProxyProcess
+from kproxy.app.config.document import Config
 from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
 

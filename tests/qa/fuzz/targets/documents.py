@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
+from kproxy.app.config.document import Config
+from kproxy.app.config.reader import config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.config.document import Config
-from kproxy.config.reader import config_from, is_config, rule_paths
 from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.source import Source

@@ -1,0 +1,528 @@
+"""Put the parts of a proxy process together and run them: no other module but the command line imports them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.changes import FLAGS, Origin
+from kproxy.app.config.document import AdminConfig, Config
+from kproxy.app.config.keeper import ConfigKeeper
+from kproxy.base.logs.setup import log_of_process, lost_lines
+from kproxy.record.live_view.config import ViewConfig
+from kproxy.rules import rule_set
+from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.rule_set import Gate, RuleSet
+from kproxy.rules.running import Running
+from kproxy.rules.store import RuleStore
+from kproxy.runtime.cluster_watch import ClusterWatch
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.drain import drain_on_signal
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.memory_watch import MemoryWatch
+from kproxy.runtime.network import NetworkChange
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.rules.files import RuleFiles
+from kproxy.runtime.rules.held_watch import HeldWatch
+from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.server import Server
+from kproxy.session.counters import ApiTally, Counters, Tallies
+from kproxy.session.held_memory import HeldMemory
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.live.partition_session import Room
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.rewrite.kept_answers import KeptAnswers
+from kproxy.session.sasl.lane_logins import NO_SASL
+from kproxy.session.sasl.server import SaslServer
+from kproxy.session.session import Session
+from kproxy.session.shared import CircleMark, Shared
+
+from . import garbage
+from .judging import RuleFilters
+from .main import (
+    advertising,
+    certificates_of,
+    need_of,
+    open_admin,
+    read_rules,
+    run_all,
+    sweep,
+    tell_listeners,
+    tell_start,
+    tokens_of,
+    use_at_once,
+)
+from .parts import ProcessParts
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+    from kproxy.admin.backend import Backend
+    from kproxy.admin.member import ProcessMember, ViewTerms
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.component_collectors import CertificateSide
+    from kproxy.record.live_view.watch import ViewWatch
+
+    from .exporting import OtlpExport
+    from .measuring import ProcessMetrics
+    from .recording import Audit
+    from .telemetry import ClientTelemetry
+
+
+class ProxyProcess:
+    """Proxy of one process: its config, its rules, and the counters, limits and plans that its connections share.
+
+    `store` holds the rules in force, and they are changed there; `files` are the rule files that it was filled from.
+    A worker (worker.py) is a proxy whose ports, rule files and admin address belong to the supervisor.
+    """
+
+    index, workers, generation = 0, 1, 0
+    """Number of this process, from 0 on, how many processes carry traffic, and how many had its place before it."""
+    instance_mark = ""
+    """Text that tells this kproxy from others, to notice connections that lead back to it; drawn at random if empty."""
+
+    def __init__(
+        self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
+        store: RuleStore | None = None, files: RuleFiles | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.log = config, log
+        self.take(rules)
+        self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
+        self.mark = CircleMark(self.instance_mark)
+        limits = config.limits
+        self.held: WeakSet[Shared] = WeakSet()  # also of clusters that the config no longer has
+        self.room = Room(limits.session_partitions)
+        self.desk = HoldingDesk(limits.held_bytes)
+        self.answers = KeptAnswers()
+        self.shared: dict[str, Shared] = {}
+        self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
+        self.number = 0  # connections that this process has opened so far
+        self.reactor = Reactor(log, self.counters.proxy_time.add)
+        self.server = self.make_server()
+        self.share()
+        self.server.gate = self.gate
+        self.server.desk = self.desk
+        self.desk.judge = self.judge = RuleFilters(self.server, config.view.records)
+        HeldWatch(self.desk, self.reactor)
+        self.keeper = RuleKeeper(store or RuleStore(listeners=config.places()), self.swap, self.reactor, log)
+        self.files = files or RuleFiles((), log)
+        self.watch = ClusterWatch(self.reactor, self.mark)
+        self.watch.use(self.server.upstreams)
+        self.mark.on_return = self.leads_back
+        self.server.on_growth = self.watch.look_for_circles
+        self.listening = False
+        self.admin_url = ""
+        self.certificates: dict[tuple[CertificateSide, str], str] = {}
+        self.configs: ConfigKeeper | None = None
+        self.backend: Backend | None = None
+        self.on_limits: Callable[[Limits], object] = lambda limits: None
+        self.captures: Captures | None = None
+        self.metrics: ProcessMetrics | None = None
+        self.member: ProcessMember | None = None
+        self.parts = ProcessParts(self.server, self.counters, log, worker=self.index if self.workers > 1 else None)
+        self.parts.ready_for(config)()
+        self.audit: Audit | None = None
+        if config.audit is not None:
+            from .recording import Audit
+
+            labels = None if self.parts.labelling is None else self.parts.labelling.sink
+            self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
+                               labels=labels, otlp=None if self.otlp is None else self.otlp.logs)  # fmt: skip
+            self.keeper.events = self.audit.rules
+            self.parts.record_in(self.audit)
+
+    @property
+    def telemetry(self) -> ClientTelemetry | None:
+        return self.parts.telemetry
+
+    @property
+    def otlp(self) -> OtlpExport | None:
+        return self.parts.otlp
+
+    def make_server(self) -> Server:
+        """Make the server; called once, when the reactor and the rules are there."""
+        return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
+                      rules=advertising(self.rules))  # fmt: skip
+
+    def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
+        """Return the session of a new connection, bound to the rules that hold for it."""
+        bound = self.bind(facts)
+        self.number += 1
+        telemetry = self.parts.telemetry
+        plan = self.plan_for(listener, bound, bound.live, "" if telemetry is None else telemetry.mode(listener.name))
+        number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
+        session = Session(plan, self.shared[facts.cluster], facts, number, bound)
+        if listener.terms is not None:
+            session.logins.serve(SaslServer(session, listener.terms))
+        elif listener.ends_sasl:
+            session.logins.sasl = NO_SASL
+        if telemetry is not None and plan.bound.telemetry:
+            session.telemetry = telemetry.serve(session)
+        return session
+
+    def plan_for(
+        self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...], telemetry: str
+    ) -> Plan:
+        """Return the plan of a connection that has come in at this listener and is bound to these rules, while these
+        live rules are in force. The listener may be one of an earlier config, whose word still holds for it, and so may
+        `telemetry`, how the client's own metrics are taken: it has been told which APIs there are.
+
+        Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
+        """
+        advertise = bound.advertise is not None or listener.advertises
+        ends_sasl = listener.ends_sasl
+        key = bound.key, advertise, ends_sasl, telemetry, live
+        plan = self.plans.get(key)
+        if plan is None:
+            hide = self.config.limits.unknown_apis == "hide"
+            fixed = Bound.of(bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl, telemetry=telemetry)
+            plan = self.plans[key] = Plan(fixed, live, self.tallies)
+        return plan
+
+    def take(self, rules: RuleSet) -> None:
+        """Take these rules into use, for connections that open from now on."""
+        self.rules = rules
+        for running in rules.live:
+            running.effect.clock = monotonic
+
+    def swap(self, rules: RuleSet) -> Iterator[None]:
+        """Put another rule set in force: its live rules from the next frame of each connection on, all other rules for
+        new connections. Each step is one connection; those that open meanwhile have the new rules."""
+        self.take(rules)
+        self.plans = {}
+        self.server.port_service.use_rules(advertising(rules))
+        for connection in list(self.server.connections):
+            if self.rules is not rules:  # another swap has begun since, and goes through all connections itself
+                return
+            if connection.closed:
+                continue
+            if rules.gate and (barred := self.gate().look(connection.facts)) is not None and barred.closes:
+                connection.cut(barred.how, barred.why, "not_allowed")
+                yield
+                continue
+            session = connection.session
+            live = self.bind(connection.facts).live
+            assert isinstance(connection.listener, Listener), "connections of a server come in at its listeners"
+            connection.use(self.plan_for(connection.listener, session.rules, live, session.plan.bound.telemetry))
+            yield
+
+    def advertise(
+        self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
+    ) -> Advertise | Literal[False]:
+        """Return how brokers appear to a connection: a rule goes before the listener's setting. `bound`: the rules of
+        a connection that is open already."""
+        return (bound or self.bind(facts)).advertise or listener.config.advertise
+
+    def bind(self, facts: Facts) -> rule_set.BoundRules:
+        return self.rules.bind(facts)
+
+    def gate(self) -> Gate:
+        return self.rules.gate
+
+    def leads_back(self, cluster: str) -> None:
+        """Note that a request sent to this cluster came back as a client's: its address leads to kproxy itself."""
+        self.watch.leads_back(cluster)
+
+    # ---- another config
+
+    def share(self, forgotten: Collection[str] = ()) -> None:
+        """Set up the state that connections of each cluster share, with the limits of the config in force. New
+        connections to `forgotten` clusters start with empty state."""
+        limits = self.config.limits
+        self.room.limit, self.room.several = limits.session_partitions, len(self.config.clusters) > 1
+        self.desk.use_limit(limits.held_bytes)
+        before = self.shared
+        self.shared = {}
+        for name in self.config.clusters:
+            shared = None if name in forgotten else before.get(name)
+            if shared is None:
+                memories = HeldMemory(limits.held_bytes), HeldMemory(limits.held_bytes)
+                for memory in memories:
+                    MemoryWatch(memory, self.server)
+                shared = Shared(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
+                                answers=self.answers)  # fmt: skip
+                self.held.add(shared)
+            self.shared[name] = shared
+        for shared in list(self.held):
+            for memory in (shared.requests, shared.responses):
+                if granted := memory.use_limit(limits.held_bytes):
+                    self.server.wake([lane.session for lane in granted])
+            shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
+            shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
+
+    @property
+    def ending(self) -> bool:
+        """Return True if the process drains, or will in a moment."""
+        return self.server.draining or self.server.shutdown_delay.begun
+
+    def prepare(self, config: Config) -> NetworkChange:
+        """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
+        follow = self.parts.ready_for(config)
+        self.import_measuring(config)
+        change = NetworkChange(self.server, config)
+        change.follow = follow
+        return change
+
+    def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
+        """Put a change that is ready in force, at once, with the rules that hold beside it. Cannot fail."""
+        if self.audit is not None:
+            self.audit.rules.tell()  # of rules that leave now, for the last time
+        config = self.config = change.config
+        gone = {name for name, fate in change.fates.items() if fate != "kept"}
+        gone |= change.before.upstreams.keys() - config.clusters.keys()
+        self.take(rules)
+        self.plans = {}
+        self.share(gone)
+        self.server.put_in_force(change)
+        for name in gone:
+            self.server.taps.fanout.pictures.pop(name, None)
+        self.watch.follow(self.server.upstreams, once=not config.measured)
+        if self.audit is not None:
+            self.audit.follow_clusters(self.server.upstreams)
+        self.on_limits(config.limits)
+        self.announce_added(change)
+        change.follow()
+        self.follow_measuring()
+        self.use_view(config.view)
+        use_at_once(config, self.backend, self.certificates)
+
+    # ---- for the admin address
+
+    def held_bytes(self) -> Mapping[str, int]:
+        """Return the bytes that are reserved for held frames, by direction, of all clusters."""
+        shared = list(self.held)
+        return {
+            "request": sum(one.requests.used for one in shared),
+            "response": sum(one.responses.used for one in shared),
+        }
+
+    def counted(self) -> Iterable[ApiTally]:
+        return self.tallies.values()
+
+    def open_by_listener(self) -> Mapping[str, int]:
+        found = {listener.name: 0 for listener in self.server.listeners}
+        for connection in self.server.connections:  # also of listeners that are gone
+            name = connection.listener.name
+            found[name] = found.get(name, 0) + 1
+        return found
+
+    def bytes_read(self) -> tuple[int, int]:
+        return self.server.bytes()
+
+    @property
+    def readiness(self) -> Readiness:
+        """Return what is missing of listeners, rules (read before anything starts) and brokers."""
+        missing = [] if self.listening else ["listeners"]
+        if self.server.draining:
+            missing.append(DRAINING)
+        elif self.server.shutdown_delay.begun:
+            missing.append(GOING_TO_END)
+        if self.audit is not None and self.audit.trouble:
+            missing.append(self.audit.trouble)
+        clusters = {
+            name: [] if each.answered else [f"cluster {name}: {each.reason}"]
+            for name, each in self.watch.probes.items()
+        }
+        return Readiness(missing, clusters)
+
+    async def waiting_for(self) -> list[str]:
+        """Return the reasons why the proxy is not ready; none when it is."""
+        return self.readiness.waiting_for(need_of(self.config))
+
+    # ---- running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until drained. Raises KproxyError when the proxy cannot start."""
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            await nursery.start(self.reactor.run)
+            await self.start_listening(nursery)
+            self.parts.start()
+            if self.audit is not None:
+                self.audit.start(nursery)
+            try:
+                await self.start_measuring(nursery)
+                await self.serve(nursery, task_status)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self.close()
+            nursery.cancel_scope.cancel()
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        await nursery.start(drain_on_signal, self.server)
+        await nursery.start(self.files.watch, self.keeper)
+        if self.configs is not None:
+            nursery.start_soon(self.configs.watch)
+
+    async def close(self) -> None:
+        """Write what was recorded, after all connections have ended."""
+        if self.captures is not None:
+            await self.captures.record_last_topics()
+            await trio.to_thread.run_sync(self.captures.close)
+        if self.audit is not None:
+            await self.audit.close()
+        if self.otlp is not None:
+            await self.otlp.close_traces()
+            await self.otlp.close()
+
+    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
+        async with trio.open_nursery(strict_exception_groups=True) as serving:
+            await serving.start(self.server.serve)
+            self.listening = True
+            garbage.settle()
+            nursery.start_soon(sweep)
+            self.started()
+            self.watch_readiness(nursery)
+            task_status.started()
+
+    def started(self) -> None:
+        """Log that the proxy serves, and begin what waits for that."""
+        self.watch.look_for_circles()
+        self.keeper.started()
+        self.announce()
+
+    def watch_readiness(self, nursery: trio.Nursery) -> None:
+        """Probe the clusters from now on, and log when the proxy is ready."""
+        self.watch_clusters()
+        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+
+    def watch_clusters(self) -> None:
+        """Probe the clusters from now on, until they have answered or, where somebody may ask, all the time."""
+        self.watch.probe(once=not self.config.measured)
+
+    def about(self) -> Mapping[str, Any]:
+        """Return the fields of the log line that says that the proxy serves."""
+        return {"rules": len(self.rules), "pid": os.getpid()}
+
+    def make_captures(self) -> Captures | None:
+        """Make the captures that can be started over the admin address; None where the config allows none."""
+        if self.config.captures is None:
+            return None
+        from .recording import make_captures
+
+        self.captures = make_captures(self.config, self.server)
+        return self.captures
+
+    def view_terms(self) -> ViewTerms:
+        """Return on which terms this process can be looked at over the admin address."""
+        from kproxy.admin.member import ViewTerms
+
+        def make_watch() -> ViewWatch:
+            from .viewing import make_watch
+
+            return make_watch(self)
+
+        return ViewTerms(self.config.view, make_watch)
+
+    async def start_measuring(self, nursery: trio.Nursery) -> None:
+        """Begin to tell what is counted, over the admin address and to a collector, where the config has one."""
+        if self.config.admin is not None:
+            await self.start_admin(nursery, self.config.admin, self.measure())
+        self.follow_measuring()
+
+    def import_measuring(self, config: Config) -> None:
+        """Import what tells of what is counted, if this config has it told: that would keep the loop waiting."""
+        if config.measured:
+            import kproxy.app.measuring
+            import kproxy.record.component_collectors  # noqa: F401
+
+    def follow_measuring(self) -> None:
+        """Tell a collector what is counted, if the config in force has that."""
+        if self.config.measured and self.otlp is not None and self.parts.begun:
+            self.otlp.start_metrics(self.measure().samples, self.find_readiness)
+
+    def measure(self) -> ProcessMetrics:
+        """Return the metrics of this process, made when somebody is told of them for the first time."""
+        if self.metrics is None:
+            from kproxy.record.component_collectors import ConfigCollector, RuleCollector
+
+            from .measuring import ProcessMetrics
+
+            rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
+            self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
+            configs = () if self.configs is None else (ConfigCollector(self.configs),)
+            collectors = (*self.collectors(), rules, *configs, *self.parts.collectors)
+            self.metrics = ProcessMetrics(collectors, lambda: self.parts.labelling)
+            self.parts.on_collector = self.metrics.registry.register
+        return self.metrics
+
+    def use_view(self, view: ViewConfig) -> None:
+        """Have those who look see and do what the config in force lets them."""
+        self.judge.use(view.records)
+        if self.member is not None:
+            self.member.use_view(view)
+
+    async def find_readiness(self) -> Readiness:
+        return self.readiness
+
+    async def start_admin(self, nursery: trio.Nursery, admin: AdminConfig, metrics: ProcessMetrics) -> None:
+        """Open the admin address. HTTP is imported only then: it takes a third of the start."""
+        from kproxy.admin.api import make_app
+        from kproxy.admin.backend import process_backend
+        from kproxy.admin.member import ProcessMember
+
+        backend = process_backend(
+            self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
+            captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
+        )  # fmt: skip
+        backend.configs, backend.tokens = self.configs, tokens_of(admin)
+        (member,) = backend.members
+        assert isinstance(member, ProcessMember), "without workers it is of this process"
+        self.backend, self.member = backend, member
+        self.certificates.update(certificates_of(self.config))
+        app = make_app(backend, admin.bind.host, self.certificates)
+        self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
+
+    def collectors(self) -> list[Collector]:
+        """Return the Prometheus collectors of all that this process counts, except for its rules."""
+        from kproxy.record.metrics.traffic import LogCollector, TrafficCollector
+
+        found: list[Collector] = [
+            TrafficCollector(self.counters, self.counts, self.counted, self, self.held_bytes), LogCollector(lost_lines)
+        ]  # fmt: skip
+        if self.audit is not None:
+            from kproxy.record.component_collectors import AuditCollector
+
+            found.append(AuditCollector(self.audit.recorder))
+        return found
+
+    def announce(self) -> None:
+        self.announce_listeners(self.server.listeners)
+        self.log.info("serving", **self.about())
+
+    def announce_added(self, change: NetworkChange) -> None:
+        before = change.before.listeners
+        left = {} if change.ports is None else change.ports.left
+        self.announce_listeners(one for one in self.server.listeners if one.name in left or one.name not in before)
+
+    def announce_listeners(self, listeners: Iterable[Listener]) -> None:
+        tell_listeners([(one.config, one.port) for one in listeners], self.reactor, self.log)
+
+
+def run(config: Config, origin: Origin = FLAGS) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
+    log, lines = log_of_process(config.log.format, config.log.level)
+    tell_start(config, origin, log)
+
+    def made() -> Callable[[], Awaitable[None]]:
+        proxy = prepared(config, log)
+        proxy.configs = ConfigKeeper(config, origin, proxy, proxy.keeper, proxy.files, log)
+        proxy.files.on_hangup = proxy.configs.reload
+        return proxy.run
+
+    return run_all(made, lines)
+
+
+def prepared(config: Config, log: FilteringBoundLogger) -> ProxyProcess:
+    """Return a proxy with the rules of its files in force. Raises DocumentError."""
+    store, files = read_rules(config, log)
+    return ProxyProcess(config, store.rule_set, log, store=store, files=files)

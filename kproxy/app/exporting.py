@@ -1,0 +1,254 @@
+"""Export to an OpenTelemetry collector, put together: where it goes, and when metrics are gathered for it.
+
+Strategy. Without an `otlp` section nothing of this is imported. Numbers are gathered in the loop, in turns with the
+traffic, by what a scrape gathers them by; putting them together, encoding and sending is the threads' work.
+
+The section may change, come and go. What sends a signal goes on, and what waits goes where the new section says. One
+that is wanted no more sends what waits within some seconds, and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from time import monotonic
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.document import Config
+from kproxy.base.distribution import own_version
+from kproxy.base.errors import InternalError, UnusableSetting
+from kproxy.record.component_collectors import ProcessCollector
+from kproxy.record.fanout import Fanout
+from kproxy.record.metrics.merged import MetricSamples, collect_samples
+from kproxy.record.otlp.config import OtlpConfig, parse_endpoint
+from kproxy.record.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
+from kproxy.record.otlp.http_sender import HttpTarget
+from kproxy.record.otlp.metrics_export import MetricsExport
+from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
+from kproxy.record.otlp.trace_sink import TraceSink
+from kproxy.rules.document.tls import UpstreamTls
+from kproxy.rules.select.match import text_test
+from kproxy.runtime.io.background import Background
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.tls import upstream_files
+from kproxy.runtime.readiness import Readiness
+
+from .main import certificates_of, need_of
+from .recording import instance
+
+Gather = Callable[[], Awaitable[list[MetricSamples]]]
+"""Gathers what a scrape would, but for what `ProcessCollector` tells."""
+FindReadiness = Callable[[], Awaitable[Readiness]]
+WAYS = ("endpoint", "headers", "tls", "encoding", "timeout")
+"""Fields that say how to get to the collector."""
+
+
+class OtlpExport:
+    """Export of one process. `worker`: its number among several, None for the process that the user has started.
+
+    `fanout`: where exchanges come from of which spans are made, None where none pass. Raises UnusableSetting when it is
+    made.
+    """
+
+    def __init__(
+        self, config: Config, otlp: OtlpConfig, reactor: Reactor, log: FilteringBoundLogger, worker: int | None = None,
+        fanout: Fanout | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.reactor, self.log, self.fanout = config, reactor, log, fanout
+        self.otlp: OtlpConfig | None = otlp
+        self.counters = OtlpCounters()
+        self.collector = OtlpCollector(self.counters)
+        own = instance(config)
+        way = way_of(otlp, log)
+        self.settings = OtlpSettings(way.target, own if worker is None else f"{own}/{worker}", way.encoding)
+        self.tests = topic_tests(otlp)
+        """Tests of the topics whose exchanges get spans."""
+        self.began = ""
+        """When metrics were exported for the first time, as OTLP has it: whatever begins anew, their numbers do not."""
+        self.metrics: MetricsExport | None = None
+        self.traces: TraceSink | None = None
+        self.process = ProcessCollector(certificates_of(config))
+        self.sources: tuple[Gather, FindReadiness] | None = None
+        """Functions that gather numbers, in the process that exports them."""
+        self.gathering: Background | None = None
+        self.leaving: set[trio.Event] = set()
+        """Set when those have ended that are wanted no more."""
+        self.started = False
+
+    @property
+    def logs(self) -> tuple[OtlpSettings, OtlpCounters] | None:
+        """Return where the audit's events go; None if they do not."""
+        return None if self.otlp is None or self.otlp.logs is None else (self.settings, self.counters)
+
+    def ready_for(self, config: Config) -> Callable[[], None]:
+        """Return what exports as this config says from then on, and cannot fail. Raises UnusableSetting."""
+        before, otlp = self.otlp, config.otlp
+        alike = (
+            before is not None and otlp is not None and all(getattr(before, one) == getattr(otlp, one) for one in WAYS)
+        )
+        way = None if otlp is None or alike else way_of(otlp, self.log)
+        tests = topic_tests(otlp)
+
+        def follow() -> None:
+            earlier = None if self.otlp is None else self.otlp.metrics
+            self.config, self.otlp, self.tests = config, otlp, tests
+            self.process.certificates = certificates_of(config)
+            if way is not None:
+                self.settings.use(way)
+            if self.started:
+                self.follow_traces()
+                wanted = None if otlp is None else otlp.metrics
+                if earlier != wanted or (wanted is None) != (self.metrics is None):
+                    self.follow_metrics()
+
+        return follow
+
+    # ---- traces
+
+    def start_traces(self) -> None:
+        """Make spans of what passes from now on, if the config in force has that."""
+        self.started = True
+        self.follow_traces()
+
+    def follow_traces(self) -> None:
+        """Make spans of exchanges of topics that fit, as the config in force says."""
+        wanted = None if self.otlp is None else self.otlp.traces
+        if self.fanout is None:
+            return
+        if wanted is None:
+            if self.traces is not None:
+                self.fanout.remove(self.traces, slowly=True)
+                self.let_go(self.traces.close)
+                self.traces = None
+        elif self.traces is not None:
+            self.traces.use(self.tests, wanted.sample, wanted.links)
+        else:
+            traces = TraceSink(self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links)
+            if self.has_begun("traces", traces.start, traces.close):
+                self.traces = traces
+                self.fanout.add(traces, slowly=True)
+
+    async def close_traces(self) -> None:
+        """Send the last spans, for a short time at most."""
+        if self.traces is not None:
+            await trio.to_thread.run_sync(self.traces.close)
+
+    # ---- metrics
+
+    def start_metrics(self, gather: Gather, readiness: FindReadiness) -> None:
+        """Export these numbers from now on, if the config in force has that; of several processes, one exports all."""
+        if self.sources is None:
+            self.started, self.sources = True, (gather, readiness)
+            self.follow_metrics()
+
+    def follow_metrics(self) -> None:
+        """Export metrics as often as the config in force says, counted from now."""
+        every = None if self.otlp is None else self.otlp.metrics
+        if self.gathering is not None:
+            self.gathering.stop()
+            self.gathering = None
+        if self.sources is None:
+            return
+        if every is None:
+            if self.metrics is not None:
+                self.let_go_metrics(self.metrics, *self.sources)
+                self.metrics = None
+            return
+        if self.metrics is None:
+            metrics = MetricsExport(self.settings, self.counters, self.log)
+            self.began = metrics.began = self.began or metrics.began
+            if not self.has_begun("metrics", metrics.start, metrics.close):
+                return
+            self.metrics = metrics
+        self.gathering = Background(self.reactor.spawn, partial(self.run, self.metrics, every, *self.sources))
+
+    async def run(self, metrics: MetricsExport, every: float, gather: Gather, readiness: FindReadiness) -> None:
+        """Export metrics again and again, until cancelled."""
+        due = monotonic()
+        while True:
+            due = max(due + every, monotonic())
+            await trio.sleep(due - monotonic())
+            await self.snapshot(metrics, gather, readiness)
+
+    async def snapshot(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
+        self.process.ready, self.process.clusters = (await readiness()).flags(need_of(self.config))
+        await trio.to_thread.run_sync(self.process.look, self.process.files)
+        metrics.offer([*await gather(), *collect_samples([self.process])])
+
+    # ---- beginning and end
+
+    def has_begun(self, signal: Signal, start: Callable[[], None], close: Callable[[], None]) -> bool:
+        """Start the threads of a signal. Where the system has none left, that is logged: the config is in force
+        already, and all of it but this is followed. The next config tries again."""
+        try:
+            start()
+        except RuntimeError as error:
+            self.log.error(
+                "otlp: nothing is exported, since a thread cannot be started", signal=signal, error=str(error)
+            )
+            self.let_go(close)
+            return False
+        return True
+
+    def let_go(self, close: Callable[[], None]) -> None:
+        """Have what is wanted no more send what waits, beside the loop."""
+
+        async def last() -> None:
+            await trio.to_thread.run_sync(close)
+
+        self._leave(last)
+
+    def _leave(self, last: Callable[[], Awaitable[None]]) -> None:
+        done = trio.Event()
+
+        async def run() -> None:
+            try:
+                await last()
+            finally:
+                done.set()
+                self.leaving.discard(done)
+
+        self.leaving.add(done)
+        self.reactor.spawn(run)
+
+    def let_go_metrics(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
+        """Send all numbers for the last time, beside the loop."""
+
+        async def last() -> None:
+            await self.snapshot(metrics, gather, readiness)
+            await trio.to_thread.run_sync(metrics.close)
+
+        self._leave(last)
+
+    async def close(self) -> None:
+        """Send the last numbers, for a short time at most, and wait for those who are to end."""
+        if self.metrics is not None and self.sources is not None:
+            await self.snapshot(self.metrics, *self.sources)
+            await trio.to_thread.run_sync(self.metrics.close)
+        for done in list(self.leaving):
+            await done.wait()
+
+
+def topic_tests(otlp: OtlpConfig | None) -> Sequence[Callable[[str], bool]]:
+    """Return the tests of the topics whose exchanges get spans. Blocks: there may be thousands of expressions."""
+    return [] if otlp is None or otlp.traces is None else [text_test(one) for one in otlp.traces.topics]
+
+
+def way_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> OtlpWay:
+    """Return the way to the collector. Blocks. Raises UnusableSetting when TLS files, or what encodes, cannot be
+    used."""
+    endpoint, tls = parse_endpoint(otlp.endpoint), otlp.tls or UpstreamTls()
+    headers = [("user-agent", f"kproxy/{own_version()}")]
+    headers += [(name, value.get_secret_value()) for name, value in otlp.headers.items()]
+    try:
+        context = upstream_files(tls, log).get if endpoint.tls else None
+    except InternalError as error:
+        raise UnusableSetting(("otlp", "tls"), str(error)) from None
+    try:
+        RequestEncoder("metrics", "", otlp.encoding)
+    except MissingOtlp as error:
+        raise UnusableSetting(("otlp", "encoding"), str(error)) from None
+    target = HttpTarget(endpoint.host, endpoint.port, endpoint.prefix, headers, context, tls.server_name, otlp.timeout)
+    return OtlpWay(target, otlp.encoding)

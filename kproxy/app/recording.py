@@ -1,0 +1,200 @@
+"""Put recording together: which sinks are told of the traffic, and where their events go.
+
+Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and recording costs
+no time. With an audit, a tick each second closes summaries, records changes of rules and topology, and follows the wall
+clock.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from time import monotonic, thread_time, time
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.document import Config
+from kproxy.record.audit.audit_sink import AuditSink
+from kproxy.record.audit.event_sink import EventGate
+from kproxy.record.audit.outlets import make_recorder
+from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
+from kproxy.record.events.schema import TELEMETRY_EVENT
+from kproxy.rules.running import Running
+from kproxy.runtime.io.background import Background
+from kproxy.runtime.io.turns import SLICE, a_few_at_a_time, in_a_turn
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.metadata_poller import MetadataPoller
+from kproxy.runtime.upstreams.upstream import Upstream
+
+if TYPE_CHECKING:
+    from kproxy.record.audit.config import AuditConfig
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.metrics.label_sink import LabelSink
+    from kproxy.record.metrics.push_reader import PushRead
+    from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
+    from kproxy.runtime.connection_view import ConnectionWho
+    from kproxy.session.telemetry import TelemetryPush
+
+TICK = 1.0
+"""Seconds from one tick of the audit to the next."""
+LOOK_AGAIN = 0.05
+"""Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
+LINES_WAIT = 0.02
+"""Seconds for which lines of requests may wait for others, to be made together."""
+LAST_WORDS = 10.0
+"""Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
+
+
+class WallClock:
+    """Clock of a sink: turns monotonic seconds into seconds since 1970. `adjust` makes it follow the system's clock."""
+
+    def __init__(self) -> None:
+        self.offset = time() - monotonic()
+
+    def __call__(self, when: float) -> float:
+        return when + self.offset
+
+    def adjust(self) -> None:
+        self.offset = time() - monotonic()
+
+
+class Audit:
+    """Audit of one process, from `start` to `close`. Of several workers, only number 0 asks brokers for topologies."""
+
+    def __init__(
+        self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
+        log: FilteringBoundLogger, *, worker: int = 0, labels: LabelSink | None = None,
+        otlp: tuple[OtlpSettings, OtlpCounters] | None = None,
+    ) -> None:  # fmt: skip
+        self.server, self.log, self.reactor = server, log, server.reactor
+        self.wall = WallClock()
+        source = f"{instance(config)}/{uuid4()}/{worker}"
+        self.recorder = make_recorder(audit, source, log, otlp=otlp)
+        self.gate = EventGate(self.recorder, self.on_blocked, self.call_later)
+        self.sink = AuditSink(audit, self.gate, self.wall, labels)
+        self.rules = RuleEvents(self.gate, live)
+        fanout = server.taps.fanout
+        self.topology, self.telling = TopologyEvents(self.gate, fanout.pictures), False
+        self.every, self.polls = audit.topology_every, not worker
+        self.pollers: dict[str, tuple[Upstream, Background]] = {}
+        self.polled: Mapping[str, Upstream] = {}
+        """Clusters whose brokers are to be asked."""
+        server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Start to record. Raises OSError or KproxyError when there is nowhere to write to."""
+        self.recorder.start()
+        self.server.taps.fanout.add(self.sink)
+        self.follow_clusters(self.server.upstreams)
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    def follow_clusters(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Ask the brokers of these clusters for their topics now and then, and no others; a few begin at a time."""
+        if self.polls:
+            self.polled = upstreams
+            self.reactor.spawn(a_few_at_a_time, self.poll())
+
+    def poll(self) -> Iterator[None]:
+        """Stop and start to ask, one cluster in each step. Another config may come in between."""
+        for name, (upstream, task) in list(self.pollers.items()):
+            if self.polled.get(name) is not upstream and self.pollers.get(name) == (upstream, task):
+                task.stop()
+                del self.pollers[name]
+                yield
+        for name, upstream in list(self.polled.items()):
+            if name not in self.pollers and self.polled.get(name) is upstream:
+                poller = MetadataPoller(upstream, self.server.taps.fanout.picture(name), self.every, self.log)
+                self.pollers[name] = upstream, Background(self.reactor.spawn, poller.run)
+                yield
+
+    def tick(self) -> None:
+        """Follow the wall clock and record what has come up; called once a second."""
+        self.wall.adjust()
+        self.go_on(self.sink.tick(monotonic()))
+
+    def go_on(self, lines: Iterator[None]) -> None:
+        """Work through the tick's lines, a few milliseconds at a time, so that traffic goes on in between."""
+        until = thread_time() + SLICE
+        for _ in lines:
+            if thread_time() > until:
+                self.reactor.soon(partial(self.go_on, lines))
+                return
+        self.rules.tick(time())
+        if not self.telling and self.topology.due(time()):
+            self.telling = True
+            self.reactor.spawn(self.tell_topology)
+        self.reactor.call_at(monotonic() + TICK, self.tick)
+
+    async def tell_topology(self) -> None:
+        """Put the events of clusters that have changed, in turns with others."""
+        try:
+            await in_a_turn(self.reactor, "topology", lambda: self.topology.tick(time()))
+        finally:
+            self.telling = False
+
+    def call_later(self, call: Callable[[], None]) -> None:
+        self.reactor.call_at(monotonic() + LINES_WAIT, call)
+
+    @property
+    def trouble(self) -> str:
+        """Return why clients are not read; an empty text when they are."""
+        return "audit: events cannot be written, and when_full is block" if self.gate.shut else ""
+
+    def on_blocked(self) -> None:
+        """Stop reading clients, because events cannot be recorded, until they can be again."""
+        self.log.warning("clients are not read, because events cannot be recorded", policy="block")
+        self.server.taps.stop_reading()
+        self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    def look_again(self) -> None:
+        if self.gate.is_open():
+            self.log.info("clients are read again, events can be recorded")
+            self.server.taps.read_again()
+        else:
+            self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+
+    def take_push(self, push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> None:
+        self.gate.put(TELEMETRY_EVENT.name, time(), telemetry_event(push, read, who))
+
+    async def close(self) -> None:
+        """Write the events that are left, after all connections have ended; log those that cannot be written."""
+        self.rules.tell()
+        self.topology.tick(time())
+        self.gate.time_is_over()
+        done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
+        if not done:
+            lost = {name: dict(counters.dropped) for name, counters in self.recorder.counters.items()}
+            self.log.error("events were left behind", timeout=LAST_WORDS, dropped=lost)
+
+
+def make_captures(config: Config, server: Server) -> Captures:
+    """Return the captures of the config's folder. To be called in trio's loop."""
+    from kproxy.record.audit.request_event import request_event
+    from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.filter.view import ExchangeView
+
+    from .capture_topics import TopicRecorder
+
+    recorder = TopicRecorder(server, server.log)
+    token = trio.lowlevel.current_trio_token()
+    captures = Captures(
+        config.captures,
+        server.taps.fanout,
+        server=lambda who: cast("ConnectionWho", who).server,
+        wall=WallClock,
+        soon=token.run_sync_soon,
+        view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),
+        instance=instance(config),
+    )
+    captures.topics, captures.begun, captures.ending = config.capture_topics, recorder.begin, recorder.end
+    captures.last = recorder.end_all
+    return captures
+
+
+def instance(config: Config) -> str:
+    """Return the name that this process has in what it records: the config's, or the host's."""
+    return config.instance or socket.gethostname()

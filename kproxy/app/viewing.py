@@ -1,0 +1,79 @@
+"""Put looking together: what a process shows to those who look at its traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from kproxy.app.config.document import Config
+from kproxy.record.exchange import ObservedExchange
+from kproxy.record.live_view.parts import AuditTotals
+from kproxy.record.live_view.watch import ViewWatch
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.server import Server
+from kproxy.session.counters import ApiTally
+
+if TYPE_CHECKING:
+    from .recording import Audit
+
+NUMBERS = 1_000_000_000
+"""Numbers that one process may give to exchanges before another one begins in its place."""
+
+
+class ViewedProxy(Protocol):
+    """Proxy process, as far as looking at it goes: `app.ProxyProcess`."""
+
+    index: int
+    generation: int
+    config: Config
+    reactor: Reactor
+    server: Server
+    audit: Audit | None
+
+    def counted(self) -> Iterable[ApiTally]: ...
+    def bytes_read(self) -> tuple[int, int]: ...
+    def held_bytes(self) -> Mapping[str, int]: ...
+
+
+class ProxyTraffic:
+    """Traffic of a proxy process, as looking at it is told of it."""
+
+    def __init__(self, proxy: ViewedProxy) -> None:
+        self.proxy = proxy
+
+    def tallies(self) -> Iterable[ApiTally]:
+        return self.proxy.counted()
+
+    def under_way(self, before: float) -> Iterator[Iterable[ObservedExchange]]:
+        for tap in self.proxy.server.taps.open_taps():
+            yield () if tap.connection.closed else tap.observer.under_way(before)
+
+    def connections(self) -> int:
+        return len(self.proxy.server.connections)
+
+    def bytes_read(self) -> tuple[int, int]:
+        return self.proxy.bytes_read()
+
+    def held_bytes(self) -> int:
+        return sum(self.proxy.held_bytes().values())
+
+    def audit(self) -> AuditTotals | None:
+        audit = self.proxy.audit
+        if audit is None:
+            return None
+        outlets = audit.recorder.counters.values()
+        return (
+            sum(one.written for one in outlets), sum(one.queued for one in outlets),
+            sum(one.dropped.total() for one in outlets), sum(one.failing for one in outlets), int(audit.gate.shut),
+        )  # fmt: skip
+
+
+def make_watch(proxy: ViewedProxy) -> ViewWatch:
+    """Return the looking at a process, whose numbers none had that had its place before."""
+    watch = ViewWatch(
+        proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),
+        kept=proxy.config.view.kept, process=proxy.index, first=proxy.generation * NUMBERS + 1,
+    )  # fmt: skip
+    if proxy.config.view.always:
+        watch.look_always()
+    return watch

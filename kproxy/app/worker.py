@@ -1,0 +1,270 @@
+"""A worker process: a proxy whose ports, rule files and admin address are the supervisor's.
+
+Started by the supervisor only, as `python -m kproxy.app.worker index=N parent=PID NAME=DESCRIPTOR …`. The
+descriptors are `control`, its channel to the supervisor; `hand`, the socket on which it gets clients' connections;
+`lines`, the lock that keeps log lines of several processes whole; and `table`, the memory in which the rules of all
+workers count. Its config and rules come as the first message on the channel. It ends when it is told to, when the
+channel ends, and when the supervisor dies, by whatever cause: the kernel sees to that.
+"""
+
+from __future__ import annotations
+
+import kproxy.app.start  # noqa: F401 - first of all
+
+# isort: split
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.document import Config
+from kproxy.app.workers.channel import Channel, hear, say
+from kproxy.app.workers.hand_over import Arrivals
+from kproxy.app.workers.messages import (
+    CircleFound,
+    GiveUp,
+    Missing,
+    NetworkTerms,
+    RuleNews,
+    Start,
+    StartDrain,
+    WorkerFailed,
+    WorkerReady,
+    unpack_config,
+)
+from kproxy.app.workers.remote import RemotePortChange, RemotePorts, Reporter
+from kproxy.app.workers.shared_table import SharedTable
+from kproxy.app.workers.worker_rules import WorkerRules
+from kproxy.base.errors import DocumentError, KproxyError
+from kproxy.base.logs.setup import log_of_process
+from kproxy.base.system.processes import die_with_parent
+from kproxy.rules.rule_set import RuleSet
+from kproxy.runtime.connection import Connection
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.network import NetworkChange
+from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.server import Server
+
+from .app import ProxyProcess
+from .main import leaves
+
+LAST_WORD = 1.0
+"""Seconds that a worker takes at most to say why it could not start."""
+
+
+class WorkerServer(Server):
+    """Server of a worker, which tells the supervisor of the beginnings and ends of its connections."""
+
+    reporter: Reporter | None = None
+
+    def began(self, connection: Connection) -> None:
+        super().began(connection)
+        self.tell(connection)
+
+    def ended(self, connection: Connection) -> None:
+        super().ended(connection)
+        self.tell(connection)
+
+    def tell(self, connection: Connection) -> None:
+        if self.reporter is not None:
+            self.reporter.changed(connection.client_address[0] if self.limits.max_connections_per_address else None)
+
+
+class Worker(ProxyProcess):
+    """Proxy of one worker process among several. `control` and `hand` are its sockets to the supervisor."""
+
+    def __init__(
+        self, start: Start, config: Config, rules: RuleSet, control: socket.socket, hand: socket.socket,
+        log: FilteringBoundLogger,
+    ) -> None:  # fmt: skip
+        self.start, self.control, self.hand = start, control, hand
+        self.index, self.workers, self.instance_mark = start.index, start.workers, start.instance
+        self.generation = start.generation
+        super().__init__(config, rules, log)
+
+    def make_server(self) -> Server:
+        self.channel = channel = Channel(self.control, self.reactor, self.log, self.lost)
+        port_service = RemotePorts(channel, self.start.network, self.start.own)
+        server = WorkerServer(self.reactor, self.config, self.session, self.counts, self.log,
+                              advertise=self.advertise, port_service=port_service)  # fmt: skip
+        port_service.set_topologies({name: upstream.topology for name, upstream in server.upstreams.items()})
+
+        def met(listener: str, node: int, broker: HostPort) -> None:
+            server.network.listeners[listener].upstream.topology.learn({node: broker})
+
+        arrived = {listener.name: listener.arrived for listener in server.listeners}
+        self.arrivals = Arrivals(
+            self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log), server.crowd
+        )
+        server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
+        channel.on_notice(StartDrain, self.drain)
+        channel.on_notice(GiveUp, self.give_up)
+        channel.on_notice(CircleFound, self.is_circle)
+        return server
+
+    def is_circle(self, notice: CircleFound) -> None:
+        """Note that a cluster leads back to kproxy, unless the config has it no more."""
+        self.watch.leads_back(notice.cluster)
+
+    def changed(self) -> None:
+        self.reporter.changed()
+
+    def follow(self, rules: WorkerRules) -> None:
+        """Follow the rules that the supervisor sends, and record in the audit the changes that it tells of."""
+        self.table = rules.table
+        rules.listen(self.channel)
+        if self.audit is not None:
+            events = self.audit.rules
+            self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
+
+    def swap(self, rules: RuleSet) -> Iterator[None]:
+        """Put another rule set in force, after recording what the old rules have done."""
+        if self.audit is not None:
+            self.audit.rules.tell()
+        self.keeper.store.rule_set = rules
+        yield from super().swap(rules)
+
+    # ---- another config
+
+    async def make_ready(self, config: bytes) -> NetworkChange:
+        """Return the change to another config, of which the supervisor opens the ports. Raises UnusableSetting, and
+        nothing has changed then."""
+        unpacked = await trio.to_thread.run_sync(unpack_config, config)
+        change = await trio.to_thread.run_sync(self.prepare, unpacked)
+        await change.open()
+        return change
+
+    def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkTerms) -> None:
+        """Put a config in force, on the supervisor's terms. Clients that were handed over before have come in by the
+        one before. Cannot fail."""
+        self.arrivals.take_all()
+        for name in change.fates:
+            before = change.before.upstreams[name].topology
+            same = before.number == terms.clusters[name].number
+            change.fates[name] = "kept" if same else "changed" if name in terms.others else "forgotten"
+        assert isinstance(change.ports, RemotePortChange), "the ports are the supervisor's"
+        change.ports.terms = terms
+        by_address = self.config.limits.max_connections_per_address
+        self.put_in_force(change, rules)
+        self.arrivals.arrived = {listener.name: listener.arrived for listener in self.server.listeners}
+        if self.config.limits.max_connections_per_address and not by_address:
+            self.reporter.tell_all()
+
+    def announce_listeners(self, listeners: Iterable[Listener]) -> None:
+        """Do nothing: the supervisor logs which listeners are open."""
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """Do nothing: signals and rule files are the supervisor's, and the reactor serves the channel already."""
+
+    async def start_measuring(self, nursery: trio.Nursery) -> None:
+        """Answer the supervisor's questions, since the admin address and the export of metrics are its."""
+        self.follow_measuring()
+
+    def import_measuring(self, config: Config) -> None:
+        """Import what answers the supervisor, if this config has it ask: that would keep the loop waiting."""
+        if config.measured:
+            import kproxy.admin.member
+            import kproxy.app.workers.answers  # noqa: F401
+
+    def follow_measuring(self) -> None:
+        """Answer from now on, if the config in force has the supervisor ask."""
+        if not self.config.measured or self.member is not None or not self.parts.begun:
+            return
+        from kproxy.admin.member import ProcessMember
+        from kproxy.app.workers.answers import WorkerAnswers
+
+        self.keeper.store.rule_set = self.rules
+        self.member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
+        collectors = [*self.collectors(), *self.parts.collectors]
+        self.parts.on_collector = collectors.append
+        answers = WorkerAnswers(self.member, self.make_captures(), collectors, self.table, lambda: self.parts.labelling)
+        answers.listen(self.channel)
+
+    def watch_readiness(self, nursery: trio.Nursery) -> None:
+        """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""
+        self.channel.on_question(Missing, lambda asked: self.readiness)
+        self.watch_clusters()
+
+    def started(self) -> None:
+        self.watch.look_for_circles()
+        self.channel.tell(WorkerReady())
+        self.reporter.beat()
+
+    def leads_back(self, cluster: str) -> None:
+        """Tell the supervisor that a cluster leads back to kproxy; it passes that on to all workers."""
+        self.channel.tell(CircleFound(cluster))
+
+    # ---- the end
+
+    def drain(self, notice: StartDrain | None = None) -> None:
+        self.arrivals.take_all()
+        self.arrivals.close()
+        self.server.drain()
+
+    def give_up(self, notice: GiveUp) -> None:
+        self.drain()
+        self.server.give_up("shutdown", "kproxy was told to stop at once")
+
+    def lost(self, reason: str) -> None:
+        """Drain and end at once, because the channel to the supervisor is lost."""
+        self.log.error("the supervisor is gone", reason=reason)
+        self.drain()
+        self.server.give_up("shutdown", "the supervisor is gone")
+
+
+def main(words: list[str]) -> int:
+    """Run a worker until its end. Returns the exit code: 0, or 1 when it has failed."""
+    given = {name: int(number) for name, _, number in (word.partition("=") for word in words)}
+    die_with(given.pop("parent"))
+    del given["index"]  # only for people who look at the list of processes
+    for number in given.values():
+        os.set_inheritable(number, False)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # the supervisor gets these signals, too, and tells the workers
+    control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
+    start = hear(control, Start)
+    config = unpack_config(start.config)
+    log, _ = log_of_process(config.log.format, config.log.level, given["lines"], worker=start.index)
+    worker: Worker = None  # type: ignore[assignment]  # stays None if making it fails
+    failed: WorkerFailed | None = None
+
+    def swap(made: RuleSet) -> Iterator[None]:
+        return worker.swap(made)
+
+    try:
+        rules = WorkerRules(SharedTable.open(given["table"]), start.index, swap)
+        worker = Worker(start, config, rules.begin(start.rules), control, hand, log)
+        rules.process = worker
+        worker.follow(rules)
+        trio.run(worker.run)
+    except* (KproxyError, OSError) as group:
+        failed = failure(group)
+    if failed is None:
+        return 0
+    if worker is None:
+        say(control, failed, LAST_WORD)
+    else:
+        worker.channel.last_word(failed, LAST_WORD)
+    return 1
+
+
+def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
+    errors = list(leaves(group))
+    mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
+    return WorkerFailed("; ".join(str(error) for error in errors), mistakes)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the parent process ends; end now if it has already."""
+    die_with_parent()
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,218 @@
+"""Dispatcher of clients: the limits over all workers, the worker with the fewest connections, and who has to wait.
+
+Strategy. Few clients that stay for long must be spread evenly, and `SO_REUSEPORT` would spread them by chance. So one
+process accepts, which costs it about 20 µs a connection, and hands each to the worker that has the fewest; among equals
+they take turns. When none can take one (all are starting again, or the queues to them are full), it waits here.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.document import Config
+from kproxy.runtime.capacity import Capacity
+from kproxy.runtime.driven import HostPort, host_port, show
+from kproxy.runtime.listeners.named_port import OnClient
+from kproxy.runtime.reporting import ConnectionCounts, LogThrottle
+from kproxy.runtime.upstreams.dialling import Topology
+
+from .hand_over import HandedClient
+from .pool_worker import PoolWorker
+from .worker_pool import WorkerPool
+
+Words = Mapping[str, object]
+"""Bonds of clients that come in now, by the name of their listener; the same object as long as it is the same."""
+
+MAX_CROWDING = 64  # clients handed over beyond max_connections, for which workers end connections of other networks
+MOST_WAITING = 1024
+"""Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
+
+
+class Dispatcher:
+    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here.
+    `ports_of` gives the number of a listener's ports."""
+
+    def __init__(
+        self,
+        config: Config,
+        pool: WorkerPool,
+        topologies: Mapping[str, Topology],
+        counts: ConnectionCounts,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.pool, self.counts, self.log = pool, counts, log
+        self.logs: dict[str, LogThrottle] = {}
+        self.ports_of: Callable[[str], int] = lambda listener: 0
+        self.words: Words = {}
+        self.waiting: deque[tuple[HandedClient, socket.socket]] = deque()
+        self.last = 0
+        self.use(config, topologies, words_of(config, self.words))
+        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)
+        self.most_waiting = MOST_WAITING
+        self.draining = False
+        pool.on_room = self.serve_waiting
+        pool.on_returned = self.take_back
+
+    def use(self, config: Config, topologies: Mapping[str, Topology], words: Words) -> None:
+        """Have another config in force for clients that come from now on, and for those that wait."""
+        self.topologies, self.limits, self.words = topologies, config.limits, words
+        self.clusters = {listener.name: listener.cluster for listener in config.listeners}
+        self.logs = {name: self.log_of(name) for name in self.clusters}
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        self.waiting.extend(self.still_welcome(waiting))
+
+    def log_of(self, listener: str) -> LogThrottle:
+        """Return the log of a listener, which may be gone."""
+        return self.logs.get(listener) or LogThrottle(self.log.bind(listener=listener))
+
+    def entrances(self, words: Words) -> dict[str, OnClient]:
+        """Return what takes the clients of each listener as long as what they are bound to is in force."""
+        return {name: partial(self.arrived_by, word, name) for name, word in words.items()}
+
+    def arrived_by(self, word: object, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
+        """Take a client that has come in by this word of its listener. Another config may be in force by now: the
+        client may have had to say first who it is."""
+        if self.words.get(listener) is word:
+            self.arrived(listener, node, sock, address)
+        elif listener in self.words:
+            why = f"listener {listener} has other settings by now"
+            self.refuse(listener, sock, client_of(address), "listener_changed", why)
+        else:
+            self.refuse_gone(listener, sock, client_of(address))
+
+    def refuse_gone(self, listener: str, sock: socket.socket, client: HostPort) -> None:
+        self.refuse(listener, sock, client, "listener_removed", f"listener {listener} is no longer there")
+
+    def still_welcome(
+        self, clients: Iterable[tuple[HandedClient, socket.socket]]
+    ) -> Iterator[tuple[HandedClient, socket.socket]]:
+        """Refuse clients whose listener is gone or somewhere else, and yield the others, without the places of nodes
+        that are forgotten."""
+        for handed, sock in clients:
+            cluster = self.clusters.get(handed.listener)
+            if cluster is None or handed.ports != self.ports_of(handed.listener):
+                self.refuse_gone(handed.listener, sock, handed.client)
+            elif handed.topology != self.topologies[cluster].number:
+                yield msgspec.structs.replace(handed, broker=None), sock
+            else:
+                yield handed, sock
+
+    def admit(self, capacity: Capacity) -> None:
+        """Set the number of connections that a process has room for; in this one they only wait."""
+        self.capacity = capacity.times(len(self.pool.workers))
+        self.most_waiting = min(MOST_WAITING, capacity.connections)
+
+    @property
+    def connections(self) -> int:
+        """Return the number of connections of all clients, those that wait included."""
+        return len(self.waiting) + sum(worker.ledger.connections for worker in self.pool.workers)
+
+    def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
+        """Take a client that has connected; `address` is as the socket module gives it."""
+        client = client_of(address)
+        refusal = self.refusal(client)
+        if refusal is not None:
+            self.refuse(listener, sock, client, *refusal)
+            return
+        topology = self.topologies[self.clusters[listener]]
+        broker = None if node is None else topology.nodes.get(node)
+        ports = self.ports_of(listener)
+        full = self.connections >= self.capacity.connections
+        handed = HandedClient(listener, node, sock.family, client, broker, ports, topology.number, full)
+        if (full or not self.waiting) and self.hand(handed, sock):
+            return
+        if full:
+            self.refuse(listener, sock, client, "max_connections", self.capacity.reason)
+        else:
+            self.wait(handed, sock)
+
+    def refusal(self, client: HostPort) -> tuple[str, str] | None:
+        """Return (cause, reason) if a connection from there may not begin now. None: it may, or a worker decides."""
+        limits = self.limits
+        if self.connections >= self.capacity.connections + MAX_CROWDING:
+            return "max_connections", self.capacity.reason
+        most = limits.max_connections_per_address
+        if most and self.connections_from(client[0]) >= most:
+            return "max_connections_per_address", f"{client[0]} has {most} connections, no more are allowed"
+        return ("shutdown", "kproxy is shutting down") if self.draining else None
+
+    def connections_from(self, host: str) -> int:
+        """Return the number of connections of all clients at `host`."""
+        waiting = sum(handed.client[0] == host for handed, _ in self.waiting)
+        return waiting + sum(worker.ledger.of(host) for worker in self.pool.workers)
+
+    def refuse(self, listener: str, sock: socket.socket, client: HostPort, cause: str, why: str) -> None:
+        self.counts.refused[cause] += 1
+        self.log_of(listener).warning("connection refused", key=cause, cause=cause, reason=why, client=show(client))
+        sock.close()
+
+    def hand(self, handed: HandedClient, sock: socket.socket) -> bool:
+        """Hand the client to the worker that has the fewest connections; return False if none can take it now."""
+        for worker in self.best_first():
+            if worker.queue.put(handed, sock):
+                self.last = worker.index
+                worker.ledger.hand(handed.client[0], monotonic())
+                return True
+        return False
+
+    def best_first(self) -> list[PoolWorker]:
+        """Return the workers that are ready, those that answer first; among equals whose turn it is."""
+        count, last = len(self.pool.workers), self.last
+        ready = [worker for worker in self.pool.workers if worker.ready and not worker.behind]
+        ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
+        return ready
+
+    def wait(self, handed: HandedClient, sock: socket.socket) -> None:
+        if len(self.waiting) >= self.most_waiting:
+            why = f"no worker can take it, and {self.most_waiting} connections wait for one"
+            self.refuse(handed.listener, sock, handed.client, "no_worker", why)
+        else:
+            self.waiting.append((handed, sock))
+
+    def serve_waiting(self, worker: PoolWorker) -> None:
+        """Hand out clients that wait, as a worker may be able to take some."""
+        while self.waiting and self.hand(*self.waiting[0]):
+            self.waiting.popleft()
+
+    def take_back(self, worker: PoolWorker) -> None:
+        """Give others what this worker has not taken: it has died, or does not answer."""
+        back = list(worker.queue.take_back())
+        for _ in back:
+            worker.ledger.take_back()
+        for handed, sock in self.still_welcome(back):
+            if not self.hand(handed, sock):
+                self.wait(handed, sock)
+
+    def drain(self) -> None:
+        """Refuse the clients that wait, and all that come."""
+        self.draining = True
+        while self.waiting:
+            handed, sock = self.waiting.popleft()
+            self.refuse(handed.listener, sock, handed.client, "shutdown", "kproxy is shutting down")
+
+
+def client_of(address: Any) -> HostPort:
+    """Return the address of a client, which is as the socket module gives it."""
+    client: HostPort = address if len(address) == 2 else host_port(address)
+    return client
+
+
+def words_of(config: Config, before: Words) -> Words:
+    """Return what clients of each listener are bound to; of one that was the same `before` the object of then."""
+    words: dict[str, object] = {}
+    marks = config.marks()
+    for one in config.listeners:
+        ages = {"max_connection_age": None, "max_connection_age_jitter": None}
+        word = one.model_copy(update=ages), config.clusters[one.cluster], marks[one.cluster]
+        known = before.get(one.name)
+        words[one.name] = known if known == word else word
+    return words

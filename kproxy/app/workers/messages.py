@@ -1,0 +1,357 @@
+"""Messages between the supervisor and a worker: about processes, connections and nodes, from the supervisor's admin
+API, and about rules."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from kproxy.app.config.document import Config
+from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.metrics.merged import MetricSamples
+from kproxy.record.metrics.shares import LabelShare
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.listeners.listener_ports import ClientAddresses
+from kproxy.runtime.readiness import Readiness
+
+from .channel import Notice, Question
+
+
+class ListenerPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Place of a listener: the number of its ports, another one once it is somewhere else, and its bootstrap port."""
+
+    number: int
+    port: int
+
+
+class ClusterNodes(msgspec.Struct, frozen=True, array_like=True):
+    """Nodes of a cluster that are known. `number`: of its topology, another one once what was known is forgotten."""
+
+    number: int
+    nodes: Mapping[int, HostPort]
+
+
+class NetworkTerms(msgspec.Struct, frozen=True):
+    """Terms on which a config is in force: what the supervisor has opened and knows for it, by listener and cluster.
+    `number`: how many configs were in force before. `others`: clusters that are other ones since this config."""
+
+    number: int
+    listeners: Mapping[str, ListenerPlace]
+    clusters: Mapping[str, ClusterNodes]
+    others: tuple[str, ...] = ()
+
+
+class Start(Notice, frozen=True):
+    """First message to a worker: what it is. `network` are the terms of its config, `rules` what
+    kproxy.app.workers makes of the rules in force."""
+
+    config: bytes
+    index: int
+    workers: int
+    network: NetworkTerms
+    rules: bytes = b""
+    instance: str = ""
+    """Random id of this start of kproxy, the same in all its workers."""
+    own: tuple[HostPort, ...] = ()
+    """Addresses at which the supervisor listens."""
+    generation: int = 0
+    """How many processes had the worker's place before this one."""
+
+
+class Listens(Notice, frozen=True):
+    """Notice that the supervisor listens at this address now, or no more."""
+
+    address: HostPort
+    now: bool
+
+
+class CircleFound(Notice, frozen=True):
+    """Notice that a question to this cluster has come back to this kproxy."""
+
+    cluster: str
+
+
+class WorkerReady(Notice, frozen=True):
+    """Notice that the worker takes connections from now on."""
+
+
+class WorkerFailed(Notice, frozen=True):
+    """Notice that the worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
+
+    message: str
+    mistakes: tuple[str, ...] = ()
+
+
+class Missing(Question[Readiness], frozen=True):
+    """Question why the worker is not ready."""
+
+    answer: ClassVar[Any] = Readiness
+
+
+class Load(Notice, frozen=True):
+    """Load of a worker: how many connections it has been handed since it began, and how many of all are open now.
+    `addresses`: how many of them from these, as far as that has changed, where it is limited."""
+
+    taken: int
+    open: int
+    addresses: Mapping[str, int] = {}
+
+
+class NodesMoved(Notice, frozen=True):
+    """Notice of nodes of a cluster that are new, or elsewhere than before. `topology`: the number of that."""
+
+    cluster: str
+    topology: int
+    nodes: Mapping[int, HostPort]
+
+
+class FoundAddresses(msgspec.Struct, frozen=True, array_like=True):
+    """Addresses at which clients reach nodes."""
+
+    addresses: ClientAddresses
+
+
+class FindAddresses(Question[FoundAddresses], frozen=True):
+    """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`. `ports`,
+    `topology`: numbers of the listener's ports and of what the nodes belong to, in the config that the worker has."""
+
+    answer: ClassVar[Any] = FoundAddresses
+    listener: str
+    nodes: Mapping[int, HostPort]
+    advertise: bytes
+    local_host: str
+    ports: int
+    topology: int
+
+
+class Pruned(Notice, frozen=True):
+    """Notice of a worker that it has no connection left which knows of ports that only configs before `config` gave
+    this listener."""
+
+    listener: str
+    config: int
+
+
+class StartDrain(Notice, frozen=True):
+    """Notice to end: answer what is in flight."""
+
+
+class GiveUp(Notice, frozen=True):
+    """Notice to end at once."""
+
+
+def pack(what: Config | Advertise) -> bytes:
+    """Pickle a model: it comes from the process that made it, over a socket that no other has."""
+    if isinstance(what, Advertise):  # of a rule, what it selects on may not be picklable, and is not asked for
+        what = Advertise.model_construct(**{name: getattr(what, name) for name in Advertise.model_fields})
+    return pickle.dumps(what)
+
+
+def unpack_config(packed: bytes) -> Config:
+    config = pickle.loads(packed)
+    assert isinstance(config, Config)
+    return config
+
+
+def unpack_advertise(packed: bytes) -> Advertise:
+    advertise = pickle.loads(packed)
+    assert isinstance(advertise, Advertise)
+    return advertise
+
+
+class Operated(msgspec.Struct, frozen=True):
+    """Answer of an operation: its JSON; or with which status, code, message and mistakes it was refused."""
+
+    shown: Any = None
+    status: int = 200
+    code: str = ""
+    message: str = ""
+    mistakes: list[str | tuple[str, str]] = []
+
+
+class Operate(Question[Operated], frozen=True):
+    """Question to do what the API asks of a member, by its name, with these arguments."""
+
+    answer: ClassVar[Any] = Operated
+    name: str
+    arguments: list[Any]
+
+
+class Measure(Question[list[MetricSamples]], frozen=True):
+    """Question for what a worker has counted. `growing`: only what must not be lost when it ends."""
+
+    answer: ClassVar[Any] = list[MetricSamples]
+    growing: bool = False
+
+
+class MeasureLabels(Question[LabelShare], frozen=True):
+    """Question for what a worker has counted by label."""
+
+    answer: ClassVar[Any] = LabelShare
+
+
+class BeginTail(Question[None], frozen=True):
+    """Question to keep from now on what this filter holds for; `number` is the listener's."""
+
+    number: int
+    filter: str
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Lines of a tail, with their ends; none when there was nothing to tell for a while. `dropped`: exchanges that did
+    not fit so far."""
+
+    text: bytes
+    dropped: int = 0
+
+
+class NextLines(Question[Lines], frozen=True):
+    """Question for the lines since the last one; answered as soon as there is something."""
+
+    answer: ClassVar[Any] = Lines
+    number: int
+
+
+class EndTail(Notice, frozen=True):
+    """Notice that the listener is gone."""
+
+    number: int
+
+
+class BeginView(Question[None], frozen=True):
+    """Question to keep from now on what this filter holds for, at most so many `rows` a second; `number` is the
+    viewer's. `after`: the place up to which it has seen everything; None: it has seen nothing."""
+
+    number: int
+    filter: str
+    rows: int
+    after: int | None
+
+
+class NextPart(Question[ViewPart], frozen=True):
+    """Question for the next part of a view; answered as soon as there is something, or after a while."""
+
+    answer: ClassVar[Any] = ViewPart
+    number: int
+
+
+class EndView(Notice, frozen=True):
+    """Notice that the viewer is gone."""
+
+    number: int
+
+
+class TotalView(Question[ViewTotals], frozen=True):
+    """Question for what is told each second to those who look, as totals."""
+
+    answer: ClassVar[Any] = ViewTotals
+
+
+class JoinCapture(Question[None], frozen=True):
+    """Question to write into a capture. `owner`: its place in the shared table. `head`: see `record.captures.policy`.
+    `topics`: the first worker records the topics."""
+
+    path: str
+    owner: bytes
+    filter: str
+    payload: Literal["none", "head", "sketch", "full"]
+    head: int
+    side: Literal["client", "broker", "both"]
+    size: int
+    seconds: float
+    exchanges: int | None
+    topics: bool
+
+
+class HandedRule(msgspec.Struct, frozen=True, array_like=True):
+    """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
+    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.running`), else 0."""
+
+    content: bytes
+    raw: dict[Any, Any]
+    position: str
+    origin: str
+    active: bool
+    born: int
+    lives: int
+    resets: int
+    began: float
+
+
+class RulesState(msgspec.Struct, frozen=True):
+    """Rules as all of them are to be. `number`: which of the states that the supervisor has made."""
+
+    number: int
+    seed: int
+    rules: list[HandedRule]
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Setting of a config that is right, and that a worker cannot use. `where`: its path in the config."""
+
+    where: list[Any]
+    message: str
+
+
+class Prepare(Question[Obstacle | None], frozen=True):
+    """Question to make everything ready for this state (a `RulesState`, packed) and, unless it is empty, this config
+    (packed), and change nothing. Refused for rules that cannot be made here. `number`: of the state; each has another
+    one, also those that do not come into force."""
+
+    answer: ClassVar[Any] = Obstacle | None
+    number: int
+    state: bytes
+    config: bytes = b""
+
+
+class Forget(Notice, frozen=True):
+    """Notice that the state of this number does not come into force."""
+
+    number: int
+
+
+class Commit(Question[None], frozen=True):
+    """Question to put the state that was prepared last into force. `network`: the terms of its config, if it has
+    one."""
+
+    number: int
+    network: NetworkTerms | None = None
+
+
+class RuleCount(msgspec.Struct, frozen=True, array_like=True):
+    """Counters of a rule in a worker; `held`: requests that it holds now."""
+
+    born: int
+    resets: int
+    matched: int
+    fired: int
+    applied: int
+    held: int
+    problems: int
+    problem: str
+    throttles: int = 0
+    throttle_seconds: float = 0.0
+
+
+class CountRules(Question[list[RuleCount]], frozen=True):
+    """Question for the counters of live rules."""
+
+    answer: ClassVar[Any] = list[RuleCount]
+
+
+class ReleaseRule(Question[int], frozen=True):
+    """Question to let go what a rule holds. The answer: how many requests that were."""
+
+    answer: ClassVar[Any] = int
+    born: int
+
+
+class RuleNews(Notice, frozen=True):
+    """Notice to be recorded in the audit: a method of its `RuleEvents`, and what it is called with."""
+
+    method: str
+    given: list[Any]

@@ -1,0 +1,248 @@
+"""Captures over all workers: one file for each, which the supervisor begins and ends, and all workers write into.
+
+Strategy. The supervisor asks now and then how far they are. When one of them has come to a limit, all are stopped; a
+worker that begins later writes along from then on. What one that has ended had said last stays in the sums; the number
+of exchanges, and the size, are in the table that all share, and exact.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Literal, cast
+
+import trio
+
+from kproxy.admin.capture_store import CaptureQuery, CaptureShown, no_such_capture
+from kproxy.admin.problem import Problem
+from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
+from kproxy.record.captures.writer import CaptureWriter, ToWallTime
+from kproxy.record.filter.filter import Filter
+
+from .channel import Channel, Unanswered
+from .messages import JoinCapture, Operate
+from .shared_table import SharedTable
+from .worker_pool import Recipients
+
+LOOK = 0.5
+"""Seconds between two looks at captures that run."""
+PATIENCE = 10.0
+"""Seconds for an answer: one that stops writes what waits, for five seconds at most."""
+SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
+
+
+@dataclass(eq=False)
+class PoolCapture:
+    """Capture over all workers. `parts`: what the process behind each channel has said last."""
+
+    path: Path
+    wanted: Filter
+    policy: Policy
+    limits: CaptureLimits
+    join: JoinCapture
+    totals: Totals
+    writer: CaptureWriter
+    file: BlockFile
+    since: float = field(default_factory=time)
+    began: float = field(default_factory=monotonic)
+    parts: dict[Channel, dict[str, Any]] = field(default_factory=dict)
+    changing: trio.Lock = field(default_factory=trio.Lock)
+    stopped: Any = ""
+    error: str = ""
+    ended: float | None = None
+
+    def sum(self, name: str) -> int:
+        return sum(part.get(name, 0) for part in self.parts.values())
+
+    def shown(self) -> CaptureShown:
+        written = self.writer.written
+        size, exchanges = self.totals.grow(0) if self.ended is None else (written.size, written.exchanges)
+        state: Literal["running", "ending", "stopped", "failed"] = "running"
+        if self.stopped:
+            state = "failed" if self.stopped == "failed" else "ending" if self.ended is None else "stopped"
+        return CaptureShown(
+            name=self.path.name,
+            file=str(self.path),
+            state=state,
+            stopped=self.stopped,
+            error=self.error or None,
+            filter=str(self.wanted) if self.wanted else "",
+            payload=self.policy.payload,
+            side=self.join.side,
+            since=datetime.fromtimestamp(self.since, UTC).isoformat(timespec="milliseconds"),
+            seconds=round((monotonic() if self.ended is None else self.ended) - self.began, 3),
+            exchanges=exchanges,
+            size=size,
+            **{name: self.sum(name) for name in SUMS},
+        )
+
+
+class PoolCaptures:
+    """Captures over all workers. `folder` None: captures are disabled. `wall`, `topics`: see
+    `record.captures.running_captures`."""
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        pool: Recipients,
+        table: SharedTable,
+        wall: Callable[[], ToWallTime],
+        instance: str,
+        *,
+        topics: bool = True,
+    ) -> None:
+        self.topics = topics
+        self.folder = None if folder is None else Path(folder)
+        self.pool, self.table, self.wall, self.instance = pool, table, wall, instance
+        self.by_name: dict[str, PoolCapture] = {}
+
+    async def start(self, query: CaptureQuery) -> CaptureShown:
+        """Start a capture. Raises CaptureRefused, FilterError, and Problem when a worker cannot write."""
+        running = sum(not one.stopped for one in self.by_name.values())
+        name = usable(self.folder, query.file, running)
+        assert self.folder is not None, "looked at"
+        wanted = Filter(query.filter)
+        path = self.folder / name
+        try:
+            make_folder(self.folder)
+            capture = self._make(path, wanted, query)
+        except OSError as error:
+            raise not_written(path, error) from None
+        self.by_name.pop(name, None)
+        self.by_name[name] = capture
+        self._forget()
+        await self._look(capture)
+        if capture.stopped == "failed":
+            raise Problem(409, "capture_failed", f"{path} cannot be written: {capture.error}")
+        return capture.shown()
+
+    def _make(self, path: Path, wanted: Filter, query: CaptureQuery) -> PoolCapture:
+        """Make a capture with its file begun. Raises OSError."""
+        policy = Policy(query.payload, query.head)
+        limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        file = BlockFile(os.open(path, how, PERMISSIONS))
+        about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": query.side}
+        writer = CaptureWriter(cast("Any", file), policy, wall=self.wall(), about=about)
+        file.flush()
+        owner = blake2b(f"capture {path} {monotonic()!r}".encode(), digest_size=8).digest()
+        totals = Totals(self.table.cells(owner, None), monotonic)
+        totals.grow(writer.written.size)
+        join = JoinCapture(str(path), owner, query.filter, query.payload, query.head, query.side, limits.size,
+                           limits.seconds, limits.exchanges,
+                           self.topics if query.topics is None else query.topics)  # fmt: skip
+        return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
+
+    async def show_all(self) -> list[CaptureShown]:
+        await self._look_all()
+        return [capture.shown() for capture in self.by_name.values()]
+
+    async def show(self, name: str) -> CaptureShown:
+        await self._look_all()
+        return self._find(name).shown()
+
+    async def stop(self, name: str) -> CaptureShown:
+        capture = self._find(name)
+        await self._stop(capture)
+        return capture.shown()
+
+    async def _stop(self, capture: PoolCapture, why: str = "asked") -> None:
+        """Stop a capture; return when its file is whole."""
+        async with capture.changing:
+            if not capture.stopped:
+                capture.stopped = why
+            await self._ask(capture, "stop_capture")
+            self._end(capture)
+
+    def close(self) -> None:
+        """Finish all files: workers have ended, and with them what they wrote."""
+        for capture in self.by_name.values():
+            capture.stopped = capture.stopped or "proxy_ended"
+            self._end(capture)
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See to it that all workers go on, or end, together, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK)
+            await self._look_all()
+
+    def _find(self, name: str) -> PoolCapture:
+        """Return a capture by its name, with or without `.pcapng`. Raises Problem."""
+        capture = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
+        if capture is None:
+            raise no_such_capture(name)
+        return capture
+
+    async def _look_all(self) -> None:
+        for capture in list(self.by_name.values()):
+            if not capture.stopped:
+                await self._look(capture)
+
+    async def _look(self, capture: PoolCapture) -> None:
+        """Have all workers write into it, and find out whether one of them has come to an end."""
+        async with capture.changing:
+            for worker in self.pool.workers:
+                channel = worker.channel
+                if capture.stopped or not worker.ready or channel is None or channel in capture.parts:
+                    continue
+                capture.parts[channel] = {}
+                try:
+                    await channel.ask(capture.join, PATIENCE)
+                except Unanswered as error:
+                    if not channel.closed:
+                        capture.stopped, capture.error = "failed", f"worker {worker.index}: {error}"
+            await self._ask(capture, "show_capture")
+            for part in capture.parts.values():
+                if part.get("stopped") and not capture.stopped:
+                    capture.stopped = part["stopped"]
+                    capture.error = part["error"] or ""
+            if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
+                capture.stopped = "max_seconds"
+        if capture.stopped:
+            await self._stop(capture)
+
+    async def _ask(self, capture: PoolCapture, name: str) -> None:
+        async def ask(channel: Channel) -> None:
+            try:
+                answer = await channel.ask(Operate(name, [capture.path.name]), PATIENCE)
+            except Unanswered:
+                return  # what it said last counts
+            if answer.shown is not None:
+                capture.parts[channel] = answer.shown
+
+        async with trio.open_nursery() as nursery:
+            for channel in list(capture.parts):
+                if not channel.closed:
+                    nursery.start_soon(ask, channel)
+
+    def _end(self, capture: PoolCapture) -> None:
+        """Write the last block, with what all have written."""
+        if capture.ended is not None:
+            return
+        capture.ended = monotonic()
+        size, exchanges = capture.totals.grow(0)
+        written = capture.writer.written
+        written.exchanges, written.broker_exchanges = exchanges, capture.sum("broker_exchanges")
+        written.connections = capture.sum("connections")
+        written.size = size
+        try:
+            with capture.file:
+                capture.writer.finish(
+                    capture.ended, capture.stopped, capture.sum("dropped"), writers=len(capture.parts)
+                )
+        except OSError as error:
+            capture.stopped, capture.error = "failed", (error.strerror or str(error)).lower()
+        self.table.forget({capture.join.owner})
+
+    def _forget(self) -> None:
+        over = [name for name, one in self.by_name.items() if one.stopped]
+        for name in over[: max(0, len(over) - MOST_REMEMBERED)]:
+            del self.by_name[name]

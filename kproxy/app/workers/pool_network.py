@@ -1,0 +1,184 @@
+"""Network of a supervisor: its ports, what it knows of clusters, and the terms on which workers have the config.
+
+Strategy. Workers ask for addresses and tell of nodes while they have one config or the next. So what they speak of has
+numbers: the ports of a listener, which are others once it is somewhere else, and the topology of a cluster, which is
+another one once what was known of it is forgotten. What has a number of before changes nothing that holds now, and
+clients of a listener that goes are told what they were told before, for as long as they have to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from time import monotonic
+from typing import NamedTuple
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.app.config.document import Config
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.cluster_identity import FormerListeners
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener_ports import ClientAddresses, ListenerPorts
+from kproxy.runtime.listeners.port_service import AddressRequest, LocalPorts
+from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.upstreams.dialling import Topology
+
+from .channel import Channel
+from .dispatcher import Dispatcher
+from .messages import (
+    ClusterNodes,
+    FindAddresses,
+    FoundAddresses,
+    ListenerPlace,
+    Listens,
+    NetworkTerms,
+    NodesMoved,
+    Pruned,
+    pack,
+    unpack_advertise,
+)
+from .pool_worker import PoolWorker
+from .worker_pool import WorkerPool
+
+LEFT_FOR = 30.0
+"""Seconds beyond `drain_timeout` for which it is known what clients of a listener that is gone were told."""
+
+
+class SharedTopology(Topology):
+    """Topology of one cluster that is shared with the workers: `changed` gets the nodes that are new or have moved."""
+
+    numbers = count(1)
+
+    def __init__(self, most: int, changed: Callable[[int, Mapping[int, HostPort]], object]) -> None:
+        super().__init__(most)
+        self.number, self.changed = next(self.numbers), changed
+
+    def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
+        found = super().learn(nodes)
+        if found:
+            self.changed(self.number, found)
+        return found
+
+
+class Pruning(NamedTuple):
+    """Ports of a listener that only configs before `config` had, and the channels of workers that may know of them."""
+
+    config: int
+    channels: list[Channel]
+
+
+class PoolNetwork:
+    """Network of the config in force. `number`: how many configs were in force before. `others`: clusters that are
+    other ones since this config."""
+
+    def __init__(
+        self, config: Config, pool: WorkerPool, reactor: Reactor, log: FilteringBoundLogger, rules: Sequence[Advertise]
+    ) -> None:
+        self.config, self.packed, self.number = config, pack(config), 0
+        self.pool, self.reactor, self.log = pool, reactor, log
+        self.counts = ConnectionCounts()
+        self.topologies = {name: self.topology(name, config) for name in config.clusters}
+        self.others: tuple[str, ...] = ()
+        self.former = FormerListeners()
+        self.dispatcher = Dispatcher(config, pool, self.topologies, self.counts, log)
+        arrived = self.dispatcher.entrances(self.dispatcher.words)
+        self.port_service = LocalPorts(config, reactor, arrived, self.topologies, self.counts, log, rules)
+        self.port_service.own.changed = lambda address, now: pool.tell(Listens(address, now))
+        self.dispatcher.ports_of = lambda listener: self.port_service.by_listener[listener].number
+        self.left: dict[int, ListenerPorts] = {}
+        """Ports of listeners that are gone, by their number."""
+        self.pruning: dict[str, Pruning] = {}
+        """By listener: ports that are closed once no worker knows of them any more."""
+
+    def topology(self, cluster: str, config: Config) -> SharedTopology:
+        """Return a topology of this cluster that knows of no nodes yet."""
+        return SharedTopology(config.limits.max_nodes, partial(self.met, cluster))
+
+    def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
+        """Tell the workers of nodes that are new, or have moved."""
+        self.pool.tell(NodesMoved(cluster, topology, nodes))
+
+    def terms(self) -> NetworkTerms:
+        """Return the terms of the config in force, with all nodes that are known now."""
+        listeners = {
+            name: ListenerPlace(ports.number, ports.port) for name, ports in self.port_service.by_listener.items()
+        }
+        clusters = {name: ClusterNodes(one.number, dict(one.nodes)) for name, one in self.topologies.items()}
+        return NetworkTerms(self.number, listeners, clusters, self.others)
+
+    # ---- what workers say
+
+    def talk(self, worker: PoolWorker) -> None:
+        """Answer a worker whose process has begun; the one before it has ended."""
+        assert worker.channel is not None
+        channel = worker.channel
+        channel.on_question(FindAddresses, self.find_addresses)
+        channel.on_notice(Pruned, lambda notice: self.pruned(channel, notice))
+        for name in list(self.pruning):
+            self.prune(name)
+
+    def find_addresses(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
+        """Return the addresses that clients use for these nodes, at once or when all their ports are open."""
+        ports: ListenerPorts | None = self.port_service.by_listener.get(question.listener)
+        left = None
+        if ports is None or ports.number != question.ports:
+            left = self.left.get(question.ports)
+            if left is None:
+                return FoundAddresses(dict.fromkeys(question.nodes))
+        outcome: list[ClientAddresses] = []
+        done = trio.Event()
+
+        def then(addresses: ClientAddresses) -> None:
+            outcome.append(addresses)
+            self.reactor.notify(done)
+
+        async def later() -> FoundAddresses:
+            await done.wait()
+            return FoundAddresses(outcome[0])
+
+        advertise, topology = unpack_advertise(question.advertise), self.topology_of(question.topology)
+        request = AddressRequest(
+            question.listener, question.nodes, advertise, question.local_host, topology, left
+        )  # fmt: skip
+        addresses = self.port_service.ensure(request, then)
+        return later() if addresses is None else FoundAddresses(addresses)
+
+    def topology_of(self, number: int) -> Topology:
+        """Return the topology of this number; another one, which is not kept, if it is forgotten."""
+        found = [one for one in self.topologies.values() if one.number == number]
+        return found[0] if found else Topology(self.config.limits.max_nodes)
+
+    # ---- ports of earlier configs
+
+    def keep_left(self, left: ListenerPorts) -> None:
+        """Know for a while what clients of a listener that is gone were told."""
+
+        def forget() -> None:
+            self.left.pop(left.number, None)
+
+        self.left[left.number] = left
+        end = monotonic() + self.config.limits.drain_timeout + LEFT_FOR
+        self.reactor.call_at(end, forget)
+
+    def prune_later(self, listener: str) -> None:
+        """Close the ports of a listener that only earlier configs had, once no worker has connections that know of
+        them."""
+        channels = [worker.channel for worker in self.pool.workers if worker.ready and worker.channel is not None]
+        self.pruning[listener] = Pruning(self.number, channels)
+        self.prune(listener)
+
+    def pruned(self, channel: Channel, notice: Pruned) -> None:
+        """Note that a worker does not know of ports of before any more."""
+        waiting = self.pruning.get(notice.listener)
+        if waiting is not None and notice.config >= waiting.config and channel in waiting.channels:
+            waiting.channels.remove(channel)
+            self.prune(notice.listener)
+
+    def prune(self, listener: str) -> None:
+        if all(channel.closed for channel in self.pruning[listener].channels):
+            del self.pruning[listener]
+            self.port_service.prune(listener)

@@ -1,0 +1,354 @@
+"""Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
+
+Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
+cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
+that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
+was ready for is started again.
+
+A config goes the same way, together with the rules that hold beside it (`load_with`). Of that all workers that take
+connections have to say that they are ready, also one that ends meanwhile: what has killed it may be the config.
+
+The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
+workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said last
+stays in the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.running import HowGone, Running
+from kproxy.rules.store import RuleStore, Saved
+from kproxy.rules.stored_rules import RuleOrigin, StoreChange
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.rules.keeper import (
+    LOOK_AFTER,
+    ApplyRuleSet,
+    RuleKeeper,
+    StoreOperation,
+    ToldConfig,
+    TurnCheck,
+    do_nothing,
+)
+from kproxy.runtime.rules.waiters import CounterName, RuleWaiters
+
+from .channel import Unanswered
+from .messages import Commit, CountRules, Forget, Obstacle, Prepare, ReleaseRule, RuleCount, RulesState
+from .shared_table import SharedTable
+from .told_rules import handed, packed
+from .worker_pool import Recipient, Recipients, ask_all
+from .worker_rules import owner
+
+PATIENCE = 30.0
+"""Seconds that a worker may take to make the models of new rules: ten thousand take some three."""
+COMMIT_PATIENCE = 10.0
+"""Seconds to put into force what is ready: it takes as long as one look at each connection."""
+COUNT_PATIENCE = 2.0
+LOOK = 0.02
+"""Seconds between two looks at counters while somebody waits for one."""
+
+
+class PoolRuleKeeper(RuleKeeper):
+    """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
+    for the pool to call."""
+
+    waiters: PolledRuleWaiters
+
+    def __init__(
+        self, store: RuleStore, pool: Recipients, swap: ApplyRuleSet, reactor: Reactor,
+        log: FilteringBoundLogger, table: SharedTable,
+    ) -> None:  # fmt: skip
+        super().__init__(store, swap, reactor, log)
+        self.pool, self.table = pool, table
+        self.waiters = PolledRuleWaiters(self)
+        self.in_force = RulesState(0, store.seed, handed(store))
+        self.packed = packed(self.in_force)
+        self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
+        self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
+        self.numbers: dict[int, int] = {}  # by worker: the state that it has
+        self.attempts = 0  # states that were made so far, each with a number of its own
+        self.told: ToldConfig | None = None  # the config in force, if it is another one than that of the start
+        self.told_since = 0  # the state with which it came
+        self.owners = self._owners()
+
+    # ---- for the pool
+
+    def state(self) -> bytes:
+        """Return the rules in force, packed, with which a worker begins."""
+        return self.packed
+
+    def worker_begins(self, worker: Recipient) -> None:
+        """Note that another process is in the worker's place, which is told what is in force now."""
+        self.numbers[worker.index] = self.in_force.number
+        for born, count in self.latest.pop(worker.index, {}).items():
+            self.lost[born] = added(self.lost.get(born), count, ended=True)
+
+    async def admit(self, worker: Recipient) -> None:
+        """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
+        async with self.one_at_a_time():
+            number, channel = self.in_force.number, worker.channel
+            if self.numbers[worker.index] == number or channel is None:
+                return
+            told = self.told if self.numbers[worker.index] < self.told_since else None
+            obstacle = await channel.ask(Prepare(number, self.packed, b"" if told is None else told.packed), PATIENCE)
+            if obstacle is not None:
+                raise Unanswered(obstacle.message)
+            await channel.ask(Commit(number, None if told is None else told.terms()), COMMIT_PATIENCE)
+            self.numbers[worker.index] = number
+
+    async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Add up what workers count, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_AFTER)
+            await self.count()
+
+    # ---- operations
+
+    async def load_everywhere(
+        self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
+    ) -> StoreChange:
+        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
+        async with self.one_at_a_time(check):
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = await self._tried(origin, operation)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:
+                self.loads.rejected[origin] += 1
+                self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
+                raise
+            await self._put_into_force_in_turns(change)
+            self._has_loaded(origin, before)
+            return change
+
+    async def load_with(
+        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
+        told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
+    ) -> None:  # fmt: skip
+        """Take in rules together with another config, in all processes or in none."""
+
+        def decide() -> None:
+            if ending():
+                raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
+            commit(self.store.rule_set)
+
+        async with self.one_at_a_time(check):
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = await self._aside(operation)
+            await self._hand_out(saved, told, decide)
+            await self._put_into_force_in_turns(change)
+            if self.store.rule_set.id != before:
+                self._has_loaded("file", before)
+
+    async def do_everywhere(
+        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
+    ) -> StoreChange:
+        """Turn something on or off in all processes, or in none. Raises NotEverywhere and what `check` raises."""
+        async with self.one_at_a_time(check):
+            saved = self.store.saved()
+            change = await self._aside(operation)
+            await self._hand_out(saved)
+            await self._put_into_force_in_turns(change)
+            self._has_done(what, rule)
+            return change
+
+    async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
+        """Reset in all processes at the same time, as nearly as that is possible."""
+        async with self.one_at_a_time(check):
+            number = self.store.reset(name, monotonic())
+            await self._hand_out(self.store.saved())
+            self._add_up()
+            return number
+
+    async def release_everywhere(self, name: str) -> int:
+        """Let go all requests that are held by this rule now; return how many. Raises NoSuchRule."""
+        running = self.running(name)
+        if running is None:
+            return 0
+        released = await ask_all(self.pool, ReleaseRule(running.born), COUNT_PATIENCE)
+        await self.count()
+        return sum(number for _, number in released if isinstance(number, int))
+
+    async def count(self) -> None:
+        """Ask all workers, and add up. What the store says is in force everywhere when this returns: a change that is
+        under way is waited for."""
+        for worker, counts in await ask_all(self.pool, CountRules(), COUNT_PATIENCE):
+            if not isinstance(counts, Unanswered):
+                self.latest[worker.index] = {one.born: one for one in counts}
+        async with self.one_at_a_time():
+            self._add_up()
+
+    # ---- inside
+
+    async def _expire_everywhere(self) -> None:
+        async with self.one_at_a_time():
+            now, before, saved = monotonic(), list(self.store.stored_rules), self.store.saved()
+            change = self.store.expire(now)
+            try:
+                await self._hand_out(saved)
+            except NotEverywhere as error:  # nothing new was to be made: the worker hangs
+                self.log.error("rules cannot change now, kproxy tries again", error=str(error))
+                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
+                return
+            await self._put_into_force_in_turns(change)
+            await self._has_expired(before, now)
+
+    async def _hand_out(
+        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = lambda: None
+    ) -> None:
+        """Put what the store says into force in all processes, or the store back to what it was. `told`: a config that
+        comes with it; `decide` is called when all are ready, and may still refuse. Raises NotEverywhere,
+        UnusableSetting and what `decide` raises."""
+        self.attempts += 1
+        number = self.attempts
+        try:
+            state, message = await trio.to_thread.run_sync(self._as_told, number)
+            prepared = await self._prepared(Prepare(number, message, b"" if told is None else told.packed))
+            decide()
+        except KproxyError as error:
+            self._tell_all(Forget(number))
+            self.store.restore(saved, monotonic())
+            if isinstance(error, NotEverywhere | UnusableSetting | ConfigRefused):
+                raise
+            raise NotEverywhere(f"nothing was changed: {error}") from None
+        self.in_force, self.packed = state, message
+        if told is not None:
+            self.told, self.told_since = told, number
+        done = Commit(number, None if told is None else told.terms())
+
+        def answered(worker: Recipient, answer: Unanswered | None) -> None:
+            if answer is None:
+                self.numbers[worker.index] = number
+                if told is not None:
+                    told.has_taken(worker)
+            elif id(worker.channel) in prepared:
+                self.log.error("a worker has not taken over what it was ready for", worker=worker.index,
+                               error=str(answer))  # fmt: skip
+                self.pool.restart(worker, "it has not taken over what it was ready for")
+
+        await ask_all(self.pool, done, COMMIT_PATIENCE, answered)
+        await self._forget()
+
+    async def _prepared(self, question: Prepare) -> set[int]:
+        """Have all workers prepare, and return the ids of the channels of those that are ready. Raises NotEverywhere
+        and UnusableSetting."""
+        asked = {worker.index for worker in self.pool.workers if worker.ready and worker.channel is not None}
+        answers = await ask_all(self.pool, question, PATIENCE)
+        refused = {worker.index: str(answer) for worker, answer in answers if isinstance(answer, Unanswered)}
+        obstacles = {worker.index: answer for worker, answer in answers if isinstance(answer, Obstacle)}
+        if question.config:
+            refused |= dict.fromkeys(asked - {worker.index for worker, _ in answers}, "it has ended")
+            if not asked:
+                raise NotEverywhere("nothing was changed: no worker is running")
+        if refused:
+            reasons = {**refused, **{index: one.message for index, one in obstacles.items()}}
+            each = "; ".join(f"worker {index}: {reasons[index]}" for index in sorted(reasons))
+            raise NotEverywhere(f"nothing was changed: {each}")
+        for index, one in obstacles.items():
+            alone = "" if len(obstacles) == len(asked) else f"worker {index}: "
+            raise UnusableSetting(tuple(one.where), f"{alone}{one.message}")
+        return {id(worker.channel) for worker, _ in answers}
+
+    def _tell_all(self, notice: Forget) -> None:
+        for worker in self.pool.workers:
+            if worker.channel is not None:
+                worker.channel.tell(notice)
+
+    def _as_told(self, number: int) -> tuple[RulesState, bytes]:
+        """Return what the store says now, and that as workers are told. Raises InternalError."""
+        state = RulesState(number, self.store.seed, handed(self.store))
+        return state, packed(state)
+
+    def _owners(self) -> dict[bytes, None]:
+        return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
+
+    async def _forget(self) -> None:
+        """Free the common numbers of rules that have left, and forget what ended workers counted for them."""
+        before, self.owners = self.owners, self._owners()
+        if gone := before.keys() - self.owners.keys():
+            await trio.to_thread.run_sync(self.table.forget, gone)
+        here = {one.born for one in self.in_force.rules}
+        self.lost = {born: count for born, count in self.lost.items() if born in here}
+
+    def _add_up(self) -> None:
+        """Add up what rules have done, in all processes that are and were."""
+        for stored_rule in self.store.stored_rules.values():
+            running = stored_rule.running
+            if running is None:
+                continue
+            total = self.lost.get(running.born)
+            if total is not None and total.resets != running.resets:
+                total = None
+            for counts in self.latest.values():
+                count = counts.get(running.born)
+                if count is not None and count.resets == running.resets:
+                    total = added(total, count)
+            running.held = [HELD_ELSEWHERE] * (0 if total is None else total.held)
+            if total is not None:
+                show(running, total)
+
+
+class PolledRuleWaiters(RuleWaiters):
+    """Waiting tasks whose counters are in other processes, and are looked at again and again."""
+
+    def __init__(self, keeper: PoolRuleKeeper) -> None:
+        super().__init__(keeper.running, keeper.reactor.notify)
+        self.keeper = keeper
+        self.waiting = 0
+
+    async def wait(self, name: str, hits: int, count: CounterName) -> None:
+        self.waiting += 1
+        if self.waiting == 1:
+            self.keeper.reactor.spawn(self._look)
+        try:
+            await super().wait(name, hits, count)
+        finally:
+            self.waiting -= 1
+
+    async def _look(self) -> None:
+        while self.waiting:
+            await self.keeper.count()
+            await trio.sleep(LOOK)
+
+
+def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> RuleCount:
+    """Add up two counts of a rule. A worker that has ended holds nothing."""
+    held = 0 if ended else count.held
+    if total is not None and total.resets > count.resets:
+        return total
+    if total is None or total.resets != count.resets:
+        return msgspec.structs.replace(count, held=held)
+    return RuleCount(
+        count.born, count.resets, total.matched + count.matched, total.fired + count.fired,
+        total.applied + count.applied, total.held + held, total.problems + count.problems,
+        count.problem or total.problem, total.throttles + count.throttles,
+        total.throttle_seconds + count.throttle_seconds,
+    )  # fmt: skip
+
+
+def show(running: Running, total: RuleCount) -> None:
+    """Set the counters of the rule here to the sums of the workers'."""
+    grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
+    running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
+    running.raised, running.said = total.problems, total.problem
+    running.throttles, running.throttle_seconds = total.throttles, total.throttle_seconds
+    if grown and running.on_count is not None:
+        running.on_count()
+
+
+class HeldElsewhere:
+    """Frame that a rule holds in another process."""
+
+    def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
+        """Do nothing: that process is told."""
+
+
+HELD_ELSEWHERE = HeldElsewhere()

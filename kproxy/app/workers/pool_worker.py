@@ -1,0 +1,253 @@
+"""Worker as the supervisor sees it, over its restarts.
+
+Strategy. A worker is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
+while, later and later if it has not, so that one which cannot live costs little and is tried all the same.
+
+A process is a new Python, not a fork: a fork of a program with threads and an event loop has half of each. What it is
+given by inheritance is descriptors, named in its command line; all else it is told over its channel. It has a process
+group of its own, so that Ctrl-C reaches the supervisor only; the kernel kills it when the supervisor dies (worker.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.io.reactor import IN, Reactor
+
+from .channel import Channel, Unanswered
+from .hand_over import HandOver
+from .ledger import Ledger
+from .messages import Load, Start, WorkerFailed, WorkerReady
+
+STABLE = 10.0
+"""Seconds of life after which a process is replaced at once; a fault of config or rules shows in the first ones."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before one that has died young is replaced: doubled each time, up to what an operator will wait."""
+SILENT = 5.0
+"""Seconds without a word after which it gets no connections; it says something each second."""
+LATE = 2.0
+"""Seconds in which it should have taken what it was handed, even while it compiles a large set of rules."""
+HUNG = 60.0
+"""Seconds without a word after which it is killed: its clients have given up all their requests after 30."""
+FAREWELL = 2.0
+"""Seconds to end in, for one that has closed its channel."""
+START_PATIENCE = 120.0
+"""Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
+COMMAND = (sys.executable, "-P", "-m", "kproxy.app.worker")
+"""-P: the current folder is searched for modules only if it is in the import path of this process."""
+
+
+class WorkerProcess:
+    """Running process. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1",
+    "SIGKILL"."""
+
+    def __init__(
+        self, index: int, descriptors: Mapping[str, int], reactor: Reactor, ended: Callable[[str], object]
+    ) -> None:
+        self.reactor, self.on_ended = reactor, ended
+        words = {"index": index, "parent": os.getpid(), **descriptors}
+        self.popen = subprocess.Popen(
+            [*COMMAND, *(f"{name}={number}" for name, number in words.items())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=tuple(descriptors.values()),
+            process_group=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        self.pid = self.popen.pid
+        self.descriptor = os.pidfd_open(self.pid)
+        reactor.add(self.descriptor, self.ready, IN)
+
+    def kill(self) -> None:
+        """Kill it at once; `ended` is called as ever."""
+        self.popen.kill()
+
+    def ready(self, mask: int) -> None:
+        """Take the exit code of the process, which has ended."""
+        code = self.popen.wait()
+        self.close()
+        self.on_ended(f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            self.reactor.remove(self.descriptor)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class Supervising(Protocol):
+    """Pool that a worker belongs to."""
+
+    reactor: Reactor
+    log: FilteringBoundLogger
+    ending: bool
+
+    def start_for(self, worker: PoolWorker) -> Start: ...
+    def descriptors(self) -> Mapping[str, int]: ...
+    def begins(self, worker: PoolWorker) -> None:
+        """Note that its process has begun: the channel is new, and nothing has been said."""
+
+    async def admit(self, worker: PoolWorker) -> None:
+        """Prepare the worker for its first connection. Raises Unanswered."""
+
+    def is_ready(self, worker: PoolWorker) -> None: ...
+    def has_room(self, worker: PoolWorker) -> None: ...
+    def returned(self, worker: PoolWorker) -> None:
+        """Take back the connections in `worker.queue`, which the worker has not taken."""
+
+    def is_down(self, worker: PoolWorker, failed: WorkerFailed) -> None: ...
+
+
+class PoolWorker:
+    """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have taken the
+    place of another. `behind`: it has still to put the config in force that the supervisor has, and gets no clients."""
+
+    def __init__(self, pool: Supervising, index: int, *, by_address: bool = False) -> None:
+        self.pool, self.index, self.by_address = pool, index, by_address
+        self.log = pool.log.bind(of_worker=index)
+        self.process: WorkerProcess | None = None
+        self.channel: Channel | None = None
+        self.queue = HandOver()
+        self.ledger = Ledger(by_address=by_address)
+        self.ready = self.silent = self.behind = False
+        self.restarts = self.died_young = 0
+        self.began = self.heard = 0.0
+        self.failed: WorkerFailed | None = None
+        self.again: Deadline | None = None
+
+    # ---- its process
+
+    def start(self) -> None:
+        """Start a process. Raises OSError when none can be made."""
+        pool = self.pool
+        near, far = socket.socketpair()
+        with far:
+            given = {"hand": self.queue.far.fileno(), "control": far.fileno(), **pool.descriptors()}
+            try:
+                self.process = WorkerProcess(self.index, given, pool.reactor, self.has_ended)
+            except BaseException:
+                near.close()
+                raise
+        self.began = self.heard = monotonic()
+        self.failed, self.silent, self.behind = None, False, False
+        self.ledger = Ledger(by_address=self.by_address)
+        self.channel = channel = Channel(near, pool.reactor, self.log, self.lost)
+        channel.on_notice(WorkerReady, self.is_ready)
+        channel.on_notice(WorkerFailed, self.has_failed)
+        channel.on_notice(Load, self.told)
+        pool.begins(self)
+        channel.tell(pool.start_for(self))
+
+    def lost(self, reason: str) -> None:
+        """End a process that has closed its channel, and does not end by itself now."""
+        self.ready = False
+        process = self.process
+        if process is not None:
+            self.pool.reactor.call_at(monotonic() + FAREWELL, process.kill)
+
+    def has_ended(self, how: str) -> None:
+        """Take back what the process had, and have it replaced; `how` it ended."""
+        self.process, self.ready = None, False
+        if self.channel is not None:  # its last words may wait there
+            self.channel.ready(0)
+            self.channel.close()
+            self.channel = None
+        pool, now = self.pool, monotonic()
+        pool.returned(self)
+        lost = self.ledger.end()
+        pool.is_down(self, self.failed or WorkerFailed(f"worker {self.index} ended before it was ready: {how}"))
+        if pool.ending:
+            self.log.info("worker ended", how=how)
+        else:
+            self._replace(how, lost, now)
+
+    def _replace(self, how: str, lost: int, now: float) -> None:
+        lived = now - self.began
+        self.died_young = 0 if lived >= STABLE else self.died_young + 1
+        pause = 0.0 if not self.died_young else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self.died_young - 1))
+        why = self.failed and (self.failed.message or "; ".join(self.failed.mistakes))
+        self.log.error(
+            "worker ended, another one is started", how=how, reason=why, lost=lost, seconds=round(lived, 3), pause=pause
+        )
+        self.again = self.pool.reactor.call_at(now + pause, self._start_again)
+
+    def _start_again(self) -> None:
+        self.again = None
+        if self.pool.ending:
+            return
+        self.restarts += 1
+        try:
+            self.start()
+        except OSError as error:
+            self.began = monotonic()
+            self._replace(f"not started: {(error.strerror or str(error)).lower()}", 0, self.began)
+
+    def kill(self) -> None:
+        """Kill the process now; it is replaced unless the pool is ending."""
+        if self.process is not None:
+            self.process.kill()
+
+    def close(self) -> None:
+        """Close the queue: no process runs, and none will."""
+        if self.again is not None:
+            self.pool.reactor.cancel(self.again)
+        self.queue.close()
+
+    # ---- what it says
+
+    def is_ready(self, notice: WorkerReady) -> None:
+        self.pool.reactor.spawn(self.admit, self.process)
+
+    async def admit(self, process: WorkerProcess | None) -> None:
+        """Give it connections once `pool.admit` agrees."""
+        try:
+            await self.pool.admit(self)
+        except Unanswered as error:
+            self.log.error("worker is ready and cannot be admitted", reason=str(error))
+            if process is self.process:
+                self.kill()
+            return
+        if process is not None and process is self.process:
+            self.ready, self.heard = True, monotonic()
+            self.pool.is_ready(self)
+
+    def has_failed(self, failed: WorkerFailed) -> None:
+        self.failed = failed
+
+    def told(self, load: Load) -> None:
+        self.heard = now = monotonic()
+        self.ledger.tell(load.taken, load.open, load.addresses, now)
+        self.pool.has_room(self)
+
+    # ---- whether it lives
+
+    def look(self, now: float) -> None:
+        """Notice that the worker hangs, and that it does so no more; called now and then."""
+        if self.process is None:
+            return
+        if not self.ready:
+            if now - self.began > START_PATIENCE:
+                self.log.error("worker is not ready in time, it is killed", seconds=START_PATIENCE)
+                self.kill()
+            return
+        late = self.ledger.late_since is not None and now - self.ledger.late_since > LATE
+        silent = late or now - self.heard > SILENT
+        if silent and not self.silent:
+            self.log.warning("worker does not answer, new connections go to others", open=self.ledger.open)
+        elif self.silent and not silent:
+            self.log.info("worker answers again", open=self.ledger.open)
+        self.silent = silent
+        if silent:
+            self.pool.returned(self)
+        if now - self.heard > HUNG:
+            self.log.error("worker hangs, it is killed", seconds=HUNG)
+            self.kill()

@@ -1,0 +1,207 @@
+"""Supervisor as a worker sees it: asked for clients' addresses of nodes, and told of the worker's load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+
+from kproxy.app.config.document import Config
+from kproxy.rules.kinds.advertise import Advertise
+from kproxy.runtime.capacity import Capacity
+from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.driven import HostPort
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.listeners.listener_ports import ClientAddresses
+from kproxy.runtime.listeners.named_port import OnClient
+from kproxy.runtime.listeners.port_service import AddressRequest
+from kproxy.runtime.server import Server
+from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.runtime.upstreams.resolve import OwnPorts
+
+from .channel import Channel, Unanswered
+from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms, NodesMoved, Pruned, pack
+
+FRESH = 60.0
+"""Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
+MOST_ADDRESSES = 20_000
+"""Addresses remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
+SOON = 0.005
+"""Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
+BEAT = 1.0
+"""Seconds after which the load is told though nothing has changed, as a sign of life."""
+
+AddressKey = tuple[int, bytes, str]
+
+
+class RemotePortChange:
+    """Change to the ports of another config, which the supervisor has opened. `terms` of it are to be set before
+    `commit`."""
+
+    terms: NetworkTerms
+
+    def __init__(self, service: RemotePorts) -> None:
+        self.service = service
+        self.left: dict[str, int] = {}
+
+    async def open(self) -> None:
+        """Do nothing: the supervisor opens the ports."""
+
+    def commit(self) -> None:
+        """Note which ports the supervisor has now, and which it has no more."""
+        after = self.terms.listeners
+        for name, place in self.service.terms.listeners.items():
+            if name not in after or after[name].number != place.number:
+                self.left[name] = place.number
+        self.service.terms = self.terms
+        self.service.known.clear()  # a node may get another port, by ways that have changed
+
+    def undo(self) -> None:
+        """Do nothing: nothing was opened here."""
+
+
+class RemotePorts:
+    """Port service of the supervisor, as a server of a worker sees it. `terms` are those of the config in force;
+    `topologies`, of the clusters, are to be set."""
+
+    topologies: Mapping[str, Topology]
+
+    def __init__(self, channel: Channel, terms: NetworkTerms, own: Iterable[HostPort] = ()) -> None:
+        self.channel, self.terms = channel, terms
+        self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
+        self.own = OwnPorts(own)
+        channel.on_notice(NodesMoved, self.met)
+        channel.on_notice(Listens, self.listens)
+
+    async def open(self) -> None:
+        """Do nothing: the supervisor has opened the ports."""
+
+    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> RemotePortChange:
+        """Return the change to the ports of another config, of which nothing is to be done here."""
+        return RemotePortChange(self)
+
+    def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
+        """Set the topologies of the clusters that there are now, with what the supervisor knows of them."""
+        self.topologies = topologies
+        for name, known in self.terms.clusters.items():
+            topology = topologies[name]
+            if topology.number != known.number:
+                topology.nodes.clear()
+                topology.number = known.number
+            topology.learn(known.nodes)
+
+    def prune(self, listener: str) -> None:
+        """Tell the supervisor that nobody here knows of ports that only earlier configs had: it closes those that
+        nobody knows of any more."""
+        self.channel.tell(Pruned(listener, self.terms.number))
+
+    def use_limits(self, limits: Limits) -> None:
+        """Do nothing: the supervisor awaits first bytes."""
+
+    def close(self) -> None:
+        """Do nothing: the supervisor closes the ports."""
+
+    def use_rules(self, rules: Sequence[Advertise]) -> None:
+        """Do nothing: the supervisor has the rules, too."""
+
+    waiting = 0
+    """The supervisor has them."""
+
+    def admit(self, capacity: Capacity) -> None:
+        """Do nothing: the supervisor admits clients."""
+
+    def port(self, listener: str) -> int:
+        return self.terms.listeners[listener].port
+
+    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
+        """Return none: the supervisor has the ports, and is asked for them."""
+        return {}
+
+    def listens(self, notice: Listens) -> None:
+        """Note that the supervisor listens there now, or no more."""
+        if notice.now:
+            self.own.add(notice.address)
+        else:
+            self.own.discard(notice.address)
+
+    def met(self, notice: NodesMoved) -> None:
+        topology = self.topologies.get(notice.cluster)
+        if topology is not None and topology.number == notice.topology:  # else it is of another config
+            topology.learn(notice.nodes)
+
+    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
+        """Return at once what was asked for of late, else None, and `then` is called."""
+        request.topology.learn(request.nodes)
+        ports = request.left if isinstance(request.left, int) else self.terms.listeners[request.listener].number
+        key = ports, pack(request.advertise), request.local_host
+        now = monotonic()
+        known = self.known.get(key, {})
+        addresses: ClientAddresses = {}
+        for node, address in request.nodes.items():
+            at, client_address, until = known.get(node, (None, None, 0.0))
+            if at != tuple(address) or until < now:
+                self._ask(request, key, then)
+                return None
+            addresses[node] = client_address
+        return addresses
+
+    def _ask(self, request: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
+        def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
+            if given is None:  # the supervisor is gone, and so are we in a moment
+                return
+            self._remember(request, key, given.addresses)
+            then(given.addresses)
+
+        number = request.topology.number
+        question = FindAddresses(request.listener, request.nodes, key[1], request.local_host, key[0], number)
+        self.channel.ask_then(question, answered)
+
+    def _remember(self, request: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
+        if sum(map(len, self.known.values())) + len(request.nodes) > MOST_ADDRESSES:
+            self.known.clear()
+        until = monotonic() + FRESH
+        self.known.setdefault(key, {}).update(
+            {node: ((address[0], address[1]), addresses.get(node), until) for node, address in request.nodes.items()}
+        )
+
+
+class Reporter:
+    """Reporter of the worker's number of connections: soon, and before any answer to the supervisor.
+
+    `taken`: how many have arrived since the process began.
+    """
+
+    def __init__(self, channel: Channel, reactor: Reactor, server: Server, taken: Callable[[], int]) -> None:
+        self.channel, self.reactor, self.server, self.taken = channel, reactor, server, taken
+        self.hosts: set[str] = set()
+        self.soon = False
+        channel.before_answers = self.catch_up
+
+    def changed(self, host: str | None = None) -> None:
+        """Report soon that a connection has come or gone, from that address."""
+        if host is not None:
+            self.hosts.add(host)
+        if not self.soon:
+            self.soon = True
+            self.reactor.call_at(monotonic() + SOON, self.catch_up)
+
+    def tell_all(self) -> None:
+        """Report soon how many connections there are from each address: nobody was told before."""
+        self.hosts.update(self.server.per_address)
+        self.changed()
+
+    def catch_up(self) -> None:
+        """Report what has changed, if anything has."""
+        if self.soon:
+            self.report()
+
+    def report(self) -> None:
+        self.soon = False
+        server = self.server
+        hosts, self.hosts = self.hosts, set()
+        addresses = {host: server.per_address.get(host, 0) for host in hosts}
+        self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
+
+    def beat(self) -> None:
+        """Report every `BEAT` seconds, from now on."""
+        self.report()
+        self.reactor.call_at(monotonic() + BEAT, self.beat)

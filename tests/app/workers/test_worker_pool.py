@@ -1,0 +1,180 @@
+"""Processes of workers are started, replaced and ended. Here they are ten lines of Python that know the channel."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+import trio
+
+from kproxy.app.workers import pool_worker as pool_worker_module
+from kproxy.app.workers.channel import Notice, Unanswered, framed
+from kproxy.app.workers.messages import Load, Start, WorkerFailed, WorkerReady
+from kproxy.app.workers.pool_worker import PoolWorker
+from kproxy.app.workers.worker_pool import WorkerPool, pids
+from kproxy.base.errors import DocumentError, InternalError
+from kproxy.runtime.io.reactor import Reactor
+
+pytestmark = pytest.mark.trio
+
+BEGIN = """
+import socket, sys
+given = dict(word.split("=") for word in sys.argv[1:])
+control = socket.socket(fileno=int(given["control"]))
+size = int.from_bytes(control.recv(4, socket.MSG_WAITALL), "big")
+control.recv(size, socket.MSG_WAITALL)
+"""
+OBEY = "control.recv(1)\n"
+"""Until it is told anything."""
+
+
+def say(notice: Notice) -> str:
+    return f"control.sendall({framed(0, type(notice).__name__, notice)!r})\n"
+
+
+MakePool = Callable[..., AbstractAsyncContextManager[WorkerPool]]
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, quiet_log: Any) -> MakePool:
+    """`pool(count, *lines)`: workers whose program is these lines after the first word."""
+
+    @asynccontextmanager
+    async def make(count: int, *lines: str) -> AsyncIterator[WorkerPool]:
+        monkeypatch.setattr(pool_worker_module, "COMMAND", (sys.executable, "-I", "-S", "-c", BEGIN + "".join(lines)))
+        reactor = Reactor(quiet_log)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(reactor.run)
+            made = WorkerPool(count, reactor, lambda one: Start(b"", one.index, count, {}, {}), quiet_log)
+            try:
+                yield made
+            finally:
+                made.close()
+            nursery.cancel_scope.cancel()
+        reactor.close()
+
+    return make
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """The test's own time-out is the limit."""
+    while not condition():  # noqa: ASYNC110  # processes end, and nobody tells
+        await trio.sleep(0.005)
+
+
+async def test_all_are_ready_and_end_together(pool: MakePool) -> None:
+    """Each is admitted before it counts as ready; after a drain no process is left."""
+    admitted: list[int] = []
+
+    async def admit(worker: PoolWorker) -> None:
+        assert not worker.ready
+        admitted.append(worker.index)
+
+    async with pool(3, say(WorkerReady()), OBEY) as three:
+        three.on_admit = admit
+        await three.start()
+        assert sorted(admitted) == [0, 1, 2]
+        assert len(three.ready) == len(set(pids(three))) == 3
+        three.drain(1.0)
+        await three.finished.wait()
+        assert (pids(three), three.restarts) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ("sys.exit(3)", InternalError, "worker 0 ended before it was ready: exit code 3"),
+        (say(WorkerFailed("a port is taken")), InternalError, "a port is taken"),
+        (say(WorkerFailed("", ("a.yaml:1:1: no rule",))), DocumentError, "a.yaml:1:1: no rule"),
+    ],
+    ids=["ends", "says why", "mistakes"],
+)
+async def test_a_start_that_fails_says_why(pool: MakePool, line: str, error: type[Exception], message: str) -> None:
+    """The first one that cannot start is the end of the start, and no other is tried."""
+    async with pool(1, line) as one:
+        with pytest.raises(error, match=message):
+            await one.start()
+        await until(lambda: not pids(one))
+        assert one.restarts == 0
+
+
+async def test_who_dies_young_again_and_again_is_replaced_later_and_later(
+    pool: MakePool, monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]
+) -> None:
+    """Up to a longest pause; who has lived for a while is replaced at once. Each end is in the log."""
+    monkeypatch.setattr(pool_worker_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pool_worker_module, "LONGEST_PAUSE", 0.03)
+    async with pool(2, say(WorkerReady()), OBEY) as two:
+        await two.start()
+        first = two.workers[0]
+        for restarts in range(1, 6):
+            if restarts == 5:
+                monkeypatch.setattr(pool_worker_module, "STABLE", 0.0)
+            assert first.process is not None
+            first.process.kill()
+            await until(lambda restarts=restarts: first.restarts == restarts and first.ready)
+        ends = [line for line in logged if line["event"] == "worker ended, another one is started"]
+
+        assert [line["pause"] for line in ends] == [0.01, 0.02, 0.03, 0.03, 0.0]
+        assert {(line["of_worker"], line["how"]) for line in ends} == {(0, "SIGKILL")}
+        assert (two.restarts, two.workers[1].restarts, len(two.ready)) == (5, 0, 2)
+
+
+async def test_who_cannot_be_admitted_is_replaced(pool: MakePool, logged: list[dict[str, Any]]) -> None:
+    """It never counts as ready."""
+    tried: list[int] = []
+
+    async def admit(worker: PoolWorker) -> None:
+        tried.append(worker.index)
+        if len(tried) == 2:
+            raise Unanswered("no")
+
+    async with pool(1, say(WorkerReady()), OBEY) as one:
+        one.on_admit = admit
+        await one.start()
+        one.restart(one.workers[0], "it is told to")
+        await until(lambda: len(tried) == 3 and one.ready)
+        assert one.restarts == 2
+        assert [line["reason"] for line in logged if "admitted" in line["event"]] == ["no"]
+
+
+async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
+    pool: MakePool, logged: list[dict[str, Any]]
+) -> None:
+    """What it has not taken is taken back at each look, until it says something."""
+    returned: list[int] = []
+    async with pool(1, say(WorkerReady()), "control.recv(4)\n", say(Load(0, 0)), "import time; time.sleep(60)") as one:
+        await one.start()
+        one.on_returned = lambda worker: returned.append(worker.index)
+        (worker,) = one.workers
+        now = monotonic()
+        worker.look(now + pool_worker_module.SILENT - 1)
+        assert (worker.silent, returned) == (False, [])
+        worker.look(now + pool_worker_module.SILENT + 1)
+        assert (worker.silent, returned) == (True, [0])
+        one.tell(WorkerReady())  # anything: it answers
+        await until(lambda: any("answers again" in line["event"] for line in logged) or worker.look(monotonic()))
+        assert not worker.silent
+        worker.ledger.hand("a", now)
+        worker.look(now + pool_worker_module.LATE + 1)
+        assert worker.silent
+        worker.look(now + pool_worker_module.HUNG + 10)
+        await until(lambda: one.restarts)
+
+        (line,) = [line for line in logged if line["event"] == "worker ended, another one is started"]
+        assert line["how"] == signal.SIGKILL.name
+
+
+async def test_who_does_not_end_is_killed(pool: MakePool, logged: list[dict[str, Any]]) -> None:
+    """The end is limited, however they behave."""
+    async with pool(2, say(WorkerReady()), "import time; time.sleep(60)") as two:
+        await two.start()
+        two.drain(1000.0)
+        two.out_of_time()
+        await two.finished.wait()
+        assert [line["of_worker"] for line in logged if "not ended in time" in line["event"]] == [0, 1]
