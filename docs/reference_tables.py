@@ -118,7 +118,7 @@ def known_clients() -> str:
 
 def verify_checks() -> str:
     """Return the table of the checks: name, levels, definition, limits, detail."""
-    from kproxy.verify import checks
+    from kproxy.tools.verify import checks
 
     rows = ["| check | level | what it finds | silent | needs |", "|---|---|---|---|---|"]
     for one in checks().values():
@@ -130,7 +130,7 @@ def verify_checks() -> str:
 
 def verify_models() -> str:
     """Return the table of the models of the checks: name, claim, assumptions, doubts by name."""
-    from kproxy.verify import checks
+    from kproxy.tools.verify import checks
 
     rows = ["| check | claim | assumes | doubts |", "|---|---|---|---|"]
     for one in checks().values():
@@ -141,7 +141,7 @@ def verify_models() -> str:
 
 def verify_doubts() -> str:
     """Return the table of the doubts of checks: name and text."""
-    from kproxy.verify.checks import table
+    from kproxy.tools.verify.checks import table
 
     rows = ["| doubt | other cause of a finding |", "|---|---|"]
     rows += [f"| `{name}` | {text} |" for name, text in table()["doubts"].items()]

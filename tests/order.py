@@ -36,7 +36,7 @@ TOGETHER = {
         "tests/kafka/test_offsets.py",
     ),
     "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
-    "recordings": ("tests/replay/test_to_kafka.py", "tests/replay/test_serve.py"),
+    "recordings": ("tests/tools/replay/test_to_kafka.py", "tests/tools/replay/test_serve.py"),
 }
 """What is shared: how the paths of those who share it begin."""
 
@@ -108,7 +108,7 @@ SECONDS = {
     "tests/test_replay_page.py": 8,
     "tests/testing/test_pytest_plugin.py": 30,
     "tests/testing/test_reports.py": 20,
-    "tests/verify/test_recorded_clean.py": 45,
+    "tests/tools/verify/test_recorded_clean.py": 45,
 }
 """Seconds that a file, or what is in TOGETHER, takes on a quiet machine. Only the order follows from it."""
 
@@ -130,7 +130,7 @@ WAITING = (
     "tests/record/audit/test_kills.py",
     "tests/record/audit/test_traffic.py",
     "tests/test_log_queue.py",
-    "tests/verify/test_recorded_clean.py",
+    "tests/tools/verify/test_recorded_clean.py",
 )
 """How the paths of files begin whose tests wait more than they compute."""
 
@@ -139,7 +139,7 @@ A_TEST = {
     "tests/e2e/": 1.0,
     "tests/clients/": 1.0,
     "tests/faults/": 0.5,
-    "tests/replay/": 0.3,
+    "tests/tools/replay/": 0.3,
     "tests/testing/": 0.2,
     "tests/deploy/": 0.2,
     "tests/runtime/": 0.1,

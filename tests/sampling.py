@@ -40,7 +40,7 @@ PARTS = {
     "tests/quota/": (2, 3),
     "tests/rules/test_large_documents.py": (2, 2),
     "tests/test_large_configs.py": (2, 3),
-    "tests/verify/test_recorded_faults.py": (2, 8),
+    "tests/tools/verify/test_recorded_faults.py": (2, 8),
     "tests/": (12, 6),
 }
 """By how the path begins, the first that fits: from how many sets on one in how many is taken."""
@@ -55,8 +55,8 @@ TURNS = (
     (2, ("tests/pipeline/jobs/test_clean.py", "tests/pipeline/jobs/test_compact.py::",
          "tests/pipeline/whatif/test_job.py")),
     (2, ("tests/kafka/test_secrets.py::",)),
-    (2, ("tests/replay/test_to_kafka.py::",)),
-    (2, ("tests/verify/test_recorded_clean.py", "tests/verify/test_recorded_copier.py")),
+    (2, ("tests/tools/replay/test_to_kafka.py::",)),
+    (2, ("tests/tools/verify/test_recorded_clean.py", "tests/tools/verify/test_recorded_copier.py")),
     (2, ("tests/kafka/test_audit_topic.py::", "tests/kafka/test_brokers.py::test_a_broker_stops")),
 )  # fmt: skip
 """What takes long and is about one thing: of each group one in so many is taken. A file is taken or left as a whole,
@@ -72,7 +72,7 @@ QUICK_TURNS = (
          "tests/runtime/test_turns.py::", "tests/record/observer/test_chunks.py::test_random_cuts",
          "tests/app/test_config_sequences.py::", "tests/rules/test_large_documents.py::",
          "tests/rules/test_store_machine.py::", "tests/record/audit/test_kafka_outlet.py::",
-         "tests/testing/test_injected.py::", "tests/test_large_configs.py::", "tests/verify/test_bounds.py::")),
+         "tests/testing/test_injected.py::", "tests/test_large_configs.py::", "tests/tools/verify/test_bounds.py::")),
 )  # fmt: skip
 """`TURNS` of a quick run, besides those of each sample: functions that take a second or more."""
 

@@ -24,7 +24,7 @@ from kproxy.runtime.config.limits import Limits
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy
-from kproxy.verify import checks
+from kproxy.tools.verify import checks
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 

@@ -16,8 +16,8 @@ from kproxy.protocol.table import layout, schema
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.replay.compare import groups_table
 from kproxy.testing.cluster import MockCluster
+from kproxy.tools.replay.compare import groups_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
 

@@ -11,7 +11,7 @@ from kproxy.cli import main
 from kproxy.rules.document.read import read_document, rule_files
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
-from kproxy.testing.cases.document import case_files, load_cases
+from kproxy.tools.rehearse.cases.document import case_files, load_cases
 
 ROOT = Path(__file__).parent.parent
 RULES = [path.relative_to(ROOT) for path in rule_files([ROOT / "rules"])]

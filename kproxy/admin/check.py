@@ -74,7 +74,7 @@ async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
 def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Sequence[Mapping[str, Any]] | None]:
     """Return what is said of a document without looking at traffic, and its rules as they were written if they are to
     be rehearsed. Changes the store."""
-    from kproxy.pipeline.whatif.kept import MOST_RULES
+    from kproxy.tools.rehearse.whatif.kept import MOST_RULES
 
     document = read_document(source, from_api=True)
     parsed = document.parsed_rules

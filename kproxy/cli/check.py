@@ -79,7 +79,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
 
 def check(paths: tuple[str, ...]) -> CheckReport:
     """Check the documents in files and folders; mistakes in them are reported, not raised."""
-    from kproxy.testing.cases.document import case_files, is_case_file
+    from kproxy.tools.rehearse.cases.document import case_files, is_case_file
 
     report = CheckReport()
     sources = [(path, Source.open(path)) for path in rule_files(paths) if not is_case_file(path)]
@@ -140,7 +140,7 @@ def _check_rules(sources: list[Source], names: list[str], report: CheckReport, c
 
 
 def _check_tests(path: Path, report: CheckReport) -> None:
-    from kproxy.testing.cases.document import load_cases
+    from kproxy.tools.rehearse.cases.document import load_cases
 
     try:
         cases = load_cases(path)

@@ -45,7 +45,7 @@ def config_schema() -> dict[str, Any]:
 
 def tests_schema() -> dict[str, Any]:
     """Return the JSON Schema of a `*.test.yaml` file. Any field may be in a `body`: they depend on API and version."""
-    from kproxy.testing.cases.model import CaseFile
+    from kproxy.tools.rehearse.cases.model import CaseFile
 
     return {"$schema": DIALECT, **CaseFile.model_json_schema()}
 

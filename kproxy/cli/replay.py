@@ -18,15 +18,15 @@ from kproxy.base.errors import DecodeError
 from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import console, say
 from kproxy.cli.filters import files_and_filter
-from kproxy.replay.compare import IgnoredFields
-from kproxy.replay.player import PATIENCE, Pace
 from kproxy.rules.document.address import Address, parse_target
+from kproxy.tools.replay.compare import IgnoredFields
+from kproxy.tools.replay.player import PATIENCE, Pace
 
 if TYPE_CHECKING:
     from kproxy.record.exchange import ObservedExchange
     from kproxy.record.filter.filter import Filter
-    from kproxy.replay.player import ReplayPlayer
-    from kproxy.replay.recording import Recording, ReplayOutcome
+    from kproxy.tools.replay.player import ReplayPlayer
+    from kproxy.tools.replay.recording import Recording, ReplayOutcome
 
 
 MOST_NAMES = 3  # names that a warning lists of each side
@@ -164,7 +164,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     from kproxy.record.captures.reader import Capture
     from kproxy.record.filter.view import ExchangeView
     from kproxy.record.observer.records import OF_FILES
-    from kproxy.replay.recording import record
+    from kproxy.tools.replay.recording import record
 
     seen: list[ObservedExchange] = []
     trouble = Trouble()
@@ -186,11 +186,11 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     import trio
 
     from kproxy.cli.replay_text import print_plan, print_report
-    from kproxy.replay.own_requests import plain
-    from kproxy.replay.player import ReplayPlayer
-    from kproxy.replay.report import ReplayReport
-    from kproxy.replay.sockets import ReplayClient
-    from kproxy.replay.target import TargetCluster
+    from kproxy.tools.replay.own_requests import plain
+    from kproxy.tools.replay.player import ReplayPlayer
+    from kproxy.tools.replay.report import ReplayReport
+    from kproxy.tools.replay.sockets import ReplayClient
+    from kproxy.tools.replay.target import TargetCluster
 
     address, pace, normal, user, tls = (
         options.target(), options.pace(), options.normal(), options.user(), options.tls_context()
@@ -278,8 +278,8 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
     import trio
 
     from kproxy.cli.replay_text import print_served
-    from kproxy.replay.responder import RecordingResponder
-    from kproxy.replay.sockets import ResponderServer
+    from kproxy.tools.replay.responder import RecordingResponder
+    from kproxy.tools.replay.sockets import ResponderServer
 
     address = options.place()
     recording = load(options, files, wanted)

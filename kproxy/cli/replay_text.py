@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from kproxy.base.terminal import print_rows, say
-from kproxy.replay.player import ReplayPlayer
-from kproxy.replay.recording import Recording
-from kproxy.replay.report import ApiRow, ReplayReport, percentiles, samples
-from kproxy.replay.responder import RecordingResponder
+from kproxy.tools.replay.player import ReplayPlayer
+from kproxy.tools.replay.recording import Recording
+from kproxy.tools.replay.report import ApiRow, ReplayReport, percentiles, samples
+from kproxy.tools.replay.responder import RecordingResponder
 
 PLAN = ("number", "at", "connection", "request", "bytes", "sent")
 REPORT = ("api", "sent", "same", "different", "errors", "not compared", "unanswered", "not sent", "again",

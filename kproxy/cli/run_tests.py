@@ -14,8 +14,8 @@ from kproxy.base.errors import DocumentError
 from kproxy.base.terminal import StyledLine, print_styled, say
 
 if TYPE_CHECKING:
-    from kproxy.testing.cases.document import Ready
-    from kproxy.testing.cases.play import CaseFailure
+    from kproxy.tools.rehearse.cases.document import Ready
+    from kproxy.tools.rehearse.cases.play import CaseFailure
 
 DEFAULT = "rules"
 
@@ -61,8 +61,8 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
 
 def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[FileReport]:
     """Play the tests of all files, or those with `words` in file or name. Mistakes are reported, not raised."""
-    from kproxy.testing.cases.document import case_files, load_cases
-    from kproxy.testing.cases.play import play
+    from kproxy.tools.rehearse.cases.document import case_files, load_cases
+    from kproxy.tools.rehearse.cases.play import play
 
     for file in case_files(paths):
         report = FileReport(file)

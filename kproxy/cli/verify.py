@@ -29,10 +29,10 @@ from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.filter.filter import Filter
 from kproxy.rules.document.quantities import parse_duration, parse_size
-from kproxy.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
-from kproxy.verify.finding import LEVELS, FindingLevel
-from kproxy.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
-from kproxy.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
+from kproxy.tools.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
+from kproxy.tools.verify.finding import LEVELS, FindingLevel
+from kproxy.tools.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
+from kproxy.tools.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
 
 LOOK = 2.0  # shortest time between two verdicts, in seconds
 SHARE = 10  # time between two verdicts, in durations of one: most of the time is for reading

@@ -30,10 +30,10 @@ from kproxy.record.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import EventView, ExchangeView
 from kproxy.record.observer.records import OF_FILES
-from kproxy.verify.event_reader import api_of, seconds
-from kproxy.verify.options import NO_APIS, MissingPart, RecordClock, outside
-from kproxy.verify.reading import TELLERS
-from kproxy.verify.verifier import VerifiedExchange
+from kproxy.tools.verify.event_reader import api_of, seconds
+from kproxy.tools.verify.options import NO_APIS, MissingPart, RecordClock, outside
+from kproxy.tools.verify.reading import TELLERS
+from kproxy.tools.verify.verifier import VerifiedExchange
 
 ROTATION = re.compile(r"(?<=cap)\d+(?=(\.gz)?$)")  # tcpdump adds a number to the names of later files
 ENDINGS = (".pcapng", ".pcap", ".pcapng.gz", ".pcap.gz", ".cap")

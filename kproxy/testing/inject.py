@@ -29,8 +29,8 @@ from .mock_rules import FILE as MOCK_FILE
 from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
 
 if TYPE_CHECKING:
-    from kproxy.verify.finding import Finding
-    from kproxy.verify.options import FailOnTerm
+    from kproxy.tools.verify.finding import Finding
+    from kproxy.tools.verify.options import FailOnTerm
 
     from .verification import TapeReader
 

@@ -13,10 +13,10 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.record.captures.pairs import BothSides, SideMatcher
 from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
-from kproxy.verify import Verdict, VerifyTerms, explain, verify
-from kproxy.verify.finding import LEVELS
-from kproxy.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
-from kproxy.verify.report import report_text
+from kproxy.tools.verify import Verdict, VerifyTerms, explain, verify
+from kproxy.tools.verify.finding import LEVELS
+from kproxy.tools.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
+from kproxy.tools.verify.report import report_text
 
 from .exchanges import Topics
 from .recorder import Tape, TapedConnection, TapedExchange, TapedFrame, wants_no_answer

@@ -20,7 +20,7 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.record.observer.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import Bound, Plan
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held
 from tests.support.holding import HeldOwner

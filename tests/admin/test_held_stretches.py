@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from kproxy.admin.held_models import ResumeBody
 from kproxy.admin.operation import has_few_values
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.frames import produce
 from tests.support.held_api import Held
 from tests.support.pace import within

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli import main
 from kproxy.rules.kinds import KINDS
-from kproxy.testing.dialogue import request
+from kproxy.tools.rehearse.dialogue import request
 
 RULES = """\
 rules:

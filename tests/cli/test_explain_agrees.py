@@ -6,16 +6,16 @@ from random import Random
 
 import pytest
 
-from kproxy.cli.explain.findings import explain_selectors
-from kproxy.cli.explain.target import of_frame
 from kproxy.protocol import apis, decode_request, encode
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.session.shared import Shared
-from kproxy.testing.cases.connection import CaseConnection
-from kproxy.testing.cases.model import ClientConnection
-from kproxy.testing.dialogue import sized
+from kproxy.tools.rehearse.cases.connection import CaseConnection
+from kproxy.tools.rehearse.cases.model import ClientConnection
+from kproxy.tools.rehearse.dialogue import sized
+from kproxy.tools.rehearse.explain.findings import explain_selectors
+from kproxy.tools.rehearse.explain.target import of_frame
 from tests.support.random_requests import random_request
 
 WITH_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")  # about more than their frames say

@@ -1,4 +1,4 @@
-"""`kproxy replay`: options, refusals, warnings; what it does to brokers and clients stands in tests/replay."""
+"""`kproxy replay`: options, refusals, warnings; what it does to brokers and clients stands in tests/tools/replay."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filter.filter import Filter
-from kproxy.verify import checks
-from kproxy.verify.options import fail_on
+from kproxy.tools.verify import checks
+from kproxy.tools.verify.options import fail_on
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture
-from tests.verify.history import History
-from tests.verify.history import batch as history_batch
+from tests.tools.verify.history import History
+from tests.tools.verify.history import batch as history_batch
 
 GOLDEN = Path(__file__).parents[1] / "capture" / "golden" / "loopback.pcapng"
 WRITER = Somebody(3, client_id="writer")

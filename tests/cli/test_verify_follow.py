@@ -26,7 +26,7 @@ from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filter.filter import Filter
 from kproxy.testing.proxy import Proxy
-from kproxy.verify import Finding, Verdict, VerifyTerms
+from kproxy.tools.verify import Finding, Verdict, VerifyTerms
 from tests.cli.test_verify import right, told_names, twice
 from tests.support.exchange_factory import NOON
 from tests.support.fake_broker import FakeBroker

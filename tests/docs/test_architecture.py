@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.rewrite.names.ids import learn
-from kproxy.testing.dialogue import Dialogue, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, response, sized
 from tests.support.frames import message
 
 OPEN_ID, SECRET_ID = UUID("0a0a0a0a-0a0a-4a0a-8a0a-0a0a0a0a0a0a"), UUID("0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b")

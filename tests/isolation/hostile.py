@@ -22,7 +22,7 @@ from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.testing.dialogue import sized
+from kproxy.tools.rehearse.dialogue import sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 

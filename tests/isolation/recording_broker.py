@@ -16,7 +16,7 @@ from uuid import UUID
 from kproxy.protocol import Message, decode_request
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, frames, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, response
 
 METADATA = 3
 UNKNOWN_TOPIC_ID = 100

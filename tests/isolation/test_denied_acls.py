@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS = 30, 31, 29
 TOPIC, GROUP, ANY = 2, 3, 1

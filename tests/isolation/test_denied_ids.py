@@ -16,7 +16,7 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.rewrite.names.ids import learn
-from kproxy.testing.dialogue import Dialogue, defaults, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response
 
 OPEN, SECRET, NOBODYS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)
 DENY = """

@@ -14,7 +14,7 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 
 METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1
 DENY = 'rules: [{name: r, kind: deny, match: {topic: "secret*", principal: bob}}]'

@@ -16,8 +16,8 @@ from kproxy.rules.select.mentions import HARMLESS
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
-from kproxy.testing.dialogue import Dialogue, response
-from kproxy.testing.dialogue import request as frame
+from kproxy.tools.rehearse.dialogue import Dialogue, response
+from kproxy.tools.rehearse.dialogue import request as frame
 
 from .forbidden import (
     OPEN,

@@ -11,7 +11,7 @@ from kproxy.rules.decision import Decision
 from kproxy.rules.kinds.deny import DenyEffect
 from kproxy.rules.kinds.read_only import ReadOnlyEffect
 from kproxy.rules.kinds.require import RequireEffect
-from kproxy.testing.dialogue import Dialogue, defaults, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response, sized
 
 from .forbidden import request as asking
 

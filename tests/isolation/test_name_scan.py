@@ -23,7 +23,7 @@ from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
 from kproxy.session.live.name_scan import LONGEST
 from kproxy.session.live.response_evaluation import ResponseEvaluation
 from kproxy.session.rewrite.names.ids import learn
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.line_count import LineCount
 
 from .forbidden import OPEN, OPEN_ID, SECRET, SECRET_ID, Wanted, filled, fitting, say_topics, subscription, talking

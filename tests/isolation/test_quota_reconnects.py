@@ -20,7 +20,7 @@ from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.session.commands import Wake
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.rules.shared_table import commons
 from tests.support.frames import produce
 

@@ -7,7 +7,7 @@ import pytest
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
 from kproxy.session.step import STOP
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 OPEN = {

@@ -16,7 +16,7 @@ from kproxy.session.plan import Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
 from kproxy.session.step import STOP
-from kproxy.testing.dialogue import defaults, sized
+from kproxy.tools.rehearse.dialogue import defaults, sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 

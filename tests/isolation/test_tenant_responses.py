@@ -10,7 +10,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID, learn
 from kproxy.session.shared import Shared
 from kproxy.session.step import STOP
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.random_values import random_struct
 
 from .telling import CARRIERS, FOREIGN, MINE, SECRET, telling

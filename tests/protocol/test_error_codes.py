@@ -10,7 +10,6 @@ import pytest
 
 import kproxy
 from kproxy.cli import exchange_tree
-from kproxy.cli.explain import wording
 from kproxy.protocol.codec.trace import TraceStep
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import HEARTBEAT
@@ -18,8 +17,9 @@ from kproxy.protocol.table.errors import all_codes, by_name, error_name, numbers
 from kproxy.record.live_view import frame_steps
 from kproxy.record.metrics import label_sink as labels
 from kproxy.record.observer import summary
-from kproxy.replay import compare
-from kproxy.testing.cases import compare as case_compare
+from kproxy.tools.rehearse.cases import compare as case_compare
+from kproxy.tools.rehearse.explain import wording
+from kproxy.tools.replay import compare
 
 SEEDS = Path(__file__).parent / "seeds"
 ROW = re.compile(r"^\|? ?([A-Z_0-9]+) +\| (-?\d+) +\| (True|False) +\|", re.MULTILINE)

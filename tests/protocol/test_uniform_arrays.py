@@ -24,7 +24,7 @@ from kproxy.protocol.scan.walk_support import (
 )
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
-from kproxy.testing.dialogue import response
+from kproxy.tools.rehearse.dialogue import response
 from tests.support.random_values import random_struct
 
 PRODUCE, METADATA = 0, 3

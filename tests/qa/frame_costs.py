@@ -17,7 +17,7 @@ from typing import Any
 from kproxy.protocol.breath import EVERY, BreathState
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.session.commands import BROKER, CLIENT, Send
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 PRODUCE, METADATA = 0, 3
 BUFFER = 1 << 16
@@ -88,7 +88,7 @@ class Case:
         finally:
             sys.setprofile(None)
             BreathState.hook = hook
-        self.files.discard("testing/dialogue.py")
+        self.files.discard("tools/rehearse/dialogue.py")
 
     def measure(self) -> None:
         """Time a round of exchanges; the least of all rounds is kept."""

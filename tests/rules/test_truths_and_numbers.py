@@ -17,7 +17,7 @@ from kproxy.base.errors import DocumentError
 from kproxy.rules.document.model import Model
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.scenario import Scenario
-from kproxy.testing.cases import model as cases
+from kproxy.tools.rehearse.cases import model as cases
 
 TRUTHS, NUMBERS = (True, False), (0, 1, 0.0, 1.0)
 

@@ -15,7 +15,7 @@ from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.passing_session import PassingSession
 from tests.support.tapped_session import Hungry
 

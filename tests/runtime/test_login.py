@@ -12,7 +12,7 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 pytestmark = pytest.mark.trio
 

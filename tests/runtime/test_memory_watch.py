@@ -18,7 +18,7 @@ from kproxy.session.commands import BROKER, CLIENT, Wake
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
 from kproxy.session.plan import Bound
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 METADATA, DESCRIBE_GROUPS = 3, 15
 RENAME = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)

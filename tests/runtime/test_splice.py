@@ -28,7 +28,7 @@ from kproxy.session.commands import LONG
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]

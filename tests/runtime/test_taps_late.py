@@ -11,7 +11,7 @@ from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.summary import Summary
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.testing.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response, sized
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
 

@@ -1,4 +1,4 @@
-"""A session's test is a dialogue (see `kproxy.testing.dialogue`)."""
+"""A session's test is a dialogue (see `kproxy.tools.rehearse.dialogue`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kproxy.session.plan import Bound
-from kproxy.testing import dialogue as spoken
+from kproxy.tools.rehearse import dialogue as spoken
 
 
 @pytest.fixture(scope="session")

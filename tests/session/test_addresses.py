@@ -15,7 +15,7 @@ from kproxy.session.lanes.tail_stream import filler
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.addresses import PLACES, carries_addresses, newest_rewritable
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 ADVERTISE = Bound()
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 10, 60, 78, 79

@@ -16,7 +16,7 @@ from kproxy.protocol.records.record import Record
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.records_rule import RecordsRule
 from kproxy.session.commands import BROKER
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.stretches import ALL_CASES, IN_BOTH_UNITS, READ, Unit, Watch, batch, large
 
 PRODUCE, FETCH = (0, 9, 2), (1, 11, 3)

@@ -19,7 +19,7 @@ from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.session.cluster import CORRELATION
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support import stretches
 from tests.support.line_count import LineCount
 from tests.support.stretches import ALL_CASES, IN_BOTH_UNITS, LINES, READ, Case, Unit, Watch, cases, large

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.session.commands import BROKER
-from kproxy.testing.dialogue import request
+from kproxy.tools.rehearse.dialogue import request
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"  # unexpected_message, what Java says to plain bytes
 HELLO = b"\x16\x03\x03\x00\x40" + bytes(64)

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol.table import schema
 from kproxy.session.plan import Bound
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.line_count import LineCount
 
 DESCRIBE_CONFIGS, METADATA = 32, 3

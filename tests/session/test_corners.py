@@ -15,7 +15,7 @@ from kproxy.session.phase import CLOSING, STALLED
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetched
 
 PASSIVE, ADVERTISE = Bound(advertise=False), Bound()

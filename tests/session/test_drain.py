@@ -13,7 +13,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.session.commands import CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.frames import produce
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12

@@ -18,7 +18,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.live.evaluation import Evaluation
 from kproxy.session.phase import SessionPhase
 from kproxy.session.plan import Bound, Plan
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.session.test_engine_fuzz import APIS
 from tests.support.random_peers import Asked, Broker, Manners, random_traffic
 from tests.support.random_rules import acts_on, live_kinds, loads, random_rule

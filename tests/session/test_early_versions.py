@@ -14,7 +14,7 @@ from kproxy.session.commands import AskVersions, Dial
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.sasl.early_versions import MOST_REQUESTS
 from kproxy.session.sasl.server import SaslServer, Terms
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT = 17, 18, 36, 12
 USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Bound, Plan
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, produce, produced
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12

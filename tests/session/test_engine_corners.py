@@ -10,7 +10,7 @@ from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import CLIENT, WakeAt
-from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
 from tests.support.frames import fetch, produce
 
 ID = UUID(int=(4 << 76) + 5)

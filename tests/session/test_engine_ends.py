@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Plan
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, HEARTBEAT = 0, 1, 3, 18, 12
 HELD = "rules:\n  - {name: wait, kind: error, match: {api: Heartbeat}, when: {hold: true, nth: 1}, error: 27}\n"

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.session.cluster import CORRELATION, VERSION
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 FETCH, METADATA = 1, 3
 TOPICS = ("a", "b", "c")

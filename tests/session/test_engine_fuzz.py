@@ -25,7 +25,7 @@ from kproxy.session.cluster import CORRELATION
 from kproxy.session.phase import SessionPhase
 from kproxy.session.plan import Plan
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import frames
+from kproxy.tools.rehearse.dialogue import frames
 from tests.support.chaos_session import Driver, Turmoil
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.random_rules import acts_on, frame_kinds, live_kinds, random_rules

@@ -21,7 +21,7 @@ from kproxy.protocol.codec.message import Message
 from kproxy.session.live import fetch_sessions, share_sessions
 from kproxy.session.live.partition_session import next_epoch
 from kproxy.session.plan import Plan
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 FETCH, METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE = 1, 3, 78, 79

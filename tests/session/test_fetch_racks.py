@@ -15,7 +15,7 @@ from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.fetch_racks import LONGEST, MOST_KNOWN, FetchRacks
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request
+from kproxy.tools.rehearse.dialogue import Dialogue, request
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_element, random_struct
 

@@ -30,7 +30,7 @@ from kproxy.session.live.partition_session import (
     next_epoch,
 )
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import message
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

@@ -19,7 +19,7 @@ from kproxy.session.lanes.frame import RequestView
 from kproxy.session.live import engine
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
-from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
 from tests.support.frames import fetch, produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36

@@ -10,7 +10,7 @@ import pytest
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.holding import held as held_module
 from kproxy.session.holding.held import HeldFrame
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import fetch, fetched
 from tests.support.holding import HeldOwner, held_in, holding, only
 

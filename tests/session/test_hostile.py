@@ -22,7 +22,7 @@ from kproxy.session.commands import CloseBoth
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import MOST_STEPS, Bound
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct

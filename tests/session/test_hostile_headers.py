@@ -28,7 +28,7 @@ from kproxy.record.observer.credentials import take_out
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.partition_rows import read_rows
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.testing.dialogue import Dialogue, request, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, sized
 from tests.record.audit.exchanges import FakeWho
 from tests.support.frames import message
 from tests.support.line_count import LineCount

@@ -22,7 +22,7 @@ from kproxy.session.sasl.login import MAX_RESPONSE, read_response
 from kproxy.session.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET, SaslDialogue
 from kproxy.session.sasl.raw_tokens import MAX_TOKEN
 from kproxy.session.sasl.software import Software
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 

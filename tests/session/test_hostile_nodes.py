@@ -13,7 +13,7 @@ from kproxy.session.plan import Bound
 from kproxy.session.rewrite.addresses import PLACES, carries_addresses
 from kproxy.session.rewrite.context import LAST_PORT, LONGEST_HOST
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 PRODUCE, METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 0, 3, 10, 55, 60
 CASES = [

@@ -22,7 +22,7 @@ from kproxy.protocol.records.entry import BATCH
 from kproxy.protocol.records.record import Record, read_record, write_record
 from kproxy.rules import records as bodies
 from kproxy.rules.kinds.base import batch_checks
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
 from tests.support.line_count import LineCount
 from tests.support.pace import within

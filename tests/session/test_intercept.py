@@ -14,7 +14,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.holding.desk import HoldingDesk
 from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, message, produce, produced
 from tests.support.holding import held_in, holding, only
 from tests.support.random_values import random_struct

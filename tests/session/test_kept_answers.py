@@ -26,7 +26,7 @@ from kproxy.session.rewrite.names.rewrites import NameRewrite
 from kproxy.session.rewrite.rewriter import Rewriter
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 VERSIONS = (0, 1, 8, 9, 10, 12, 13)

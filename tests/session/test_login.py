@@ -10,7 +10,7 @@ from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.protocol import decode_request
 from kproxy.protocol.sasl.client import Tokens, plain
 from kproxy.session.sasl.login import CORRELATION, LoggedIn, Steps, log_in
-from kproxy.testing.dialogue import response
+from kproxy.tools.rehearse.dialogue import response
 
 VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 

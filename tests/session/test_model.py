@@ -30,7 +30,7 @@ from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import defaults, request, response, sized
+from kproxy.tools.rehearse.dialogue import defaults, request, response, sized
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36
 NAMES = {"orders": "prod.orders", "clicks-eu": "prod.clicks-eu", "other": "other"}

@@ -17,7 +17,7 @@ from kproxy.rules.entity import entities
 from kproxy.rules.entity_reader import entity_reader
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.session.plan import Plan
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.random_values import random_struct
 
 FETCH, OFFSET_COMMIT, TXN_OFFSET_COMMIT = 1, 8, 28

@@ -16,7 +16,7 @@ from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.select.pattern_set import PatternSet
 from kproxy.session.live.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
 from kproxy.session.live.rule_part import Part, RuleMatcher
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 
 
 def rule(number: int, **match: Any) -> dict[str, Any]:

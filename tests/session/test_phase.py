@@ -15,7 +15,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.phase import CLOSING, DRAINING, LOGIN, NEW, OPEN, OVER, REFUSED, STALLED, TRANSITIONS, SessionPhase
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.server import SaslServer, Terms
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 12, 17, 18, 36
 USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))

@@ -22,7 +22,7 @@ from kproxy.session.live.part_index import PartIndex
 from kproxy.session.live.rule_program import RuleProgram
 from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 PRODUCE, FETCH, METADATA, COMMIT, OFFSETS, JOIN, API_VERSIONS, DELETE, HEARTBEAT = 0, 1, 3, 8, 9, 11, 18, 20, 68

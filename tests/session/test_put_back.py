@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kproxy.session.commands import BROKER, Command, Dial, Send
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce, produced
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.session.plan import Bound
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 PASSIVE = Bound(advertise=False)
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12

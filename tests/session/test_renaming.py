@@ -13,7 +13,7 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import CLIENT
 from kproxy.session.plan import Bound
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.frames import produce, produced
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})

@@ -15,7 +15,7 @@ from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.lane_logins import NO_SASL
 from kproxy.session.sasl.login import CORRELATION, LoggedIn
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12
 

@@ -20,7 +20,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request
+from kproxy.tools.rehearse.dialogue import request
 
 FACTS = Facts("main", "main", "10.0.0.1")
 SEVERAL = """

@@ -14,7 +14,7 @@ from kproxy.protocol.sasl.users import Users, make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.server import SaslServer, Terms
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3
 SALT = b"0123456789abcdef"

@@ -10,7 +10,7 @@ from kproxy.protocol import decode_response
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.plan import Bound
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import produce
 
 PASSIVE = Bound(advertise=False)

@@ -59,7 +59,7 @@ from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import sized
+from kproxy.tools.rehearse.dialogue import sized
 from tests.support.chaos_session import Driver, port_of
 from tests.support.memory_lane import MemoryLane
 from tests.support.random_peers import Asked, Broker, Manners, asked

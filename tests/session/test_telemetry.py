@@ -23,7 +23,7 @@ from kproxy.session.telemetry import (
     TelemetryPush,
     TelemetryTerms,
 )
-from kproxy.testing.dialogue import Dialogue, frames, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 GET, PUSH, VERSIONS, HEARTBEAT, HANDSHAKE, AUTHENTICATE = 71, 72, 18, 12, 17, 36
 USERS = read_users(make_line("alice", "SCRAM-SHA-256", "secret", b"0123456789abcdef", 4096))

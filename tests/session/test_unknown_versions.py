@@ -17,7 +17,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.session.live.rule_program import compile_rules
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.versions import unsupported
-from kproxy.testing.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.random_rules import live_kinds, random_rule
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]

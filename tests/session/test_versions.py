@@ -11,7 +11,7 @@ from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.versions import VersionsAnswers, cap, unsupported
-from kproxy.testing.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response, sized
 
 
 def answer(produce: int, level: int = 2) -> dict[str, Any]:

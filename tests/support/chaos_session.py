@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from kproxy.session.commands import BROKER, CLIENT, Command, EnsureNodes, Send
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.random_peers import Asked, Broker
 
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 Topic = str | UUID
 Place = Topic | tuple[Topic, int] | tuple[Topic, int, bytes | None]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import Bound, Plan
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.holding import HeldOwner
 
 

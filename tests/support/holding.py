@@ -8,7 +8,7 @@ from typing import Any
 
 from kproxy.rules.running import HowGone
 from kproxy.session.holding.held import HeldFrame
-from kproxy.testing.dialogue import Dialogue
+from kproxy.tools.rehearse.dialogue import Dialogue
 
 
 class HeldOwner:

@@ -16,7 +16,7 @@ from kproxy.protocol.codec.message import awaits_response
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.testing.dialogue import sized
+from kproxy.tools.rehearse.dialogue import sized
 from tests.support.random_requests import answered, random_request
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)

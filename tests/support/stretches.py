@@ -51,7 +51,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.session.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.session.commands import BROKER
-from kproxy.testing.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.pace import within

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, KafkaException
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.table.api_keys import API_VERSIONS, HEARTBEAT
-from kproxy.testing.dialogue import request, response
 from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.testing.recorder import TapedExchange, TapedFrame
+from kproxy.tools.rehearse.dialogue import request, response
 
 Produce = Callable[..., None]
 

@@ -10,10 +10,10 @@ import pytest
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.exchange import Facts
-from kproxy.testing.dialogue import request, response
 from kproxy.testing.exchanges import SeenExchanges, Topics
 from kproxy.testing.recorder import Frames, Tape, TapedConnection
 from kproxy.testing.rule_arguments import match_of
+from kproxy.tools.rehearse.dialogue import request, response
 
 NOW = 7.0
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18

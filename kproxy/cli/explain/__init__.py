@@ -20,10 +20,10 @@ from kproxy.cli.frame_text import find_api, frames, known_version
 from kproxy.rules.select.frame_match import OF_ENTITY
 
 if TYPE_CHECKING:
-    from kproxy.cli.explain.opinions import Opinion
-    from kproxy.cli.explain.survey import Survey
-    from kproxy.cli.explain.target import Target
     from kproxy.rules.rule_set import RuleSet
+    from kproxy.tools.rehearse.explain.opinions import Opinion
+    from kproxy.tools.rehearse.explain.survey import Survey
+    from kproxy.tools.rehearse.explain.target import Target
 
 SHORTEST_FRAME = 20
 """Hexadecimal digits that a word has at least to be read as a frame: the shortest header has ten bytes."""
@@ -119,7 +119,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
     a file, or - for standard input.
     """
     known = {name: value for name, value in given.items() if value is not None}
-    from kproxy.cli.explain.survey import Surveyor
+    from kproxy.tools.rehearse.explain.survey import Surveyor
 
     surveyor = Surveyor(load(rules), nth=nth, now=at, advertise=advertise)
     failed = False
@@ -149,8 +149,8 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 
     A frame that cannot be decoded is yielded as its error.
     """
-    from kproxy.cli.explain.target import of_api
     from kproxy.rules.select.selected import number_in
+    from kproxy.tools.rehearse.explain.target import of_api
 
     data = frame_bytes(what[0]) if len(what) == 1 else None
     if data is not None:
@@ -181,8 +181,8 @@ def frame_bytes(word: str) -> bytes | None:
 
 
 def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeError]:
-    from kproxy.cli.explain.target import of_frame
     from kproxy.protocol import decode_request
+    from kproxy.tools.rehearse.explain.target import of_frame
 
     for name in (*OF_ENTITY, "client_id", "acks", "size"):
         if name in given:
@@ -203,7 +203,7 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
 
 def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[StyledLine]:
     """Yield the whole explanation of one target. `another`: with an empty line before it."""
-    from kproxy.cli.explain.wording import sides, told
+    from kproxy.tools.rehearse.explain.wording import sides, told
 
     if another:
         yield StyledLine("")

@@ -31,12 +31,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kproxy.base.errors import CaptureError, LakeError
 from kproxy.pipeline.lake import struct
-from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
-from kproxy.pipeline.whatif.exchange import CaptureSummary, unpack_summary
-from kproxy.pipeline.whatif.packing import CapturePacking, ChunkRow
 from kproxy.pipeline.whatif.rehearsal_task import FINDINGS_SCHEMA, SAMPLES, rehearse
 from kproxy.record.captures.reader import KAFKA_PORT, Capture
 from kproxy.record.events.column import Column
+from kproxy.tools.rehearse.whatif.candidate import Candidate, RuleTexts
+from kproxy.tools.rehearse.whatif.exchange import CaptureSummary, unpack_summary
+from kproxy.tools.rehearse.whatif.packing import CapturePacking, ChunkRow
 
 CHUNKS = (
     Column("what", "string", "chunk (exchanges of one connection), or capture (its summary)"),

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from kproxy.pipeline.columnar.columns import struct as arrow_struct
 from kproxy.pipeline.lake import struct
-from kproxy.pipeline.whatif.candidate import Candidate, RuleTexts
-from kproxy.pipeline.whatif.exchange import (
+from kproxy.protocol.table import schema
+from kproxy.record.events.column import Column
+from kproxy.tools.rehearse.whatif.candidate import Candidate, RuleTexts
+from kproxy.tools.rehearse.whatif.exchange import (
     CaptureSummary,
     ExchangeChunk,
     PackedExchange,
@@ -27,10 +29,8 @@ from kproxy.pipeline.whatif.exchange import (
     topics_of,
     unpack_chunk,
 )
-from kproxy.pipeline.whatif.packing import facts_of
-from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
-from kproxy.protocol.table import schema
-from kproxy.record.events.column import Column
+from kproxy.tools.rehearse.whatif.packing import facts_of
+from kproxy.tools.rehearse.whatif.rehearsal import RehearsalFinding
 
 FINDINGS = (
     Column("what", "string", "group (of findings), sample (a finding), rule (its counters), or exchanges (how many)"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kproxy.testing.dialogue import request
+from kproxy.tools.rehearse.dialogue import request
 from tests.admin.page.conftest import OpenPage, expect
 from tests.admin.page.test_access import violations
 from tests.admin.page.test_held import held

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kproxy.protocol.table import schema
 from kproxy.record.audit.lines import stamp
 from kproxy.record.filter.view import EventView
-from kproxy.verify import VerifyTerms, verify
+from kproxy.tools.verify import VerifyTerms, verify
 
 from .test_violations import FOUND, GRANTS, NOTE, OFFSETS, READS, STARTS, SUSPECT, TOLD, WRITES, Row
 

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.pipeline.whatif.exchange import PackedExchange, RecordedClient
-from kproxy.pipeline.whatif.rehearsal import RehearsalFinding
 from kproxy.rules.exchange import Facts
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
+from kproxy.tools.rehearse.whatif.candidate import Candidate
+from kproxy.tools.rehearse.whatif.exchange import PackedExchange, RecordedClient
+from kproxy.tools.rehearse.whatif.rehearsal import RehearsalFinding
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
 CALLER = RecordedClient("one", Facts("outside", "main", "10.0.0.1"))

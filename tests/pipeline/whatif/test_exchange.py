@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.pipeline.whatif.exchange import MOST_TOPICS, PackedExchange, topics_of
 from kproxy.protocol import decode_request
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import entities
-from kproxy.testing.dialogue import request
+from kproxy.tools.rehearse.dialogue import request
+from kproxy.tools.rehearse.whatif.exchange import MOST_TOPICS, PackedExchange, topics_of
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 

@@ -14,7 +14,7 @@ from kproxy.record.captures.captured_connection import CapturedConnection, Topic
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 RULES = """
 rules:

@@ -13,8 +13,8 @@ import kproxy
 PACKAGE = Path(kproxy.__file__).parent
 PROGRAM = """
 import kproxy
-from kproxy.pipeline.whatif.candidate import Candidate
-from kproxy.replay.compare import TABLE
+from kproxy.tools.rehearse.whatif.candidate import Candidate
+from kproxy.tools.replay.compare import TABLE
 from kproxy.protocol.table import schema, shapes
 rule = "rules: [{name: r, kind: error, match: {api: Produce}, error: NOT_LEADER_OR_FOLLOWER}]"
 Candidate([("r.yaml", rule)], 0.0)

@@ -33,8 +33,8 @@ from kproxy.record.captures.captured_connection import CapturedConnection, Topic
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.testing.dialogue import request, response
 from kproxy.testing.process import process_tree
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.synthetic_events import write_events
 
 from .machine import as_installed, description

@@ -18,7 +18,7 @@ from kproxy.session.commands import Send
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 from .rows import Rows
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from kproxy.verify.finding import number_of
+from kproxy.tools.verify.finding import number_of
 
 OUTCOMES = {
     "recovered": "all that was acknowledged was stored once and read once, and the program was told of no error",

@@ -10,7 +10,7 @@ from typing import Any
 from kproxy.base.terminal import in_line
 from kproxy.cli.exchange_input import Trouble, views
 from kproxy.record.about import errors, topics
-from kproxy.verify.finding import number_of
+from kproxy.tools.verify.finding import number_of
 
 from .faults import general
 from .judge import Recovery

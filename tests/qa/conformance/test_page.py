@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.verify.checks import checks
+from kproxy.tools.verify.checks import checks
 from tests.qa.pages import END
 
 from . import kept, page, run

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kproxy.session.held_memory import HeldMemory, Holder
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.stretches import READ, Stopwatch, Watch
 
 METADATA, VERSION = 3, 12

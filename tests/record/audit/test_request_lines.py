@@ -23,7 +23,7 @@ from kproxy.record.events.column import EventData
 from kproxy.record.fanout import Fanout
 from kproxy.record.observer.journal import MOST_LINES, JournalTemplate, JournalTemplates
 from kproxy.record.observer.observer import ConnectionObserver
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.record.observer.test_summary_templates import fetch, heartbeat, produce
 from tests.record.observer.watching import BROKER, CLIENT, Talk, random_talk

@@ -8,7 +8,7 @@ from typing import Any
 from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.state_events import RuleEvents
 from kproxy.rules.document.read import parse_rules
-from kproxy.testing.dialogue import Dialogue, request
+from kproxy.tools.rehearse.dialogue import Dialogue, request
 
 RULE = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1ms}]"
 

@@ -17,7 +17,7 @@ from kproxy.record.metrics.totals import LabelTotals
 from kproxy.record.metrics.traffic import MOST_AT_ONCE, exposition, registry_of
 from kproxy.record.observer.summary import MOST_APIS, MOST_CELLS, MOST_FOLDED, Summary
 from kproxy.record.observer.summary_rows import Ending
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.metrics.test_counts_agree import EVERYTHING, Labelled, Numbers
 from tests.record.observer.watching import BROKER, CLIENT
 from tests.support.line_count import LineCount

@@ -19,7 +19,7 @@ from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.totals import LabelTotals
 from kproxy.record.metrics.unnamed import AGAIN, MOST_ASKED, MOST_UNNAMED, PATIENCE, UnnamedTopics
 from kproxy.session.cluster import BY_ID_VERSION
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.metrics.test_counts_agree import Labelled
 from tests.record.observer.watching import CLIENT
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import Depth, Form
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.protocol.golden.frames import golden
 from tests.record.observer.watching import (
     BROKER,

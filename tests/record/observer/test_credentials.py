@@ -23,7 +23,7 @@ from kproxy.record.observer.credentials import (
     take_out,
     withheld_body,
 )
-from kproxy.testing.dialogue import request, sized
+from kproxy.tools.rehearse.dialogue import request, sized
 from tests.record.observer.watching import Watching
 from tests.support.frames import message
 from tests.support.line_count import LineCount

@@ -70,7 +70,7 @@ def test_memory_of_long_frames() -> None:
 
 def test_memory_of_names() -> None:
     """A client that makes up a name for each request does not make the summary grow without limit."""
-    from kproxy.testing.dialogue import request, response
+    from kproxy.tools.rehearse.dialogue import request, response
 
     watching = Watching(Depth.ROWS, summary=whole_summary())
     for number in range(3000):

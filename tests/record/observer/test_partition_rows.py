@@ -12,7 +12,7 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import layout, schema
 from kproxy.record.observer.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
-from kproxy.testing.dialogue import sized
+from kproxy.tools.rehearse.dialogue import sized
 from tests.protocol.golden.frames import golden
 from tests.support.frames import message
 from tests.support.random_peers import mangled, plausible

@@ -35,7 +35,7 @@ from kproxy.session.held_memory import HeldMemory
 from kproxy.session.lanes.assembler import MAX_ARRIVALS, WaitClock
 from kproxy.session.shared import Shared
 from kproxy.session.step import HEAD
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.support.frames import produce
 from tests.support.memory_lane import MemoryLane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import NO_ERRORS, Form, Frame, ObservedExchange
 from kproxy.record.observer.response_errors import error_at, errors_of, place
-from kproxy.testing.dialogue import defaults, response
+from kproxy.tools.rehearse.dialogue import defaults, response
 from tests.support.capture_files import client
 
 

@@ -9,7 +9,7 @@ from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import SummaryRow
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.observer.watching import Watching, whole_summary
 
 HEARTBEAT, PRODUCE, FETCH, METADATA = 12, 0, 1, 3

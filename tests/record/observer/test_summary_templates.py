@@ -12,7 +12,7 @@ import pytest
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.summary_templates import RequestTemplate
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.observer.watching import BROKER, CLIENT, Talk, Watching, counted, play, whole_summary
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

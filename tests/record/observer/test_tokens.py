@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.record.exchange import Depth
-from kproxy.testing.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response, sized
 from tests.record.observer.watching import Watching
 
 HEARTBEAT, HANDSHAKE = 12, 17

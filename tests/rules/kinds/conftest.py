@@ -17,7 +17,7 @@ from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
-from kproxy.testing.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.frames import message
 
 PRODUCE, FETCH = 0, 1

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.cli.explain.opinions import of_connection
-from kproxy.cli.explain.target import of_api
 from kproxy.protocol.codec.structs import encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import NEW_HEARTBEATS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
-from kproxy.testing.dialogue import Dialogue, request
+from kproxy.tools.rehearse.dialogue import Dialogue, request
+from kproxy.tools.rehearse.explain.opinions import of_connection
+from kproxy.tools.rehearse.explain.target import of_api
 
 FETCH, JOIN_GROUP, API_VERSIONS = 1, 11, 18
 SOFTWARE = {"client_software_name": "tester", "client_software_version": "1"}

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol.table import schema
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 

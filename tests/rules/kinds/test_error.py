@@ -14,7 +14,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.decision import Fail, FrameDepth
 from kproxy.rules.kinds.base.denial import can_say
-from kproxy.testing.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.random_requests import answered, random_request
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, ENVELOPE = 0, 1, 3, 17, 58

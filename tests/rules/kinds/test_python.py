@@ -12,7 +12,7 @@ from kproxy.rules.decision import Delay
 from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.python import PythonEffect
 from kproxy.rules.store import RuleStore
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 HEARTBEAT, PRODUCE, METADATA = 12, 0, 3
 

@@ -10,7 +10,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.kinds.base.permissions import permissions
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 TOPICS = 'match: {topic: "prod.*"}'

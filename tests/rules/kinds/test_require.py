@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.records.entry import BATCH, OVERHEAD, crc_of
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce as produce_frame
 
 TOO_LARGE, ACKS, POLICY, COMPRESSION, INVALID = 10, 21, 44, 76, 87

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.decision import FrameDepth
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 METADATA, PRODUCE, OFFSET_FETCH, CREATE_ACLS = 3, 0, 9, 30
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.rules.decision import FrameDepth
 from kproxy.session.commands import CLIENT
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, METADATA, HEARTBEAT, VOTE = 0, 1, 3, 12, 52
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 

@@ -12,7 +12,7 @@ from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
 FETCH, FOREIGN, MINE = 1, 77, 5

@@ -18,7 +18,7 @@ from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.disguise import disguise
 from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID
-from kproxy.testing.dialogue import frames, request, response
+from kproxy.tools.rehearse.dialogue import frames, request, response
 from tests.support.frames import fetch as fetch_frame
 from tests.support.frames import fetched as fetched_frame
 from tests.support.frames import produce as produce_frame

@@ -17,7 +17,7 @@ from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.names import SingleTopicRewriter
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 RENAMES = NameMaps(

@@ -14,7 +14,7 @@ from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.single_topic import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 TOPICS = NameMap.of({"orders": "prod.orders"})
 IDS = NameMap.of({"worker-*": "blue.worker-*"}, space=TRANSACTIONAL_ID)

@@ -26,7 +26,7 @@ from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.redact import Redaction
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import ObservedExchange
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.observer.watching import CLIENT, random_talk
 from tests.support.random_peers import Manners
 

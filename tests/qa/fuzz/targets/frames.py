@@ -15,7 +15,7 @@ from kproxy.protocol.scan.frames import Splitter, framed
 from kproxy.protocol.scan.head import body_start, produce_acks, single_topic
 from kproxy.protocol.scan.response_tail import PrefixSkipper
 from kproxy.protocol.table import schema
-from kproxy.testing.dialogue import request, response
+from kproxy.tools.rehearse.dialogue import request, response
 
 from ..feed import Feed
 

@@ -25,7 +25,7 @@ from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
 from kproxy.session.step import STOP
-from kproxy.testing.dialogue import response, sized
+from kproxy.tools.rehearse.dialogue import response, sized
 from tests.support.random_peers import mangled
 from tests.support.random_values import random_struct
 

@@ -13,12 +13,12 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 
 from kproxy.base.errors import InputError
-from kproxy.replay import own_requests as sasl
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
-from kproxy.testing.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
+from kproxy.tools.replay import own_requests as sasl
 
 from ..feed import Feed
 

@@ -21,7 +21,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import Bound
 from kproxy.session.shared import Shared
-from kproxy.testing.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
 from tests.support.pace import within
 from tests.support.random_peers import Broker, Manners, random_traffic
 from tests.support.stretches import Stopwatch, Watch, large

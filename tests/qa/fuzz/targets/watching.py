@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import Depth
-from kproxy.testing.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response, sized
 from tests.record.observer.watching import (
     BROKER,
     CLIENT,

@@ -1,0 +1,1 @@
+"""Explanation of what rules would do to one frame."""

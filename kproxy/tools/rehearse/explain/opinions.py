@@ -1,0 +1,214 @@
+"""Opinions: one rule asked about one request, with the reasons in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.rules.decision import FrameDepth
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.name_rule import NameRule
+from kproxy.rules.kinds.base.rule import Direction, Rule
+from kproxy.rules.kinds.client_rack import ClientRack
+from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
+from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.running import Running
+from kproxy.rules.trigger import When
+from kproxy.session.rewrite.addresses import carries_addresses
+from kproxy.session.rewrite.names import name_rewrite
+from kproxy.session.rewrite.racks import rack_rewrite
+
+from .findings import SelectorFinding, SelectorFindings, explain_selectors
+from .target import Target
+from .wording import words
+
+Word = Literal["acts", "depends", "not now", "observes", "no", "never"]
+DIRECTIONS: tuple[Direction, ...] = ("request", "response")
+SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactional_id"}
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """Opinion of one rule about a target, in a word, and `lines` with the reasons or with what the rule does.
+
+    The rule acts; depends on what is not known; does not act now, since its trigger says no; only observes; does not
+    act (no), since a selector fails; or never acts on a request of this API and version.
+    """
+
+    rule: Rule
+    word: Word
+    lines: tuple[str, ...]
+
+
+def opinion(rule: Rule, running: Running | None, target: Target, now: float) -> Opinion:
+    """Return the opinion of a rule about a target, which the rule counts as the proxy would."""
+    if running is not None and isinstance(rule, LiveRule):
+        return of_live(rule, running, target, now)
+    return of_connection(rule, target)
+
+
+def reasons(findings: Sequence[SelectorFinding]) -> tuple[str, ...]:
+    return tuple(
+        f"not: {one.text}" if one.selector.startswith("not ") and one.word == "fails" else one.text for one in findings
+    )
+
+
+# ---- live rules
+
+
+def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opinion:
+    depths = {direction: rule.depth(direction, target.key, target.version) for direction in DIRECTIONS}
+    judged = explain_selectors(rule, target.subject)
+    shaped = running.effect.shape(target.exchange(set()).connection) is not None
+    if rule.connects or shaped:
+        return of_opening(rule, judged, depths, shaped)
+    if all(depth == FrameDepth.NOTHING for depth in depths.values()):
+        return Opinion(rule, "never", (f"{rule.kind}, as it is written here, does nothing with {target.subject.api}",))
+    if judged.word == "fails":
+        always = any(one.selector in ("api", "version") or "requests say no" in one.text or "has no acks" in one.text
+                     for one in judged.findings)  # fmt: skip
+        return Opinion(rule, "never" if always else "no", reasons(judged.findings))
+    if judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *chance(rule.when)))
+    fired = running.trigger.fires(now, 1, target.message.header.get("client_id"))
+    running.count(fired=fired)
+    by_chance = rule.when is not None and rule.when.by_chance
+    if not fired and not by_chance:
+        return Opinion(rule, "not now", (not_its_turn(rule.when, running),))
+    reads: set[str] = set()
+    lines = (*chance(rule.when), *does(running, target, judged, depths, now, reads))
+    if reads:
+        fields = ", ".join(sorted(reads))
+        return Opinion(
+            rule, "depends", (*chance(rule.when), f"looks at {fields} of the request, which a frame would tell")
+        )
+    if rule.when is not None and rule.when.hold:
+        lines = ("the request waits until it is released", *lines)
+    return Opinion(rule, "observes" if running.observes else "acts", lines)
+
+
+def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, FrameDepth], shaped: bool) -> Opinion:
+    """Return the opinion of a rule that acts when a connection opens, or on how its bytes flow (`shaped`)."""
+    what = "how the bytes of the connection flow" if shaped else "a connection when it opens"
+    lines = (f"is about {what}, whatever is in its frames", *chance(rule.when))
+    if rule.connects and any(depths.values()):
+        lines = (f"is about {what}, and about frames",)
+    if judged.word == "fails":
+        return Opinion(rule, "no", reasons(judged.findings))
+    if judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *lines))
+    return Opinion(rule, "observes" if rule.mode == "observe" else "acts", lines)
+
+
+def chance(when: When | None) -> Iterator[str]:
+    if when is not None and when.by_chance:
+        grows = f", which grows for {when.ramp:g} s" if when.ramp else ""
+        yield f"by chance: {when.probability or 1:g}{grows}"
+
+
+def not_its_turn(when: When | None, running: Running) -> str:
+    written = {} if when is None else when.model_dump(by_alias=True, exclude_unset=True)
+    said = ", ".join(f"{name}: {value}" for name, value in written.items())
+    return f"it is not its turn: when {{{said}}}, and this is request {running.matched} that it is about"
+
+
+def does(
+    running: Running,
+    target: Target,
+    judged: SelectorFindings,
+    depths: dict[Direction, FrameDepth],
+    now: float,
+    reads: set[str],
+) -> Iterator[str]:
+    """Yield what comes of it: the decisions about the request, and that there will be some about the response.
+
+    `reads` gets the fields of the request that the effect looked at and that nobody knows."""
+    matched = judged.entities if target.frame is not None else target.entities
+    if running.rule.selects_errors:
+        yield "has its say when the response has come"
+        return
+    if running.rule.family == "code":  # a user's function may have effects of its own, and no client has sent this
+        yield f"calls {getattr(running.rule, 'call', 'a function')}"
+        return
+    if depths["request"] != FrameDepth.NOTHING:
+        try:
+            decided = running.effect.on_request(target.exchange(reads), matched, now)
+        except Exception as error:  # noqa: BLE001  # whatever a rule does, it is said
+            yield f"goes wrong: {type(error).__name__}: {error}"
+            return
+        for decision in decided:
+            yield words(decision, matched, "request")
+        if not decided and depths["response"] == FrameDepth.NOTHING:
+            yield "lets this request pass as it is"
+    if depths["response"] != FrameDepth.NOTHING:
+        acks = target.message.body.get("acks") if target.key == PRODUCE else None
+        yield "nothing comes of it: with acks 0 there is no response" if acks == 0 else "acts on the response"
+
+
+# ---- rules of connections
+
+
+def of_connection(rule: Rule, target: Target) -> Opinion:
+    judged = explain_selectors(rule, target.subject)
+    if judged.word == "fails":
+        return Opinion(rule, "no", reasons(judged.findings))
+    word, lines = binding(rule, target)
+    if word == "acts" and judged.word == "open":
+        return Opinion(rule, "depends", (*reasons(judged.findings), *lines))
+    return Opinion(rule, word, lines)
+
+
+def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
+    """Return what a rule that binds when a connection opens does to a request and its response, with reasons."""
+    if isinstance(rule, NameRule):
+        return renaming(rule, target)
+    if isinstance(rule, AdvertiseRule):
+        if target.version not in carries_addresses(target.key):
+            return "never", (f"responses of {target.subject.api} name no broker's address",)
+        return "acts", (f"brokers in the response have the addresses {advertised(rule)}",)
+    if isinstance(rule, ClientRack):
+        if rack_rewrite(target.key, target.version, rule.rack.encode()) is None:
+            return "never", (f"requests of {target.subject.api} {target.version} say no rack of the client",)
+        return "acts", (f"the rack is {rule.rack} where the client says none",)
+    if isinstance(rule, LimitVersions):
+        span = rule.limit.span(target.key)
+        if span is None:
+            return "never", (f"says nothing about {target.message.api.name}",)
+        if span[0] <= target.version <= span[1]:
+            return "acts", (f"allows versions {spelled(span)}, this one passes",)
+        return "acts", (f"allows versions {spelled(span)}: a request in this one closes the connection",)
+    return "acts", ("holds for the connection",)
+
+
+def renaming(rule: NameRule, target: Target) -> tuple[Word, tuple[str, ...]]:
+    names = NameMaps.of(rule.layers())
+    if names is None or not any(name_rewrite(target.key, target.version, one, names) for one in DIRECTIONS):
+        return "never", (f"{target.subject.api} carries no such names",)
+    lines, named = [], target.frame is not None
+    for entity in target.subject.entities:
+        for field, selector in SPACES.items():
+            name, mapped = getattr(entity, selector), getattr(names, field)
+            if name is None or mapped is None:
+                continue
+            named = True
+            broker = mapped.to_broker(name.encode())
+            if mapped.is_unreachable(name.encode()):
+                lines.append(f"{selector.replace('_', ' ')} {name} cannot be reached, its spelling belongs to another")
+            elif broker != name.encode():
+                lines.append(
+                    f"{selector.replace('_', ' ')} {name} is {broker.decode('utf-8', 'replace')} on the brokers"
+                )
+    if not named:
+        return "acts", ("changes names in requests and in responses",)
+    return "acts", tuple(dict.fromkeys(lines)) or ("leaves these names as they are",)
+
+
+def advertised(rule: AdvertiseRule) -> str:
+    if rule.nodes is not None:
+        return ", ".join(f"{node}: {address}" for node, address in rule.nodes.items())
+    if rule.sni is not None:
+        return rule.sni
+    return f"{rule.host or 'of the listener'}, ports {rule.ports or 'after its own'}"

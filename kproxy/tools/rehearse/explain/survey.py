@@ -1,0 +1,142 @@
+"""Surveys: all rules asked about one target, the depth of the plan, and what becomes of a frame in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kproxy.rules.kinds.advertise import AdvertiseRule
+from kproxy.rules.kinds.base.name_rule import NameRule
+from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.client_rack import ClientRack
+from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
+from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.rule_set import RuleSet
+from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.plan import Bound, Plan
+from kproxy.session.step import Step
+from kproxy.tools.rehearse.cases.compare import check_untouched, describe
+from kproxy.tools.rehearse.cases.connection import CaseConnection
+from kproxy.tools.rehearse.cases.model import ClientConnection
+from kproxy.tools.rehearse.dialogue import response, sized
+from kproxy.tools.rehearse.offline_filters import judged
+
+from .findings import OF_CONNECTION, explain_selectors, finding
+from .opinions import Opinion, opinion
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Survey of one target. `positions`: each rule's place in its file, by name. `happens`: lines about the frame as a
+    whole, in the end."""
+
+    step: Step
+    opinions: tuple[Opinion, ...]
+    positions: dict[str, str]
+    happens: tuple[str, ...]
+
+
+class Surveyor:
+    """Surveyor of a rule set: asks all rules, in file order, about one target after the other. Rules count the targets
+    as the proxy would.
+
+    `nth`: number of the first target, from 1, among the requests that a rule is about. `now`: seconds since the start.
+    """
+
+    def __init__(self, rules: RuleSet, *, nth: int, now: float, advertise: bool) -> None:
+        self.rules, self.nth, self.now, self.advertise = rules, nth, now, advertise
+        self.connection: CaseConnection | None = None
+
+    def survey(self, target: Target) -> Survey:
+        """Return the opinions of all rules about a target, and what becomes of its frame."""
+        rules, now = self.rules, self.now
+        running = {one.name: one for one in rules.live}
+        client_id = target.message.header.get("client_id")
+        for one in rules.live if self.nth > 1 else ():
+            for _ in range(self.nth - 1):
+                one.count(fired=one.trigger.fires(now, 1, client_id))
+        opinions = tuple(opinion(rule, running.get(rule.name), target, now) for rule in rules.rules)
+        positions = dict(zip((rule.name for rule in rules.rules), rules.origins, strict=True))
+        step = plan(target, rules, self.advertise)[target.key << 16 | target.version]
+        happens: tuple[str, ...] = ()
+        if target.frame is not None and self.nth == 1 and not now:
+            happens = tuple(self.outcome(target, target.frame, any(one.word == "depends" for one in opinions)))
+        self.nth = 1
+        return Survey(step, opinions, positions, happens)
+
+    def outcome(self, target: Target, frame: bytes, is_open: bool) -> Iterator[str]:
+        """Yield in words what becomes of the frame under all rules together, from a session without a network.
+
+        `is_open`: a rule depends on what is not known, so nothing can be said.
+        """
+        yield ""
+        if is_open:
+            yield "  what becomes of it depends on what is said above; say more of the connection, such as --listener"
+            return
+        if self.connection is None:
+            facts, known = target.facts, target.known
+            spec = ClientConnection(
+                listener=facts.listener, cluster=facts.cluster, client_address=facts.client_address, sni=facts.sni,
+                certificate=facts.certificate, node=facts.node, principal=known.get("principal"),
+                client_software=known.get("client_software"), advertise=self.advertise,
+            )  # fmt: skip
+            self.connection = CaseConnection(spec, RuleSet(self.rules.rules, self.rules.origins), judged(), 1, {}, 0.0)
+        if self.connection.talk.closed is not None:
+            yield "  the connection is closed already"
+            return
+        self.connection.client(sized(frame))
+        yield from came_out(self.connection)
+        while self.connection.asked:  # responses keep their order: without this one, kproxy's own next one would wait
+            asked = self.connection.asked.popleft()
+            self.connection.broker(asked, response(asked.key, asked.version, asked.correlation))
+        self.connection.take(CLIENT)
+
+
+def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
+    """Return the plan of a connection for which all rules hold that may hold.
+
+    Versions are limited only by rules that surely hold, since a request beyond a limit is stopped.
+    """
+    held = [rule for rule in rules.rules if may_hold(rule, target)]
+    surely = [rule for rule in held if explain_selectors(rule, target.subject).word == "holds"]
+    limits = tuple(rule.limit for rule in surely if isinstance(rule, LimitVersions))
+    bound = Bound(
+        NameMaps.of(layer for rule in held if isinstance(rule, NameRule) for layer in rule.layers()),
+        advertise or any(isinstance(rule, AdvertiseRule) for rule in held),
+        True,
+        VersionLimits(limits) if limits else None,
+        rack=next((rule.rack.encode() for rule in held if isinstance(rule, ClientRack)), None),
+    )
+    names = {rule.name for rule in held}
+    return Plan(bound, [one for one in rules.live if one.name in names])
+
+
+def may_hold(rule: Rule, target: Target) -> bool:
+    """Return True if the rule can be about the target's connection, as far as that is known."""
+    match = rule.match
+    if match is None:
+        return True
+    used = [name for name in OF_CONNECTION if getattr(match, name, None) is not None]
+    return not any(finding(match, name, target.subject).word == "fails" for name in used)
+
+
+def came_out(connection: CaseConnection) -> Iterator[str]:
+    waits = min((when for when in connection.talk.wakes if when > connection.talk.now), default=None)
+    to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
+    if waits is not None and not to_broker and not to_client:
+        yield f"  the request waits for {waits:g} s"
+        connection.later(waits)
+        to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
+    for piece in to_broker:
+        wrong = [one for _, found in check_untouched(piece, connection, BROKER) for one in found]
+        how = ", changed" if wrong else ": the very bytes"
+        yield f"  the broker gets {describe(piece, connection, BROKER)}{how}"
+        for one in wrong:
+            yield f"            {one.path}: {one.expected} → {one.found}"
+    if not to_broker:
+        yield "  the broker gets nothing"
+    for piece in to_client:
+        yield f"  the client gets {describe(piece, connection, CLIENT)} of kproxy's own"
+    if connection.talk.closed is not None:
+        yield f"  the connection is closed: {connection.talk.closed.message}"

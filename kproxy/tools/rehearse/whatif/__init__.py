@@ -1,0 +1,1 @@
+"""Rules played over recorded exchanges."""

@@ -1,0 +1,200 @@
+"""Comparison of two responses to the same request, field by field, but for those that may differ.
+
+Strategy: both are decoded, and walked together by their layout. Elements of arrays find each other by their keys, since
+brokers list in any order; a path names them by these. Topic ids are compared as the topics' names. Records are not
+looked at here (read_records.py does), nor is whether a Fetch response lists a partition that has nothing to say: that
+depends on the moment. Fields that may differ are listed in `ignored_fields.yaml`, which a user's options change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from uuid import UUID
+
+from kproxy.base.errors import InputError
+from kproxy.protocol import Message
+from kproxy.protocol.elements import NameOfId
+from kproxy.protocol.table import errors as error_codes
+from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
+from kproxy.protocol.table.layout import Slot, Struct
+from kproxy.protocol.table.schema import read_yaml
+
+from .structs import ERROR_CODE, layout_of
+
+TABLE = files("kproxy.tools.replay") / "ignored_fields.yaml"
+
+
+class NoSuchGroup(InputError):
+    """Error for a group of fields that the table does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """Group of fields in the table, which are compared or left out together."""
+
+    name: str
+    means: str
+    fields: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    compare: bool = False
+
+
+@cache
+def table() -> tuple[dict[str, FieldGroup], frozenset[str]]:
+    """Return the groups by name, and the fields by which elements are found."""
+    entries: dict[str, Any] = dict(read_yaml(TABLE))
+    keys = frozenset(entries.pop("keys"))
+    groups = {}
+    for name, entry in entries.items():
+        sets = {each: frozenset(entry.get(each, ())) for each in ("fields", "kinds")}
+        groups[name] = FieldGroup(name, entry["means"], compare=entry.get("compare", False), **sets)
+    return groups, keys
+
+
+class IgnoredFields:
+    """Fields to leave out when responses are compared. Raises NoSuchGroup for names that the table lacks."""
+
+    def __init__(self, ignore: Collection[str] = (), compare: Collection[str] = ()) -> None:
+        groups, self.keys = table()
+        for name in (*ignore, *compare):
+            if name not in groups:
+                raise NoSuchGroup(f'no group of fields is called "{name}", there are: {", ".join(groups)}')
+        self.ignored = [
+            group for group in groups.values() if group.name in ignore or not (group.compare or group.name in compare)
+        ]
+        self.fields = frozenset().union(*(group.fields for group in self.ignored))
+        self.kinds = frozenset().union(*(group.kinds for group in self.ignored))
+
+    def leaves_out(self, api: str, slot: Slot) -> bool:
+        """Return True if this field may differ."""
+        return slot.name in self.fields or slot.kind in self.kinds or f"{api}.{slot.name}" in self.fields
+
+    def tells_apart(self, slot: Slot) -> bool:
+        """Return True if an element is found by this field."""
+        return (slot.name in self.keys or slot.kind in self.keys) and slot.struct is None and not slot.array
+
+    def ignores(self, name: str) -> bool:
+        """Return True if this group is left out."""
+        return any(one.name == name for one in self.ignored)
+
+
+def groups_table() -> str:
+    """Return the groups as a Markdown table, for the page about replays."""
+    rows = (
+        f"| `{group.name}` | {group.means} | {'compared' if group.compare else 'left out'} |\n"
+        for group in table()[0].values()
+    )
+    return "| group | what its fields say | |\n|---|---|---|\n" + "".join(rows)
+
+
+FETCHES = frozenset((FETCH, SHARE_FETCH))
+SHOWN = 60
+"""Letters of a value that a difference shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDifference:
+    """Difference of one field between two responses.
+
+    `path` has the keys of elements, `field` has not: topics[orders].partitions[0].error_code, and
+    topics[].partitions[].error_code. Values are text.
+    """
+
+    path: str
+    field: str
+    recorded: str
+    now: str
+    error: bool = False
+
+
+class ResponseComparison:
+    """Comparison of responses. `recorded_name`, `name`: names of topic ids of the recording and of the target."""
+
+    def __init__(self, normal: IgnoredFields, recorded_name: NameOfId, name: NameOfId) -> None:
+        self.normal, self.names = normal, (recorded_name, name)
+
+    def differences(self, recorded: Message, now: Message) -> list[ResponseDifference]:
+        """Return the differences of two responses to the same request."""
+        if recorded.version != now.version:
+            return [ResponseDifference("version", "version", str(recorded.version), str(now.version), error=True)]
+        return list(self.structs(recorded.api.name, layout_of(recorded), recorded.body, now.body, "", ""))
+
+    def structs(
+        self, api: str, struct: Struct, recorded: Mapping[str, Any], now: Mapping[str, Any], path: str, field: str
+    ) -> Iterator[ResponseDifference]:
+        """Yield the differences in the fields of one struct."""
+        for slot in struct.all_slots:
+            if slot.type == "records" or self.normal.leaves_out(api, slot):
+                continue
+            here = f"{path}.{slot.name}" if path else slot.name
+            inside = f"{field}.{slot.name}" if field else slot.name
+            yield from self.values(api, slot, recorded.get(slot.name), now.get(slot.name), here, inside)
+
+    def values(
+        self, api: str, slot: Slot, recorded: Any, now: Any, path: str, field: str
+    ) -> Iterator[ResponseDifference]:
+        if slot.struct is None or recorded is None or now is None:
+            was, is_ = self.plain(slot, recorded, 0), self.plain(slot, now, 1)
+            if was != is_:
+                yield ResponseDifference(path, field, shown(was), shown(is_), slot.kind == ERROR_CODE)
+        elif not slot.array:
+            yield from self.structs(api, slot.struct, recorded, now, path, field)
+        else:
+            yield from self.arrays(api, slot.struct, self.keyed(slot.struct, recorded, 0),
+                                   self.keyed(slot.struct, now, 1), path, f"{field}[]")  # fmt: skip
+
+    def arrays(
+        self, api: str, struct: Struct, recorded: Mapping[str, Any], now: Mapping[str, Any], path: str, field: str
+    ) -> Iterator[ResponseDifference]:
+        """Yield the differences of elements that share a key, and those without a counterpart."""
+        for key in {**recorded, **now}:
+            here = f"{path}[{key}]"
+            if key in recorded and key in now:
+                yield from self.structs(api, struct, recorded[key], now[key], here, field)
+            elif api in ("Fetch", "ShareFetch"):
+                blank = struct.defaults()
+                pairs = self.structs(api, struct, recorded.get(key, blank), now.get(key, blank), here, field)
+                yield from (difference for difference in pairs if difference.error)
+            else:
+                yield ResponseDifference(
+                    here, field, *(("there", "not there") if key in recorded else ("not there", "there"))
+                )
+
+    def keyed(self, struct: Struct, elements: list[dict[str, Any]], side: int) -> dict[str, Any]:
+        """Return elements by key as text, by their index where they have none or share one."""
+        slots = [slot for slot in struct.all_slots if self.normal.tells_apart(slot)]
+        by_key: dict[str, Any] = {}
+        for number, element in enumerate(elements):
+            values = (self.plain(slot, element.get(slot.name), side) for slot in slots)
+            key = " ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+            by_key[f"#{number}" if not key or key in by_key else key] = element
+        return by_key
+
+    def plain(self, slot: Slot, value: Any, side: int) -> Any:
+        """Return a value as it is compared and shown."""
+        if slot.array and isinstance(value, list):
+            return [self.single(slot, one, side) for one in value]
+        return self.single(slot, value, side)
+
+    def single(self, slot: Slot, value: Any, side: int) -> Any:
+        if isinstance(value, UUID):
+            name = self.names[side](value) if slot.kind == "topic_id" else None
+            return name if name is not None else None if not value.int else str(value)
+        if slot.kind == ERROR_CODE and value is not None:
+            return error_name(value)
+        return bytes(value).hex() if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def error_name(code: int) -> str:
+    """Return the error's name, its number if the table lacks it, or NONE for 0."""
+    return error_codes.error_name(code) if code else "NONE"
+
+
+def shown(value: Any) -> str:
+    """Return a value as text for a line, shortened if it is long."""
+    text = "null" if value is None else str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} letters)"
