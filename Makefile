@@ -94,7 +94,7 @@ soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m tests.support.java_jars 4.3.1 3.9.1
-	$(BIN)/python -m kproxy.pipeline.connector >/dev/null
+	$(BIN)/python -m kproxy.lake.connector >/dev/null
 
 java:
 	@command -v javac >/dev/null || { echo "no Java compiler found, a JDK of 17 or newer is needed (Debian: apt-get install openjdk-17-jdk-headless)" >&2; exit 1; }

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.built_programs import BUILT, built
 
-SPARK = ("tests/pipeline/",)
+SPARK = ("tests/lake/",)
 KAFKA = (
     "tests/access/",
     "tests/clients/",
@@ -125,7 +125,7 @@ TOOLS = {
     "tests/e2e/test_otlp_collector.py": ("otelcol",),
     "tests/explore/test_explored_page.py": ("chromium",),
     "tests/runtime/test_transparent.py": ("nft", "ip", "unshare"),
-    "tests/pipeline/gold/report/test_page.py": ("chromium",),
+    "tests/lake/gold/report/test_page.py": ("chromium",),
     "tests/qa/kits/test_java_kit.py": ("javac",),
     "tests/test_docs.py": ("jq", "tshark"),
     "tests/test_howto_pages.py": ("jq",),

@@ -20,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 TOGETHER = {
-    "Spark": ("tests/pipeline/",),
+    "Spark": ("tests/lake/",),
     "three brokers": (
         "tests/clients/test_aiokafka.py",
         "tests/clients/test_confluent.py",

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.base import jars
 from kproxy.base.errors import InternalError
-from kproxy.pipeline.connector import connector_jars
+from kproxy.lake.connector import connector_jars
 
 DEPENDENCY = "<dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency>"
 

@@ -88,7 +88,7 @@ def test_all_output_goes_through_it() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PAST
     ]
-    assert [one for one in found if not one.startswith("pipeline/connector.py")] == []  # paths of jars, for Spark
+    assert [one for one in found if not one.startswith("lake/connector.py")] == []  # paths of jars, for Spark
 
 
 def test_the_log() -> None:

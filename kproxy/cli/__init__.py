@@ -60,7 +60,7 @@ COMMANDS = {
     "protocol": ("kproxy.cli.printouts:protocol_command", "List the protocol's APIs, or print the grammar of one."),
     "decode": ("kproxy.cli.decode:command", "Print the fields of frames."),
     "audit": (
-        "kproxy.pipeline.commands:group",
+        "kproxy.lake.commands:group",
         "Turn what was recorded into answers, with Spark; needs the extra `pipeline`.",
     ),
     "completion": (

@@ -14,8 +14,8 @@ SWEEP = [f"tests/protocol/test_codec.py::test_it[{number}]" for number in range(
 FEW = [f"tests/protocol/test_codec.py::test_few[{number}]" for number in range(5)]
 ROUTES = [f"tests/kafka/test_admin.py::test_it[{way}]" for way in ("proxy", "renamed")]
 ALONE = ["tests/kafka/test_admin.py::test_alone"]
-IN_TURN = [f"tests/pipeline/jobs/test_compact.py::test_{name}[{number}]" for name in "abc" for number in range(3)]
-TOGETHER = [f"tests/pipeline/jobs/test_clean.py::test_{name}" for name in "abc"]
+IN_TURN = [f"tests/lake/jobs/test_compact.py::test_{name}[{number}]" for name in "abc" for number in range(3)]
+TOGETHER = [f"tests/lake/jobs/test_clean.py::test_{name}" for name in "abc"]
 EVERYTHING = SWEEP + FEW + ROUTES + ALONE + IN_TURN + TOGETHER
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kproxy.pipeline.whatif.job import CHUNKS, CaptureReader, File
-from kproxy.pipeline.whatif.rehearsal_task import rehearse
+from kproxy.lake.whatif.job import CHUNKS, CaptureReader, File
+from kproxy.lake.whatif.rehearsal_task import rehearse
 from kproxy.tools.rehearse.whatif.exchange import CaptureSummary, unpack_summary
 
 from .pipeline import RULES, captured, run

@@ -1,0 +1,248 @@
+"""Answers on health: latency, also as clients say it, errors, groups, lag, storms, and what rules did."""
+
+from __future__ import annotations
+
+from kproxy.record.events.column import Column
+
+from .answer import SOFTWARE, TIMES, GoldAnswer, columns
+
+_TIMED = (
+    Column("mean_ms", "double", "mean time", "ms"),
+    Column("p50_ms", "double", "half took at most this", "ms"),
+    Column("p95_ms", "double", "95 % took at most this", "ms"),
+    Column("p99_ms", "double", "99 % took at most this", "ms"),
+    Column("max_ms", "double", "the longest", "ms"),
+    Column("broker_ms", "double", "mean time of the broker's part; absent: not known", "ms"),
+    Column("rule_ms", "double", "mean time that rules held requests and responses, or frames before them", "ms"),
+    Column("wait_ms", "double", "mean time in kproxy for other causes, such as lookups", "ms"),
+    Column("throttled", "long", "responses with a throttle_time_ms", "requests"),
+    Column("throttle_ms", "double", "mean throttle_time_ms of these", "ms"),
+)
+
+LATENCY = GoldAnswer(
+    "latency",
+    "Latency",
+    "How long do requests take, by API and node, and where does the time go?",
+    "From a request's first byte read to its response's last byte sent on. A Fetch waits at the broker for records, "
+    "and a JoinGroup for the other members, which is normal. Percentiles are upper bounds of a histogram with "
+    "bounds at 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 and 30 s. The true value is at most that, "
+    "and more than the bound below; no percentile is above the maximum. The parts of the broker, of rules and of "
+    "kproxy add up to the latency.",
+    reads=("requests",),
+    order=("-p99_ms", "-requests"),
+    columns=columns(*("cluster", "api", "node", "requests"), *_TIMED),
+)
+
+CLIENT_LATENCY = GoldAnswer(
+    "client_latency",
+    "Latency by client",
+    "Which clients are slow, and is it the broker, a rule or kproxy?",
+    "One row per client and API. A client is its client id, principal and software. Times are as in `latency`, and so "
+    "are percentiles. A Fetch waits at the broker for records: compare clients by the same API.",
+    reads=("requests",),
+    order=("-p99_ms", "-requests", "client_id"),
+    columns=columns(*("cluster", "client_id", "principal", *SOFTWARE, "api", "requests"), *_TIMED),
+)
+
+CLIENT_SAYS = GoldAnswer(
+    "client_says",
+    "What clients say",
+    "What do clients say of themselves, and what did kproxy see of them?",
+    "One row per client that pushed its metrics (KIP-714, `telemetry` with `to: [audit]`), all its instances "
+    "together: first what it says, then, in columns that begin with `seen_`, what kproxy saw of the same client id, "
+    "principal and software. A mean is that of what the pushes told, each counting once; the largest is the largest "
+    "told. These are claims: any client may say anything under any client id, only the principal is not its word. "
+    "What a client measures begins before kproxy and ends behind it, so it is the larger one; finding `slow before "
+    "kproxy`: its mean latency as a producer (beside Produce and all requests), or of fetches, is more than 10 ms "
+    "above, and more than twice, what kproxy saw. Percentiles are as in `latency`; requests by which clients push are "
+    "not among those seen.",
+    reads=("telemetry", "requests", "connections"),
+    order=("-producer_request_ms", "-fetch_ms", "client_id"),
+    columns=columns(
+        *("cluster", "client_id", "principal", *SOFTWARE, "findings"),
+        Column("instances", "long", "client instance ids, of which each start has another; an estimate if many"),
+        Column("pushes", "long", "pushes that could be read", "pushes"),
+        Column("producer_request_ms", "double", "latency of a producer's requests, mean of all nodes", "ms"),
+        Column("producer_request_max_ms", "double", "the longest", "ms"),
+        Column("consumer_request_ms", "double", "latency of a consumer's requests, mean of all nodes", "ms"),
+        Column("consumer_request_max_ms", "double", "the longest", "ms"),
+        Column("queue_ms", "double", "mean time for which records wait in the producer before they are sent", "ms"),
+        Column("queue_max_ms", "double", "the longest", "ms"),
+        Column("throttle_ms", "double", "mean time for which Produce was throttled, as the client tells it", "ms"),
+        Column("throttle_max_ms", "double", "the longest", "ms"),
+        Column("fetch_ms", "double", "mean latency of fetches", "ms"),
+        Column("fetch_max_ms", "double", "the longest", "ms"),
+        Column("commit_ms", "double", "mean latency of commits", "ms"),
+        Column("commit_max_ms", "double", "the longest", "ms"),
+        Column("rebalance_ms", "double", "mean time that a rebalance took it", "ms"),
+        Column("rebalance_max_ms", "double", "the longest", "ms"),
+        Column("connections", "long", "connections that it says it made", "connections"),
+        Column("seen_connections", "long", "connections of it that have closed", "connections"),
+        Column("seen_requests", "long", "requests", "requests"),
+        Column("seen_mean_ms", "double", "mean latency of all of them", "ms"),
+        Column("seen_p50_ms", "double", "half took at most this", "ms"),
+        Column("seen_p95_ms", "double", "95 % took at most this", "ms"),
+        Column("seen_p99_ms", "double", "99 % took at most this", "ms"),
+        Column("seen_max_ms", "double", "the longest", "ms"),
+        Column("seen_produce_ms", "double", "mean latency of Produce", "ms"),
+        Column("seen_produce_max_ms", "double", "the longest", "ms"),
+        Column("seen_fetch_ms", "double", "mean latency of Fetch and ShareFetch", "ms"),
+        Column("seen_fetch_max_ms", "double", "the longest", "ms"),
+        Column("seen_commit_ms", "double", "mean latency of OffsetCommit", "ms"),
+        Column("seen_commit_max_ms", "double", "the longest", "ms"),
+        Column("seen_join_ms", "double", "mean latency of JoinGroup", "ms"),
+        Column("seen_join_max_ms", "double", "the longest", "ms"),
+        Column("seen_throttled", "long", "responses that reported a throttle_time_ms", "requests"),
+        Column("seen_throttle_ms", "double", "mean throttle_time_ms of these", "ms"),
+        Column("seen_errors", "long", "requests that ended in an error", "requests"),
+        Column("seen_retriable", "long", "those of them after which a client tries again", "requests"),
+        Column("seen_cut_off", "long", "requests that got no answer, after which it may try again, too", "requests"),
+        *TIMES,
+    ),
+)
+
+ERRORS_AND_DENIALS = GoldAnswer(
+    "errors_and_denials",
+    "Errors and denials",
+    "What went wrong, and who was refused?",
+    "Three kinds of rows, not to be added together: a `request` that ended badly, a `partition` answered with an error "
+    "(a request with five bad partitions is one of the first kind and five of the second), a `connection` that failed "
+    "to authenticate. `unanswered` and `closed` are requests that got no answer. Some errors are part of ordinary "
+    "life, such as NOT_LEADER_OR_FOLLOWER after a leader has moved, or REBALANCE_IN_PROGRESS.",
+    reads=("requests", "produce_partitions", "fetch_partitions", "commits", "connections"),
+    order=("kind", "-count"),
+    worst_first=("authentication", "authorization", "cut off", "other"),
+    columns=columns(
+        "cluster",
+        Column("kind", "string", "authentication, authorization, cut off or other"),
+        Column("what", "string", "request, partition or connection"),
+        *("api", "error"),
+        Column("answered_by", "string", "whose error it is: kproxy, whose rule made it, or broker; absent: nobody's"),
+        *("client_id", "principal", "client_address", "topic"),
+        Column("count", "long", "how many requests, partitions or connections"),
+        *TIMES,
+    ),
+)
+
+GROUP_HEALTH = GoldAnswer(
+    "group_health",
+    "Groups",
+    "Which groups rebalance, flap, or commit too often?",
+    "A rebalance is a generation that members joined, or a new epoch of a group of the newer protocol (KIP-848). "
+    "Findings: `rebalances often`: more than 6 an hour; `flapping members`: three or more member ids for each member "
+    "at the group's largest; `zombies`: heartbeats of members that the group has gone on without; `commits often`: "
+    "more than 60 a minute and member. Rates are over the time from the first to the last sight, an hour or a minute "
+    "at least.",
+    reads=("groups", "requests"),
+    order=("-rebalances", "-zombie_heartbeats", "group"),
+    columns=columns(
+        *("cluster", "group", "broker_group", "findings"),
+        Column("protocol", "string", "assignor that was chosen last; absent: not known"),
+        Column("members", "long", "members when it was largest", "members"),
+        Column("member_ids", "long", "different member ids; an estimate, exact where they are few"),
+        Column("rebalances", "long", "generations or epochs that it went through"),
+        Column("rebalances_per_hour", "double", "the same per hour"),
+        Column("joins", "long", "JoinGroup requests that went well", "requests"),
+        Column("failed_joins", "long", "those that did not, without a member's first step (KIP-394)", "requests"),
+        Column("leaves", "long", "members that left", "requests"),
+        Column("most_joins_client", "string", "client id that joined most often"),
+        Column("most_joins_address", "string", "its address"),
+        Column("most_joins", "long", "how often it joined", "requests"),
+        Column("heartbeats", "long", "heartbeats", "requests"),
+        Column("zombie_heartbeats", "long", "those of members that the group has gone on without", "requests"),
+        Column("commits", "long", "requests that committed offsets", "requests"),
+        Column("commits_per_minute", "double", "the same per minute"),
+        *TIMES,
+    ),
+)
+
+GROUP_LAG = GoldAnswer(
+    "group_lag",
+    "Lag and commits",
+    "How far are groups behind, and did commits go back?",
+    "Lag is the end of the log, as readers and writers saw it last, less the last commit: as good as the last look at "
+    "both, and absent where nobody read or wrote the partition through kproxy. A commit goes back when it is below the "
+    "one before it: a reset, or two members that both think the partition theirs.",
+    reads=("commits", "fetch_partitions", "produce_partitions"),
+    order=("-lag", "-commits_back", "group", "topic", "partition"),
+    columns=columns(
+        *("cluster", "group", "broker_group", "topic", "broker_topic", "partition"),
+        Column("lag", "long", "records between the last commit and the end of the log; absent: not known", "records"),
+        Column("committed_offset", "long", "the last commit"),
+        Column("committed_at", "timestamp", "when that was"),
+        Column("log_end", "long", "end of the log as it was seen last"),
+        Column("log_end_at", "timestamp", "when that was"),
+        Column("commits", "long", "commits of this partition"),
+        Column("commits_back", "long", "those below the one before"),
+    ),
+)
+
+STORMS = GoldAnswer(
+    "storms",
+    "Storms",
+    "Who connects, or asks for metadata, too often?",
+    "Per client address. A storm is a minute with 60 connections, or with 300 Metadata, ApiVersions or FindCoordinator "
+    "requests, from one address.",
+    reads=("connections", "requests"),
+    order=("-storm", "-peak_per_minute", "client_address"),
+    columns=columns(
+        *("cluster", "client_address"),
+        Column("what", "string", "connections, Metadata, ApiVersions or FindCoordinator"),
+        Column("storm", "boolean", "there was a storm"),
+        Column("peak_per_minute", "long", "how many in the worst minute"),
+        Column("peak_at", "timestamp", "when that was"),
+        Column("mean_per_minute", "double", "mean over the minutes with any"),
+        Column("total", "long", "how many in all"),
+        Column("minutes", "long", "minutes with any", "minutes"),
+    ),
+)
+
+THROTTLED = GoldAnswer(
+    "throttled",
+    "Throttled clients",
+    "Which clients and rules have throttles, and how long are they?",
+    "Throttle time is the `throttle_time_ms` that responses report; Kafka clients wait for it before their next "
+    "request. After a mute (KIP-219) kproxy reads the client's channel again. A mute covers the complete debt of a "
+    "quota, so it can be longer than the reported throttle time. Rules also hold requests and responses: a request "
+    "waits for its turn at a quota. Rows without a rule are quotas of the brokers; kproxy sees them in responses only.",
+    reads=("requests",),
+    order=("-throttle_ms", "-mute_ms", "-held_ms", "client_id"),
+    columns=columns(
+        *("cluster", "client_id", "principal", "client_address", "api"),
+        Column("throttle_rule", "string", "rule that throttled the requests; absent: the broker's quota"),
+        Column("requests", "long", "throttled requests", "requests"),
+        Column("throttled", "long", "responses of them that reported a throttle time", "requests"),
+        Column("throttle_ms", "double", "sum of the reported throttle times", "ms"),
+        Column("mean_throttle_ms", "double", "mean of the reported throttle times", "ms"),
+        Column("mute_ms", "double", "sum of the mutes", "ms"),
+        Column("held_ms", "double", "sum of the times that these requests and responses were held by rules", "ms"),
+        *TIMES,
+    ),
+)
+
+RULES_EFFECT = GoldAnswer(
+    "rules_effect",
+    "Rules",
+    "What did each rule do, and to whom?",
+    "Matched, fired and applied are the rules' own counters: selectors held, the trigger held as well, the change was "
+    "sent. Requests, clients and topics come from requests recorded one by one; APIs in summary have none. Rules that "
+    "bind when a connection opens, such as `prefix` and `advertise`, have connections instead of counters.",
+    reads=("rules", "requests", "connections"),
+    order=("-applied", "-matched", "rule", "day"),
+    columns=columns(
+        Column("rule", "string", "name of the rule"),
+        Column("day", "string", "UTC date"),
+        Column("kind", "string", "its kind"),
+        Column("matched", "long", "how often its selectors held", "requests"),
+        Column("fired", "long", "how often its trigger held, too", "requests"),
+        Column("applied", "long", "how often what it changed has gone out", "requests"),
+        Column("connections", "long", "connections that opened with it, of rules that bind then", "connections"),
+        Column("requests", "long", "requests on record that it fired for", "requests"),
+        Column("answered", "long", "those of them that kproxy answered in the broker's place", "requests"),
+        Column("clients", "long", "client ids of these requests; an estimate, exact where they are few"),
+        Column("topics", "long", "their topics; an estimate, exact where they are few"),
+        Column("client_names", "string", "client ids, the first ten by name", array=True),
+        Column("topic_names", "string", "topics, the first ten by name", array=True),
+        *TIMES,
+    ),
+)

@@ -1,0 +1,186 @@
+"""Gold in a lake: its folders, and the days it was made of.
+
+    <lake>/gold/daily/<answer>/dt=…/   partials, one folder a day
+    <lake>/gold/<answer>/              the answer over all days
+    <lake>/gold/daily/_days.json       of each day the silver batches that its partials were made of
+
+Strategy: `_days.json` is written after the partials that it speaks of, so a run that was killed does its days again. A
+day whose silver has gone (retention) keeps its partials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from hashlib import blake2s
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kproxy.lake.transforms.gold.client_says import CLIENT_SAYS
+from kproxy.lake.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
+from kproxy.lake.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
+from kproxy.lake.transforms.gold.health import (
+    CLIENT_LATENCY,
+    ERRORS_AND_DENIALS,
+    LATENCY,
+    RULES_EFFECT,
+    STORMS,
+    THROTTLED,
+)
+from kproxy.lake.transforms.gold.partial import cast
+from kproxy.lake.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
+from kproxy.lake.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
+from kproxy.lake.transforms.gold.violations import VIOLATIONS
+from kproxy.lake.transforms.gold.zones import ZONES
+
+from .answer import GoldAnswer
+from .lake import BatchLedger, Lake, spark_type, struct
+from .tables import TABLES
+
+ANSWER_TRANSFORMS = {
+    "traffic": TRAFFIC,
+    "zones": ZONES,
+    "who_writes": WHO_WRITES,
+    "who_reads": WHO_READS,
+    "kafka4_readiness": KAFKA4_READINESS,
+    "unused_topics": UNUSED_TOPICS,
+    "dormant_clients": DORMANT_CLIENTS,
+    "latency": LATENCY,
+    "client_latency": CLIENT_LATENCY,
+    "client_says": CLIENT_SAYS,
+    "throttled": THROTTLED,
+    "errors_and_denials": ERRORS_AND_DENIALS,
+    "group_health": GROUP_HEALTH,
+    "group_lag": GROUP_LAG,
+    "producer_hygiene": PRODUCER_HYGIENE,
+    "partition_skew": PARTITION_SKEW,
+    "empty_fetches": EMPTY_FETCHES,
+    "rules_effect": RULES_EFFECT,
+    "storms": STORMS,
+    "violations": VIOLATIONS,
+}
+"""In the order of the report."""
+
+
+def conform(rows: DataFrame, answer: GoldAnswer) -> DataFrame:
+    """Return rows with exactly the columns that the answer declares; Spark's error names a column that is missing."""
+    return rows.selectExpr(*[cast(column.name, spark_type(column).simpleString()) for column in answer.columns])
+
+
+REVISION = 2
+"""Counts up when a transform gives other numbers for the same silver: all partials are then made anew."""
+
+BatchesByTable = Mapping[str, list[str]]
+"""Silver table → its batches on one day."""
+
+
+@dataclass(slots=True)
+class GoldState:
+    """State of gold: the silver batches that each day was made of. `combined`: a digest of the days in the answers."""
+
+    revision: str = ""
+    days: dict[str, BatchesByTable] = field(default_factory=dict)
+    combined: str = ""
+
+    def made_of(self) -> str:
+        """Return a digest that changes when any day does."""
+        return blake2s(json.dumps([self.revision, self.days], sort_keys=True).encode()).hexdigest()
+
+
+def revision() -> str:
+    """Return a text that changes when the partials' columns or their making do."""
+    shapes = {name: how.partial.ddl for name, how in ANSWER_TRANSFORMS.items()}
+    return f"{REVISION}-{blake2s(json.dumps(shapes).encode(), digest_size=8).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class GoldLake:
+    """Gold tables of one lake."""
+
+    lake: Lake
+
+    def daily_path(self, name: str) -> str:
+        return f"{self.lake.path}/gold/daily/{name}"
+
+    def answer_path(self, name: str) -> str:
+        return f"{self.lake.path}/gold/{name}"
+
+    def state(self) -> GoldState:
+        """Return the state of what is there; an empty one after a change of the transforms."""
+        if not self.lake.files.exists(self._state):
+            return GoldState(revision())
+        saved: dict[str, Any] = json.loads(self.lake.files.read(self._state))
+        return GoldState(**saved) if saved["revision"] == revision() else GoldState(revision())
+
+    def save_state(self, days: GoldState) -> None:
+        self.lake.files.write(self._state, json.dumps(asdict(days), indent=1, sort_keys=True))
+
+    def silver_days(self) -> dict[str, BatchesByTable]:
+        """Return the batches of each silver table by day.
+
+        A batch that silver has not finished is marked: once it has, the day has changed.
+        """
+        finished = set(BatchLedger(self.lake, "silver").batches())
+        by_day: dict[str, dict[str, list[str]]] = {}
+        for table in TABLES:
+            for day in self.lake.days(table):
+                batches = self.lake.batches(table, day)
+                marked = [batch if batch in finished else f"{batch} (not finished)" for batch in batches]
+                by_day.setdefault(day.isoformat(), {})[table.name] = marked
+        return {day: batches for day, batches in sorted(by_day.items()) if any(batches.values())}
+
+    def size(self) -> int:
+        """Return the bytes of all that is gold."""
+        return self.lake.files.size(f"{self.lake.path}/gold")
+
+    def silver_size(self, days: Iterable[date], enough: int) -> int:
+        """Return the bytes of all silver tables on these days, or of some of them that are `enough`."""
+        size = 0
+        for day in days:
+            for table in TABLES:
+                size += self.lake.files.size(f"{self.lake.table_path(table)}/dt={day}")
+                if size >= enough:
+                    return size
+        return size
+
+    def replace_days(self, name: str, partials: DataFrame, days: Iterable[date]) -> None:
+        """Replace the partials of these days. Rows of a day are brought together, since they are few."""
+        path = self.daily_path(name)
+        staging = f"{path}/_staging"
+        partials.hint("rebalance", F.col("dt")).write.mode("overwrite").partitionBy("dt").parquet(staging)
+        for day in days:
+            self.lake.files.delete(f"{path}/dt={day}")
+            if self.lake.files.exists(f"{staging}/dt={day}"):
+                self.lake.files.rename(f"{staging}/dt={day}", f"{path}/dt={day}")
+        self.lake.files.delete(staging)
+
+    def partials(self, name: str, first: date | None = None, last: date | None = None) -> DataFrame:
+        """Return the daily partials of an answer, from `first` to `last`, both included."""
+        schema, path = ANSWER_TRANSFORMS[name].partial.ddl, self.daily_path(name)
+        if not self.lake.files.glob(f"{path}/dt=*"):
+            return self.lake.spark.createDataFrame([], schema)
+        rows = self.lake.spark.read.schema(schema).parquet(path)
+        rows = rows if first is None else rows.where(F.col("dt") >= F.lit(first))
+        return rows if last is None else rows.where(F.col("dt") <= F.lit(last))
+
+    def replace(self, name: str, rows: DataFrame) -> None:
+        """Replace the answer's rows: written whole beside it, then put in its place."""
+        staging = f"{self.lake.path}/gold/_staging/{name}"
+        rows.write.mode("overwrite").parquet(staging)
+        self.lake.files.delete(self.answer_path(name))
+        self.lake.files.rename(staging, self.answer_path(name))
+
+    def read(self, answer: GoldAnswer) -> DataFrame:
+        """Return an answer over all days; no rows if it has not been made."""
+        schema = struct(answer.columns)
+        if not self.lake.files.exists(self.answer_path(answer.name)):
+            return self.lake.spark.createDataFrame([], schema)
+        return self.lake.spark.read.schema(schema).parquet(self.answer_path(answer.name))
+
+    @property
+    def _state(self) -> str:
+        return f"{self.lake.path}/gold/daily/_days.json"

@@ -1,0 +1,218 @@
+"""bronze: take over what has come, line by line, as it was written.
+
+A stream of Spark's: its checkpoint says which files, or offsets, belong to which batch before the batch is begun. A
+batch that was cut short is begun again with the same lines and takes the place of what was written; one that is in the
+ledger was whole, and only Spark has not heard of it.
+
+Files that cannot be read to their end (torn gzip, a bad disk) are published by no kproxy, but copies get torn. Spark
+fails the whole batch for one of them, and again at every start. So when a batch fails, each of its files is read by
+itself; those that cannot be are read as far as it goes, and are on record in bronze_corrupt.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import dataclass
+from threading import current_thread, main_thread
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kproxy.base.errors import KproxyError, LakeError
+from kproxy.lake.files import Files
+from kproxy.lake.lake import BatchLedger
+from kproxy.lake.sources import EventSource
+from kproxy.lake.spark import SPARK_FAILED, Run, rate
+from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT
+from kproxy.lake.transforms.bronze import corrupt, events, kinds_known, with_envelope
+
+STREAM_NAME = "kproxy bronze"
+LOOK_EVERY = 0.2
+"""Seconds until Ctrl-C is seen by a stream that goes on."""
+
+
+@dataclass(slots=True)
+class BronzeCounts:
+    """Counts of what one run has taken over."""
+
+    batches: int = 0
+    lines: int = 0
+    corrupt: int = 0
+
+
+def bronze(run: Run, source: EventSource, every: str | None = None) -> BronzeCounts:
+    """Take over all there is now, then end; with `every` (`30 seconds`), go on with what comes until stopped."""
+    taken = BronzeCounts()
+    writer = _Writer(run, run.lake.checkpoint(f"bronze/{source.name}"), source.name, taken)
+    stream = source.lines(run.spark).writeStream.queryName(STREAM_NAME).foreachBatch(writer.write)
+    stream = stream.option("checkpointLocation", writer.checkpoint)
+    stream = stream.trigger(processingTime=every) if every else stream.trigger(availableNow=True)
+    _await(stream.start(), writer, going_on=every is not None)
+    return taken
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writer of the stream's batches. `failed` keeps the error behind the one that Spark makes of it."""
+
+    run: Run
+    checkpoint: str
+    name: str
+    taken: BronzeCounts
+    failed: KproxyError | None = None
+
+    def write(self, lines: DataFrame, number: int) -> None:
+        batch = f"{self.name}-{self._stream_id()[:8]}-{number:06d}"
+        ledger = BatchLedger(self.run.lake, "bronze")
+        if ledger.has(batch):
+            return
+        begun = time.monotonic()
+        try:
+            paths = files_of_batch(self.run.lake.files, self.checkpoint, number)
+            noted = write_batch(self.run, lines, batch, paths)
+            ledger.add(batch, noted)
+        except KproxyError as error:
+            self.failed = error
+            raise
+        self.taken.batches += 1
+        self.taken.lines += noted["lines"]
+        self.taken.corrupt += noted["corrupt"]
+        aside = f", {noted['corrupt']:,} corrupt lines put aside" if noted["corrupt"] else ""
+        self.run.tell(f"bronze {batch}: {rate(noted['lines'], time.monotonic() - begun)}{aside}")
+
+    def _stream_id(self) -> str:
+        """Return Spark's id of the stream.
+
+        Another checkpoint is another stream: its batches never overwrite others.
+        """
+        return str(json.loads(self.run.lake.files.read(f"{self.checkpoint}/metadata"))["id"])
+
+
+def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dict[str, Any]:
+    """Write one batch, which comes from the files `paths`.
+
+    Returns what the ledger notes of it: lines, corrupt ones, the files, and by which kinds its lines are sorted.
+    """
+    try:
+        return _write(run, lines, batch, []) | {"files": paths}
+    except SPARK_FAILED:
+        broken = unreadable(run, paths)
+        if not broken:
+            raise
+        run.tell(f"bronze {batch}: cannot be read to the end: {', '.join(broken)}")
+        return _write(run, readable_lines(run, paths), batch, broken) | {"files": paths}
+
+
+def _write(run: Run, lines: DataFrame, batch: str, broken: list[str]) -> dict[str, Any]:
+    observed = Observation()
+    judgement = with_envelope(lines).observe(
+        observed, F.count(F.lit(1)).alias("lines"), F.count("reason").alias("corrupt")
+    )
+    run.lake.replace(BRONZE, events(judgement), batch)
+    counted = dict(observed.get)
+    noted = {"lines": counted["lines"], "corrupt": counted["corrupt"] + len(broken), "kinds": kinds_known()}
+    run.lake.drop_batch(BRONZE_CORRUPT, batch)
+    if noted["corrupt"]:
+        aside = corrupt(with_envelope(lines).observe(Observation(), F.count(F.lit(1)).alias("lines")))
+        run.lake.replace(BRONZE_CORRUPT, aside.unionByName(unreadable_rows(run, broken)) if broken else aside, batch)
+    return noted
+
+
+def _await(query: StreamingQuery, writer: _Writer, *, going_on: bool) -> None:
+    try:
+        if going_on and _stopped(query):
+            query.stop()
+        else:
+            query.awaitTermination()
+    except Exception as error:
+        if writer.failed is not None:
+            raise writer.failed from error
+        raise LakeError(f"bronze stopped: {_first_line(error)}") from error
+
+
+def _stopped(query: StreamingQuery) -> bool:
+    """Wait for Ctrl-C, or for the stream's end; returns True if it was Ctrl-C.
+
+    PySpark's own handler of Ctrl-C talks to the JVM in the middle of what the main thread has to say to it, and breaks.
+    """
+    interrupts: list[int] = []
+    ours = current_thread() is main_thread()
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number)) if ours else None
+    try:
+        while not interrupts and query.isActive:
+            time.sleep(LOOK_EVERY)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+    return bool(interrupts)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def files_of_batch(files: Files, checkpoint: str, number: int) -> list[str]:
+    """Return the paths of the files of a batch; none if its source has no files.
+
+    Spark does not tell them, but writes them down before the batch begins: `offsets/<batch>` ends in the number up to
+    which the source's own log counts for this batch; `sources/0/<number>` has the files, and every so often
+    `<number>.compact` has all of them up to there.
+    """
+    upto = _counts_to(files, checkpoint, number)
+    since = _counts_to(files, checkpoint, number - 1) if number else -1
+    paths = []
+    for count in range(since + 1, upto + 1):
+        log = f"{checkpoint}/sources/0/{count}"
+        path = log if files.exists(log) else f"{log}.compact"
+        entries = [json.loads(line) for line in files.read(path).splitlines()[1:]]  # after its version
+        paths += [str(entry["path"]) for entry in entries if entry["batchId"] == count]
+    return paths
+
+
+def _counts_to(files: Files, checkpoint: str, number: int) -> int:
+    """Return the last entry of the source's log that belongs to this batch or an earlier one; -1: there is no log."""
+    offset = json.loads(files.read(f"{checkpoint}/offsets/{number}").splitlines()[-1])
+    return int(offset.get("logOffset", -1)) if isinstance(offset, dict) else -1
+
+
+def unreadable(run: Run, paths: list[str]) -> list[str]:
+    """Return the paths of the files that cannot be read to their end."""
+    return [path for path in paths if not _can_be_read(run, path)]
+
+
+def readable_lines(run: Run, paths: list[str]) -> DataFrame:
+    """Return the lines of the files, of unreadable ones those before the place where they break."""
+    read = run.spark.read.schema("value string").option("lineSep", "\n").option("ignoreCorruptFiles", True).text(paths)
+    return read.select(
+        F.col("value").alias("line"),
+        F.col("_metadata.file_path").alias("file"),
+        F.lit(None).cast("long").alias("offset"),
+        F.current_timestamp().alias("ingested"),
+    )
+
+
+def unreadable_rows(run: Run, paths: list[str]) -> DataFrame:
+    """Return a row of bronze_corrupt, with dt, for each of the files."""
+    rows = run.spark.createDataFrame([(path,) for path in paths], "file string").withColumns(
+        {
+            "line": F.lit(None).cast("string"),
+            "offset": F.lit(None).cast("long"),
+            "ingested": F.current_timestamp(),
+            "corrupt": F.lit(True),
+            "reason": F.lit("unreadable_file"),
+        }
+    )
+    return rows.select(*BRONZE_CORRUPT.names, F.to_date("ingested").alias("dt"))
+
+
+def _can_be_read(run: Run, path: str) -> bool:
+    try:
+        run.spark.read.schema("value string").text(path).agg(F.count("value")).collect()
+    except SPARK_FAILED:
+        return False
+    return True

@@ -1,0 +1,278 @@
+"""Lake of tables: where each table lies, how a batch gets into it, and what readers see.
+
+    <lake>/bronze/dt=2026-11-21/batch=…/kind=…/    lines as written; kind is what they are to silver
+    <lake>/bronze_corrupt/dt=…/batch=…/            lines that are no events; dt is the day on which they were read
+    <lake>/silver/<table>/dt=…/batch=…/            typed rows; dt is the UTC date of the event
+    <lake>/ids/dt=…/batch=…/                       which ids came from each source
+    <lake>/gold/…                                  answers
+    <lake>/checkpoints/…                           how far each stream has come; which batches are whole (`BatchLedger`)
+
+Strategy: the rows of a batch are written to `_staging/<batch>` (Spark passes over names that begin with `_`), what an
+earlier try has left of the batch is deleted, and each day's folder is renamed into its place. Killed anywhere, the same
+batch written again gives the same tables; a reader sees a day's part of a batch whole or not at all. Spark's schemas of
+events and tables are made from their declarations; nothing is inferred.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kproxy.base.errors import LakeError
+from kproxy.record.events.column import Column
+
+from .files import Files
+from .tables import BRONZE, BRONZE_CORRUPT, IDS, LakeTable
+
+_PLAIN: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+
+DT = StructField("dt", DateType())
+BATCH = StructField("batch", StringType())
+
+
+def struct(columns: Iterable[Column]) -> StructType:
+    """Return the columns as a struct, all of them nullable."""
+    return StructType([StructField(column.name, spark_type(column)) for column in columns])
+
+
+def spark_type(column: Column) -> DataType:
+    element = struct(column.columns) if column.type == "struct" else _PLAIN[column.type]
+    return ArrayType(element) if column.array else element
+
+
+def rows_of(table: LakeTable) -> StructType:
+    """Return the schema of the rows that transforms make for a table: its columns, and dt."""
+    return StructType([*struct(table.columns).fields, DT])
+
+
+def on_disk(table: LakeTable) -> StructType:
+    """Return the schema of what is read from disk: the table's columns, dt, batch and, if there is one, `split`."""
+    split = [] if table.split is None else [StructField(table.split.name, spark_type(table.split))]
+    return StructType([*rows_of(table).fields, BATCH, *split])
+
+
+_ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
+WORK = "_compact"
+"""Folder in a table's folder; Spark and readers pass over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSwap:
+    """Swap on `day` of the batches `old` for the batch `new`, made of `files` (their names): a compaction.
+
+    Deleting the old and renaming the new are several steps, and a kill between them must neither lose rows nor show
+    them twice. So before the first of them a small file says what is going on; from then on readers judge by it: while
+    the new batch is not whole in its place they pass over it, and once it is they pass over the old ones. The file goes
+    last.
+    """
+
+    day: date
+    new: str
+    old: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def waiting(self, table_path: str) -> str:
+        """Return the folder of the new batch until it is moved into its place."""
+        return f"{table_path}/{WORK}/dt={self.day}"
+
+    def place(self, table_path: str) -> str:
+        return f"{table_path}/dt={self.day}/batch={self.new}"
+
+    def note(self, table_path: str) -> str:
+        return f"{table_path}/{WORK}/dt={self.day}.json"
+
+    def is_in_place(self, files: Files, table_path: str) -> bool:
+        """Return True if the new batch is whole in its place.
+
+        On object storage a rename that was cut short leaves a part of it.
+        """
+        there = {entry.name for entry in files.entries(self.place(table_path))}
+        return there.issuperset(self.files)
+
+    def unseen(self, files: Files, table_path: str) -> list[str]:
+        return list(self.old) if self.is_in_place(files, table_path) else [self.new]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"day": self.day.isoformat()})
+
+
+def from_json(text: str) -> BatchSwap:
+    """Return the swap that `to_json` wrote."""
+    fields = json.loads(text)
+    return BatchSwap(date.fromisoformat(fields["day"]), fields["new"], tuple(fields["old"]), tuple(fields["files"]))
+
+
+def swaps(files: Files, table_path: str) -> list[BatchSwap]:
+    """Return the swaps of a table that have begun and not ended."""
+    notes = (entry for entry in files.entries(f"{table_path}/{WORK}") if not entry.is_folder)
+    return [from_json(files.read(note.path)) for note in notes if note.name.endswith(".json")]
+
+
+class Lake:
+    """Lake of tables under one path. `files` reaches everything in it."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark, self.files = spark, Files(spark)
+        self.path = self.files.whole(path)
+        if self.files.exists(path) and not self.files.is_folder(path):
+            raise LakeError(f"{path} is a file, a folder is expected")
+
+    def table_path(self, table: LakeTable) -> str:
+        return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
+
+    def checkpoint(self, name: str) -> str:
+        """Return the folder where a stream, or a job, remembers how far it has come."""
+        return f"{self.path}/checkpoints/{name}"
+
+    def read(self, table: LakeTable, days: list[date] | None = None) -> DataFrame:
+        """Return all rows, or those of some days, with dt and batch; none if there are none yet.
+
+        The schema is today's: columns that were not there when a file was written are null.
+        """
+        path = self.table_path(table)
+        if not self.files.exists(path):
+            return self.spark.createDataFrame([], on_disk(table))
+        rows = self.spark.read.schema(on_disk(table)).parquet(path)
+        for swap in swaps(self.files, path):
+            unseen = swap.unseen(self.files, path)
+            rows = rows.where(~((F.col("dt") == F.lit(swap.day)) & F.col("batch").isin(unseen)))
+        return rows if days is None else rows.where(F.col("dt").isin(days))
+
+    def read_batch(self, table: LakeTable, batch: str) -> DataFrame:
+        path = self.table_path(table)
+        folders = [entry.path for entry in self.files.glob(f"{path}/dt=*/batch={batch}")]
+        schema: StructType = on_disk(table)
+        if not folders:
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).option("basePath", path).parquet(*folders)
+
+    def replace(self, table: LakeTable, rows: DataFrame, batch: str) -> None:
+        """Replace the batch's rows with these, which have dt and the table's split."""
+        below = () if table.split is None else (table.split.name,)
+        rows.write.mode("overwrite").partitionBy("dt", *below).parquet(self.stage(table, batch))
+        self.take_staged(table, batch)
+
+    def stage(self, table: LakeTable, batch: str) -> str:
+        """Return an empty folder where a batch's days may be written, until `take_staged`. It is emptied first."""
+        staging = self._staging(table, batch)
+        self.files.delete(staging)
+        return staging
+
+    def take_staged(self, table: LakeTable, batch: str, *, only: set[str] | None = None) -> None:
+        """Make what is staged the batch's rows, whatever an earlier try has left; `only`: no other files."""
+        path, staging = self.table_path(table), self._staging(table, batch)
+        self.drop_batch(table, batch)
+        for entry in self.files.entries(staging):
+            if entry.is_folder and entry.name.startswith("dt="):
+                files = self.files.entries(entry.path)
+                unasked = [] if only is None else [file for file in files if file.path not in only]
+                for file in unasked:
+                    self.files.delete(file.path)
+                if len(unasked) < len(files):
+                    self.files.rename(entry.path, f"{path}/{entry.name}/batch={batch}")
+        self.files.delete(staging)
+
+    def _staging(self, table: LakeTable, batch: str) -> str:
+        return f"{self.table_path(table)}/_staging/{batch}"
+
+    def splits(self, table: LakeTable, batch: str) -> set[str]:
+        """Return the values of the table's split that a batch has rows with."""
+        name = "" if table.split is None else table.split.name
+        folders = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
+        return {entry.name.removeprefix(f"{name}=") for entry in folders}
+
+    def drop_batch(self, table: LakeTable, batch: str) -> None:
+        for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}"):
+            self.files.delete(entry.path)
+
+    def days(self, table: LakeTable) -> list[date]:
+        return self.days_below(self.table_path(table))
+
+    def days_below(self, path: str) -> list[date]:
+        """Return the days for which a folder has one of its own."""
+        return [date.fromisoformat(entry.name.removeprefix("dt=")) for entry in self.files.glob(f"{path}/dt=*")]
+
+    def batches(self, table: LakeTable, day: date) -> list[str]:
+        """Return the batches that make up a day as readers see it: two equal lists mean equal rows."""
+        path = self.table_path(table)
+        unseen = {name for swap in self._swaps_of(path, day) for name in swap.unseen(self.files, path)}
+        entries = self.files.entries(f"{path}/dt={day}")
+        there = [entry.name.removeprefix("batch=") for entry in entries if entry.name.startswith("batch=")]
+        return [name for name in there if name not in unseen]
+
+    def all_batches(self, table: LakeTable) -> set[str]:
+        """Return the batches that the table has a folder of, on whatever day."""
+        return {
+            entry.name.removeprefix("batch=") for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch=*")
+        }
+
+    def drop_day(self, table: LakeTable, day: date) -> None:
+        self.files.delete(f"{self.table_path(table)}/dt={day}")
+
+    def _swaps_of(self, path: str, day: date) -> list[BatchSwap]:
+        return [swap for swap in swaps(self.files, path) if swap.day == day]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLedger:
+    """Ledger of the batches that one job has finished, whole, and of what was in them.
+
+    A batch's entry is a small JSON file, written last: a batch without one is not whole, and is done again. Bronze's
+    ledger is silver's list of work; silver's says what `compact` may merge.
+    """
+
+    lake: Lake
+    job: str
+
+    def batches(self) -> list[str]:
+        """Return the names of the finished batches, in order."""
+        entries = self.lake.files.entries(self._folder)
+        return [entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")]
+
+    def has(self, batch: str) -> bool:
+        return self.lake.files.exists(self._path(batch))
+
+    def entry(self, batch: str) -> dict[str, Any]:
+        noted: dict[str, Any] = json.loads(self.lake.files.read(self._path(batch)))
+        return noted
+
+    def add(self, batch: str, noted: dict[str, Any]) -> None:
+        """Record that the batch is finished, with notes about it."""
+        self.lake.files.write(self._path(batch), json.dumps(noted, default=str))
+
+    def remove(self, batch: str) -> None:
+        """Forget a batch, of which nothing is left."""
+        self.lake.files.delete(self._path(batch))
+
+    @property
+    def _folder(self) -> str:
+        return self.lake.checkpoint(f"batches/{self.job}")
+
+    def _path(self, batch: str) -> str:
+        return f"{self._folder}/{batch}.json"

@@ -1,0 +1,109 @@
+"""Report as an HTML page and on a terminal. The page is one file that loads nothing; 4.8 MB of it are Plotly's library.
+
+Names come from clients and may hold anything: Jinja escapes all that it puts in, and the page's policy lets it reach
+for nothing outside of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kproxy.base.distribution import own_version
+
+from .report_builder import Period
+from .section import AnswerReport, grouped, is_number
+
+BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
+"""Verdicts and kinds that stand out."""
+PLAIN = ("verdict", "kind", "level", "check", "what", "api", "error", "day", "software_version", "client_address")
+"""Columns of short words, which stay on one line."""
+NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
+"""Columns of names that may be long, which get more room."""
+
+
+def page(report: AnswerReport, period: Period) -> str:
+    return _template().render(
+        overview=report.overview,
+        sections=report.sections,
+        empty=not report.overview.days,
+        nothing=nothing(period),
+        period=span(report),
+        plotly=Markup(get_plotlyjs() if report.overview.days else ""),
+        version=own_version(),
+        grouped=grouped,
+        is_number=is_number,
+        bad=BAD,
+        plain=PLAIN,
+        names=NAMES,
+    )
+
+
+def span(report: AnswerReport) -> str:
+    days = report.overview.days
+    if not days:
+        return ""
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
+
+
+def nothing(period: Period) -> str:
+    """Return why a report is empty, in words."""
+    if period.whole:
+        return "gold has no day yet; kproxy audit bronze, silver and gold fill it"
+    return f"gold has no day from {period.first or 'the first'} to {period.last or 'the last'}"
+
+
+def coded(text: str) -> Markup:
+    """Return text as HTML, with what stands between backticks as code."""
+    parts = re.split(r"`([^`]*)`", text)
+    pieces = [Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join(pieces)
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["coded"] = coded
+    text = (files("kproxy.lake.report") / "page.html.j2").read_text("utf-8")
+    return environment.from_string(text)
+
+
+def show(report: AnswerReport, period: Period, console: Console) -> None:
+    """Print the report's overview and headlines; what calls for a look has a mark and a colour."""
+    overview = report.overview
+    if not overview.days:
+        console.print(f"There is nothing to report: {nothing(period)}.", highlight=False)
+        return
+    console.print(Text(f"What went through kproxy, {span(report)} (UTC)", style="bold"))
+    figures = Table(box=None, show_header=False, pad_edge=False)
+    for what, count in overview.figures:
+        figures.add_row(Text(count, justify="right"), Text(what))
+    console.print(figures)
+    missing = sum(source.missing for source in overview.sources)
+    console.print(f"{grouped(missing)} events missing, of {len(overview.sources)} sources\n", highlight=False)
+    console.print(headline_table(report))
+
+
+def headline_table(report: AnswerReport) -> Table:
+    """Return a table with a line for each headline that has a number."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("", "left"), ("", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for section in report.sections:
+        title = section.answer.title
+        for head in section.headlines:
+            if head.count:
+                style = "bold red" if head.alarms else ""
+                table.add_row(
+                    Text(title), Text(f"{'! ' if head.alarms else ''}{grouped(head.count)}", style), Text(head.text)
+                )
+                title = ""
+    return table

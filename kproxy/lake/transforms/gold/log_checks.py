@@ -1,0 +1,281 @@
+"""Checks of logs: each takes facts and gives findings, as rows (day, place, check, level, text, events).
+
+Strategy: each check is a window over a place, in the order of offsets or of time, that carries the largest of what came
+before. `by` tells apart what must not meet: ("day",) within days, nothing for facts of several days. The place stands
+first in each window, since Spark compares whole rows only where the first column is alike, as the day is of nearly all.
+Names are those of the checks of `kproxy verify`. Events have no configs, so an unclean leader election may explain each
+finding, and nothing is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from .log_facts import CONTROL
+
+SUSPECT, NOTE = "suspect", "note"
+FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id")
+DELETE_HORIZON = 0x40
+WRAPS = 1 << 30
+"""Sequences that are apart by more have begun again at 0 after 2³¹ − 1."""
+STARTS, ENDS = 0, 1
+"""Order of steps at one time: a request that begins when another ends was not before it, and not behind it."""
+
+
+def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str) -> DataFrame:
+    found = [
+        *overlaps(batches, *by),
+        duplicates(batches, *by),
+        *sequences(batches, *by),
+        lost_writes(batches, gaps, *by),
+        aborted_reads(batches, *by),
+        behind_watermark(steps, *by),
+    ]
+    return reduce(DataFrame.unionByName, found)
+
+
+def finding(rows: DataFrame, check: Column | str, level: Column | str, text: Column, *events: str) -> DataFrame:
+    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with."""
+    told = [F.format_string("%s#%d", f"{name}.source", f"{name}.event_id") for name in events]
+    producer = F.col("producer_id") if "producer_id" in rows.columns else F.lit(None)
+    return rows.select(
+        "day",
+        "place",
+        (F.lit(check) if isinstance(check, str) else check).alias("check"),
+        (F.lit(level) if isinstance(level, str) else level).alias("level"),
+        text.alias("text"),
+        F.array_distinct(F.array(*told)).alias("events"),
+        F.col(f"{events[-1]}.ended").alias("time"),
+        producer.cast("bigint").alias("producer_id"),
+    )
+
+
+def later_day(rows: DataFrame, other: str) -> DataFrame:
+    """Return rows with the later one of their day and that of `other`, the fact that they were found with."""
+    return rows.withColumn("day", F.greatest("day", f"{other}.day"))
+
+
+def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
+    """Yield what claims offsets that another batch has.
+
+    Compared is the batch that reaches furthest of those that begin at the same offset or before. Brokers that compress
+    batches anew, or put their own time into them, change the checksum and say so in the attributes; compaction leaves
+    the offsets and takes records. Neither is another batch.
+    """
+    before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
+    names = ("last", "first", "records", "crc", "attributes", "written", "seen", "day")
+    met = F.max(F.struct(*names)).over(before.rowsBetween(Window.unboundedPreceding, -1))
+    rows = later_day(batches.withColumn("met", met).where(F.col("first") <= F.col("met.last")), "met")
+    same_place = (F.col("first") == F.col("met.first")) & (F.col("last") == F.col("met.last"))
+    stored_anew = (F.col("attributes") != F.col("met.attributes")) | (F.col("records") != F.col("met.records"))
+    horizon = F.col("attributes").bitwiseAND(DELETE_HORIZON) != 0
+    acknowledged = (F.col("written") > 0) & (F.col("met.written") > 0)
+    yield finding(
+        rows.where(acknowledged),
+        "offset-given-twice",
+        SUSPECT,
+        F.format_string("offsets %d to %d were given to two acknowledged writes", "first", "last"),
+        "met.seen",
+        "seen",
+    )
+    yield finding(
+        rows.where(~acknowledged & ~(same_place & (stored_anew | horizon))),
+        "inconsistent-offset",
+        SUSPECT,
+        F.format_string(
+            "at offsets %d to %d is another batch than the one at %d to %d", "first", "last", "met.first", "met.last"
+        ),
+        "met.seen",
+        "seen",
+    )
+
+
+def duplicates(batches: DataFrame, *by: str) -> DataFrame:
+    """Return batches without a producer id that are at more offsets than they were acknowledged.
+
+    A suspicion only: an acknowledgement may not be on record, and among many batches two have the same checksum by
+    chance.
+    """
+    plain = batches.where(F.col("producer_id").isNull() & ~is_control())
+    alike = plain.groupBy(*by, "place", "crc", "records").agg(
+        *([] if "day" in by else [F.max("day").alias("day")]),
+        F.count_distinct("first").alias("places"),
+        F.sum("written").alias("written"),
+        F.min("first").alias("first"),
+        F.max("first").alias("last"),
+        F.min("seen").alias("seen"),
+        F.max("seen").alias("other"),
+    )
+    return finding(
+        alike.where((F.col("written") > 0) & (F.col("places") > F.col("written"))),
+        "duplicate",
+        SUSPECT,
+        F.format_string(
+            "a batch of %d records is at offsets %d and %d, acknowledged %d×", "records", "first", "last", "written"
+        ),
+        "seen",
+        "other",
+    )
+
+
+def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
+    """Yield sequences of producers that are at two offsets, or that do not ascend with the offsets.
+
+    A producer whose state the broker has forgotten begins with 0 again, lawfully, and its first batches may not be on
+    record: that sequences do not ascend is a suspicion only.
+    """
+    own = batches.where(F.col("producer_id").isNotNull() & (F.col("sequence") >= 0) & ~is_control())
+    keys = ("place", "producer_id", "epoch")
+    once = own.groupBy(*by, *keys, "sequence").agg(
+        *([] if "day" in by else [F.max("day").alias("day")]),
+        F.min(F.struct("first", "seen")).alias("low"),
+        F.max(F.struct("first", "seen")).alias("high"),
+    )
+    yield finding(
+        once.where(F.col("low.first") < F.col("high.first")),
+        "duplicate-sequence",
+        SUSPECT,
+        F.format_string(
+            "sequence %d of producer %d, epoch %d, is at offsets %d and %d",
+            *("sequence", "producer_id", "epoch", "low.first", "high.first"),
+        ),
+        "low.seen",
+        "high.seen",
+    )
+    order = Window.partitionBy(*keys, *by).orderBy("low.first")
+    stepped = once.withColumn("before", F.lag(F.struct("sequence", "low")).over(order))
+    back = F.col("before.sequence") - F.col("sequence")
+    yield finding(
+        stepped.where((back > 0) & (back < WRAPS)),
+        "order",
+        SUSPECT,
+        F.format_string(
+            "sequence %d of producer %d is at offset %d, behind %d at %d",
+            *("sequence", "producer_id", "low.first", "before.sequence", "before.low.first"),
+        ),
+        "before.low.seen",
+        "low.seen",
+    )
+
+
+def lost_writes(batches: DataFrame, gaps: DataFrame, *by: str) -> DataFrame:
+    """Return acknowledged batches that an answer, later or at the same time, passed over.
+
+    A suspicion only: compaction passes over batches, too, and values of configs are never recorded.
+    """
+    shared = ("day", "place", "first", "last")
+    written = batches.where(F.col("written") > 0).select(
+        *shared, F.lit(None).cast("bigint").alias("value"), "seen", F.lit(ENDS).alias("step")
+    )
+    rows = written.unionByName(gaps.select(*shared, "value", "seen", F.lit(STARTS).alias("step")))
+    before = Window.partitionBy("place", *by).orderBy("first", "step")
+    gap = F.when(F.col("step") == STARTS, F.struct("last", "seen", "value", "day"))
+    found = rows.withColumn("gap", F.max(gap).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+    passed = (F.col("step") == ENDS) & (F.col("gap.last") >= F.col("last"))
+    in_time = F.col("gap.seen.ended") >= F.col("seen.began")
+    in_log = F.col("gap.value").isNull() | (F.col("gap.value") <= F.col("first"))
+    text = F.format_string("offsets %d to %d were acknowledged, and a Fetch passed over them", "first", "last")
+    return finding(
+        later_day(found.where(passed & in_time & in_log), "gap"), "lost-write", SUSPECT, text, "seen", "gap.seen"
+    )
+
+
+def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
+    """Return data that was read as committed, and whose producer's next marker in the partition says abort.
+
+    Nothing is said where not all batches up to the marker are known: another marker may be in between; nor of a batch
+    without records, which a cleaner leaves for its sequence.
+    """
+    before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
+    passed = before.rowsBetween(Window.unboundedPreceding, -1)
+    torn = F.coalesce(F.col("first") > F.max("last").over(passed) + 1, F.lit(True))
+    stretch = F.sum(F.col("torn").cast("bigint")).over(before.rowsBetween(Window.unboundedPreceding, 0))
+    known = batches.withColumn("torn", torn).withColumn("stretch", stretch).drop("torn")
+    rows = known.where(F.col("producer_id").isNotNull() & (F.col("reader").isNotNull() | is_control()))
+    behind = Window.partitionBy("place", "producer_id", *by).orderBy(F.col("first").desc())
+    marker = F.when(
+        is_control(), F.struct("first", F.coalesce("marker", F.lit("")).alias("says"), "seen", "day", "stretch")
+    )
+    ahead = behind.rowsBetween(Window.unboundedPreceding, -1)
+    ended = rows.withColumn("end", F.last(marker, ignorenulls=True).over(ahead))
+    aborted = (F.col("end.says") == "abort") & (F.col("end.stretch") == F.col("stretch"))
+    return finding(
+        later_day(ended.where(F.col("reader").isNotNull() & aborted & (F.col("records") > 0)), "end"),
+        "aborted-read",
+        SUSPECT,
+        F.format_string(
+            "data of producer %d at offset %d was read as committed, and aborted at %d",
+            *("producer_id", "first", "end.first"),
+        ),
+        "reader",
+        "end.seen",
+    )
+
+
+def behind_watermark(steps: DataFrame, *by: str) -> DataFrame:
+    """Return answers whose high watermark is not beyond what had been acknowledged by all replicas before.
+
+    A suspicion only: a follower may lag, and a new leader does not know at once how far its followers are.
+    """
+    rows = running(steps, "place", *by).where(F.col("value") <= F.col("top.value"))
+    text = F.format_string("a high watermark of %d, after offset %d was acknowledged", "value", "top.value")
+    return finding(rows, "watermark-behind", SUSPECT, text, "top.seen", "seen")
+
+
+def disorder(steps: DataFrame, *by: str) -> DataFrame:
+    """Return writes without a producer id that got lower offsets than one that was over on the same connection."""
+    rows = running(steps, "way", *by).where(F.col("value") < F.col("top.value"))
+    text = F.format_string("a write got offset %d, after %d was acknowledged", "value", "top.value")
+    return finding(rows, "order", SUSPECT, text, "top.seen", "seen")
+
+
+def running(steps: DataFrame, key: str, *by: str) -> DataFrame:
+    """Return the steps that start, each with the largest value of those that had ended before, as `top`."""
+    before = Window.partitionBy(key, *by).orderBy("at", "step")
+    ended = F.when(F.col("step") == ENDS, F.struct("value", "seen"))
+    top = F.max(ended).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    return steps.withColumn("top", top).where(F.col("step") == STARTS)
+
+
+def beyond_stable(read: DataFrame) -> DataFrame:
+    """Return data that a read_committed answer brings from behind its own last stable offset.
+
+    A suspicion only: brokers look at that offset first and at the log then, and a transaction may end in between.
+    """
+    text = F.format_string("data at offset %d was read as committed, beyond the last stable offset", "first")
+    return finding(read.where(F.col("beyond")), "read-beyond-stable", SUSPECT, text, "seen")
+
+
+def is_control() -> Column:
+    """Return True where a batch is a marker, or another record of the broker's own."""
+    return F.col("attributes").bitwiseAND(CONTROL) != 0
+
+
+def log_steps(writes: DataFrame, answers: DataFrame) -> DataFrame:
+    """Return when offsets were acknowledged by all replicas, and when answers told high watermarks."""
+    done = writes.where(~F.col("loose")).select(
+        "day", "place", F.col("seen.ended").alias("at"), F.lit(ENDS).alias("step"), F.col("last").alias("value"),
+        "seen",
+    )  # fmt: skip
+    told = answers.select(
+        "day", "place", F.col("seen.began").alias("at"), F.lit(STARTS).alias("step"),
+        F.col("high_watermark").alias("value"), "seen",
+    )  # fmt: skip
+    return done.unionByName(told)
+
+
+def write_steps(writes: DataFrame) -> DataFrame:
+    """Return when writes without a producer id began and ended, by connection."""
+    plain = writes.where(F.col("producer_id").isNull())
+    both = [
+        plain.select(
+            "day", "place", "way", F.col(f"seen.{at}").alias("at"), F.lit(step).alias("step"),
+            F.col("first").alias("value"), "seen",
+        )
+        for at, step in (("began", STARTS), ("ended", ENDS))
+    ]  # fmt: skip
+    return both[0].unionByName(both[1])

@@ -1,0 +1,148 @@
+"""Ids that have come, as bits (`lake/columnar/task.py`): finds duplicates without comparing all rows, and gaps.
+
+A source numbers its events from 1 on without gaps. So between the first and the last id that have come, what has not
+come was lost, is in a file that has not been taken over yet, or was deleted by retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from kproxy.lake.tables import SOURCE, LakeTable
+from kproxy.record.events.column import Column
+
+BITS = 6
+"""An id's lowest bits: its place among the 64 of a block."""
+WIDE = 1 << BITS
+
+
+def blocks(ids: DataFrame) -> DataFrame:
+    """Return rows of IDS, one per source and block: what several tasks, days and batches have of it put together."""
+    return ids.groupBy("source", "block").agg(
+        F.bit_or("mask").alias("mask"),
+        F.sum("lines").alias("lines"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+
+
+def doubled(ids: DataFrame) -> DataFrame:
+    """Return `source` and `block` of the blocks in which some id has come twice.
+
+    An event's dt is the same each time.
+    """
+    return blocks(ids).where(F.bit_count("mask") < F.col("lines")).select("source", "block")
+
+
+def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:
+    """Return the bronze rows, those in `doubled` blocks compared one by one.
+
+    All workers get `doubled`: it must be small.
+    """
+    block = F.shiftright("event_id", BITS)
+    suspected = (F.col("bronze.source") == F.col("doubled.source")) & (block == F.col("doubled.block"))
+    few = F.broadcast(doubled.alias("doubled"))
+    rows = bronze.alias("bronze")
+    sound = rows.join(few, suspected, how="left_anti")
+    compared = rows.join(few, suspected, how="left_semi").dropDuplicates(["source", "event_id"])
+    return sound.unionByName(compared)
+
+
+COMPLETENESS = LakeTable(
+    "completeness",
+    "the events of one source",
+    (
+        SOURCE,
+        Column("events", "long", "different events that have come", "events"),
+        Column("doubles", "long", "events that came once more; silver has them once after `compact`", "events"),
+        Column("missing", "long", "ids between first_id and last_id that have not come", "events"),
+        Column("first_id", "long", "the lowest id that has come"),
+        Column("last_id", "long", "the highest"),
+        Column("first", "timestamp", "time of the earliest event"),
+        Column("last", "timestamp", "time of the latest"),
+    ),
+    key=("source",),
+)
+
+
+def completeness(ids: DataFrame) -> DataFrame:
+    """Return a row of COMPLETENESS for each source, from rows of IDS."""
+    of_sources = (
+        blocks(ids)
+        .groupBy("source")
+        .agg(
+            F.sum(F.bit_count("mask")).alias("events"),
+            F.sum("lines").alias("lines"),
+            F.min(_edge("min")).alias("first_id"),
+            F.max(_edge("max")).alias("last_id"),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+        )
+    )
+    return of_sources.select(
+        "source",
+        "events",
+        (F.col("lines") - F.col("events")).alias("doubles"),
+        (F.col("last_id") - F.col("first_id") + 1 - F.col("events")).alias("missing"),
+        "first_id",
+        "last_id",
+        "first",
+        "last",
+    )
+
+
+def gaps(ids: DataFrame) -> DataFrame:
+    """Return the blocks in or right before which ids are missing, in their order.
+
+    Columns: `source`, `block`, `mask` and `before`, the last id of the source below the block, null for its first: what
+    `missing` needs of a block.
+    """
+    by_source = Window.partitionBy("source").orderBy("block")
+    ranked = blocks(ids).select("source", "block", "mask", F.lag(_edge("max")).over(by_source).alias("before"))
+    follows = F.col("before") == F.shiftleft("block", BITS) - F.lit(1)
+    sound = (F.col("mask") == F.lit(-1)) & F.coalesce(follows, F.lit(True))
+    return ranked.where(~sound).orderBy("source", "block")
+
+
+def _edge(which: str) -> SparkColumn:
+    """Return the lowest (`min`) or highest (`max`) id of a block."""
+    bits = "lpad(bin(mask), 64, '0')"
+    place = {
+        "min": f"64 - length(trim(trailing '0' from {bits}))",
+        "max": f"length(trim(leading '0' from {bits})) - 1",
+    }[which]
+    return F.shiftleft("block", BITS) + F.expr(place).cast("long")
+
+
+class MissingIds(NamedTuple):
+    """Range of ids `first` to `last` that have not come, nor any between them."""
+
+    first: int
+    last: int
+
+
+def missing_ids(ids: DataFrame) -> Iterator[tuple[str, MissingIds]]:
+    """Yield the ranges of ids that have not come, by source and in their order, from rows of IDS."""
+    for row in gaps(ids).toLocalIterator():
+        for missed in missing(row["block"], row["mask"], row["before"]):
+            yield row["source"], missed
+
+
+def missing(block: int, mask: int, before: int | None) -> Iterator[MissingIds]:
+    """Yield the ranges that are missing in a block of 64 ids up to the last that has come there, and right before it.
+
+    Bit n of `mask`, a signed 64-bit number, says that block × 64 + n has come; some bit is set. `before` is the last id
+    of its source that has come below the block; None: the block is the source's first.
+    """
+    expected = None if before is None else before + 1
+    for bit in range(WIDE):
+        if mask >> bit & 1:
+            number = block * WIDE + bit
+            if expected is not None and number > expected:
+                yield MissingIds(expected, number - 1)
+            expected = number + 1

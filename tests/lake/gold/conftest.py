@@ -1,0 +1,119 @@
+"""What tests of answers share: silver tables from literal rows, and answers from silver tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql.classic.window import WindowSpec
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kproxy.lake.gold_lake import ANSWER_TRANSFORMS, conform
+from kproxy.lake.gold_tables import answer_named
+from kproxy.lake.lake import on_disk
+from kproxy.lake.tables import TABLES, LakeTable
+from kproxy.lake.transforms.gold.bases import bases
+
+Row = Mapping[str, Any]
+Silver = Callable[..., dict[str, DataFrame]]
+COMMON = {"cluster": "main", "source": "host/boot/0", "batch": "1", "detail": "request"}
+"""What rows of silver have unless a test says otherwise."""
+
+
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+"""Plans are not compiled to Java: for some rows that takes longer than they do. test_numbers_agree.py has each answer
+compiled, as users have it; with KPROXY_TEST_ALL=1 all tests do."""
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a test uses Spark, and until it ends."""
+    if "spark" not in request.fixturenames or os.environ.get("KPROXY_TEST_ALL"):
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = {name: conf.get(name, None) for name in INTERPRETED}
+    for name, value in INTERPRETED.items():
+        conf.set(name, value)
+    yield
+    for name, was in before.items():
+        if was is None:
+            conf.unset(name)
+        else:
+            conf.set(name, was)
+
+
+@pytest.fixture(autouse=True)
+def linear_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No window ends with all that follows a row, over which Spark goes for each row: quadratic work."""
+    for name in ("rowsBetween", "rangeBetween"):
+        monkeypatch.setattr(WindowSpec, name, checked(getattr(WindowSpec, name)))
+
+
+def checked(frame: Callable[[WindowSpec, int, int], Any]) -> Callable[[WindowSpec, int, int], Any]:
+    """Return the method, which takes no frame from near a row to all that follows it."""
+
+    def between(spec: WindowSpec, start: int, end: int) -> Any:
+        assert end < Window.unboundedFollowing or start <= Window.unboundedPreceding, "turn the order round"
+        return frame(spec, start, end)
+
+    return between
+
+
+@pytest.fixture
+def silver(spark: SparkSession) -> Silver:
+    """silver(requests=[{…}], groups=[…]): all silver tables by name, those not given empty."""
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # for some rows, more only take time
+
+    def make(**rows: list[Row]) -> dict[str, DataFrame]:
+        return {table.name: frame(spark, table, rows.get(table.name, [])) for table in TABLES}
+
+    return make
+
+
+def frame(spark: SparkSession, table: LakeTable, rows: list[Row]) -> DataFrame:
+    """Rows of one silver table; times may be given as texts, dt follows from them, count is 1, ids count up.
+
+    They go there by Arrow: Spark then has them in its plan, and leaves out what tables without rows are for.
+    """
+    schema = on_disk(table)
+    whole = [completed(row, number) for number, row in enumerate(rows, 1)]
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    assert unknown == set(), f"{table.name} has no {unknown}"
+    return spark.createDataFrame(pa.Table.from_pylist(whole, to_arrow_schema(schema)), schema)
+
+
+def completed(row: Row, number: int) -> dict[str, Any]:
+    full: dict[str, Any] = {**COMMON, "count": 1, "event_id": number, "row": 0, **row}
+    for name in ("time", "last", "minute", "first"):
+        if isinstance(full.get(name), str):
+            full[name] = when(full[name])
+    full.setdefault("time", when("2026-11-20 10:00:00"))
+    full.setdefault("last", full["time"])
+    full.setdefault("dt", full["time"].date())
+    return full
+
+
+def when(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.fixture
+def answer(silver: Silver) -> Callable[..., list[dict[str, Any]]]:
+    """answer("latency", requests=[…]): the rows of the answer that these rows of silver give, null values left out."""
+
+    def make(name: str, **rows: list[Row]) -> list[dict[str, Any]]:
+        how = ANSWER_TRANSFORMS[name]
+        made = conform(how.combine(how.daily(bases(silver(**rows)))), answer_named(name))
+        return [known(row.asDict()) for row in made.collect()]
+
+    return make
+
+
+def known(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}

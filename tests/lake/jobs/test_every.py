@@ -1,0 +1,61 @@
+"""bronze that goes on: new events are taken over as they come, until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.lake.jobs.bronze import STREAM_NAME, bronze
+from kproxy.lake.lake import BatchLedger
+from kproxy.lake.sources import FileSource
+from kproxy.lake.spark import Run
+from tests.support.wait import until
+
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
+
+
+def batches(run: Run) -> int:
+    return len(BatchLedger(run.lake, "bronze").batches())
+
+
+@pytest.mark.timeout(300)
+def test_what_comes_is_taken_over_until_it_is_stopped(run: Run, audit: Any) -> None:
+    """Each file in a batch of its own when it comes; nothing more once the stream is stopped."""
+    audit.publish(audit.event(1))
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(bronze, run, FileSource(str(audit.path)), "100 milliseconds")
+        try:
+            until(lambda: batches(run) == 1, 120)
+            audit.publish(audit.event(2), "{")
+            until(lambda: batches(run) == 2, 120)
+        finally:
+            for stream in run.spark.streams.active:
+                if stream.name == STREAM_NAME:
+                    stream.stop()
+        taken = going.result(60)
+
+    assert (taken.batches, taken.lines, taken.corrupt) == (2, 3, 1)
+
+
+if EVERYTHING:  # Spark starts as a process of its own
+
+    @pytest.mark.timeout(600)
+    def test_ctrl_c_ends_the_command(audit: Any, tmp_path: Path) -> None:
+        """`kproxy audit bronze --every` says what it has taken over, and exits with 0."""
+        audit.publish(audit.event(1))
+        command = [sys.executable, "-m", "kproxy.lake", "bronze", "--from", str(audit.path), "--every", "1 second"]
+        command += ["--lake", str(tmp_path / "lake"), "--master", "local[1]"]
+        with (tmp_path / "told").open("w") as told, subprocess.Popen(command, stderr=told) as process:
+            until(lambda: "1 events in" in (tmp_path / "told").read_text(), 300)
+            process.send_signal(signal.SIGINT)
+            code = process.wait(120)
+
+        text = (tmp_path / "told").read_text()
+        assert (code, "bronze: 1 batches, 1 lines, 0 of them corrupt" in text) == (0, True), text
