@@ -58,12 +58,12 @@ def metrics() -> str:
 
 def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
+    from kproxy.admin.webhook.metrics import WebhookMetrics
     from kproxy.record.component_collectors import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
     from kproxy.record.metrics.traffic import TrafficCollector
     from kproxy.record.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.rules.store import RuleStore
     from kproxy.session.counters import Counters
-    from kproxy.webhook.metrics import WebhookMetrics
 
     nothing = cast("Any", Nothing())
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()

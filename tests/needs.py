@@ -103,7 +103,7 @@ PROCESS = (
     "tests/record/live_view/test_sources.py",
     "tests/record/live_view/test_view_commands.py",
     "tests/record/live_view/test_workers_view.py",
-    "tests/webhook/test_webhook_page.py",
+    "tests/admin/webhook/test_webhook_page.py",
     "tests/protocol/test_compression.py",
 )
 TOOLS = {
@@ -130,7 +130,7 @@ TOOLS = {
     "tests/test_docs.py": ("jq", "tshark"),
     "tests/test_howto_pages.py": ("jq",),
     "tests/admin/page/": ("chromium",),
-    "tests/webhook/test_webhook_page.py": ("openssl",),
+    "tests/admin/webhook/test_webhook_page.py": ("openssl",),
 }
 """Programs of the system by the tests that call them, and those of `tests/bring-go-tools`."""
 JVM = ("java", "javac", "mvn")

@@ -1,6 +1,6 @@
 """Files of the live view's page: `/view/` and what is below it.
 
-They are the files of `kproxy/record/live_view/web`, the same for everybody and without any data, so they are open
+They are the files of `kproxy/admin/page`, the same for everybody and without any data, so they are open
 without a token; what the page shows it asks the API for, with the token that whoever looks gives it. Without a token
 the Host header must name this machine, as everywhere here (`guard.py`).
 

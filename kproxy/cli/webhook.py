@@ -50,12 +50,12 @@ def command(
     """
     from functools import partial
 
+    from kproxy.admin.webhook.annotations import SidecarOptions, check_name
+    from kproxy.admin.webhook.server import run_webhook
     from kproxy.app.main import run_all
     from kproxy.base.logs.setup import log_of_process
     from kproxy.rules.document.address import Address
     from kproxy.rules.document.tls import ListenerTls
-    from kproxy.webhook.annotations import SidecarOptions, check_name
-    from kproxy.webhook.server import run_webhook
 
     bind = flag("--listen", Address.parse, listen)
     options = SidecarOptions(

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kproxy.admin.webhook.annotations import SidecarOptions
+from kproxy.admin.webhook.sidecar import mounts
 from kproxy.testing.process import Child, free_port
-from kproxy.webhook.annotations import SidecarOptions
-from kproxy.webhook.sidecar import mounts
 from tests.support.fake_broker import FakeBroker
 
 ROOT = Path(__file__).parents[2]

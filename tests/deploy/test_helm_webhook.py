@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kproxy.admin.webhook import server
 from kproxy.cli.webhook import command
-from kproxy.webhook import server
 from tests.support import manifests
 from tests.support.helm import FOLDER, refused, rendered
 from tests.support.manifests import named

@@ -13,16 +13,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproxy.admin.webhook import sidecar
+from kproxy.admin.webhook.annotations import ANNOTATIONS, SidecarOptions
+from kproxy.admin.webhook.injection import MOST_REASONS, inject
+from kproxy.admin.webhook.review import answer_review
 from kproxy.runtime.config.limits import Limits
-from kproxy.webhook import sidecar
-from kproxy.webhook.annotations import ANNOTATIONS, SidecarOptions
-from kproxy.webhook.injection import MOST_REASONS, inject
-from kproxy.webhook.review import answer_review
 from tests.support import manifests
 from tests.support.admission import RECORDED, apply_patch, patched, review_of, review_with
 from tests.support.stretches import BY_COST, Cost
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 DEFAULTS = SidecarOptions("kproxy:0.1.0")
 NATIVE = SidecarOptions("kproxy:0.1.0", native=True)

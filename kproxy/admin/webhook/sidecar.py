@@ -1,6 +1,6 @@
 """Container of the sidecar, with its volumes and the time that a pod needs to end, as `SidecarOptions` ask for them.
 
-They say what the Kustomize component in `deploy/kustomize/sidecar` says; tests/webhook compares both.
+They say what the Kustomize component in `deploy/kustomize/sidecar` says; tests/admin/webhook compares both.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from kproxy.admin.webhook.annotations import ANNOTATIONS, DOMAIN, SidecarOptions
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port
-from kproxy.webhook.annotations import ANNOTATIONS, DOMAIN, SidecarOptions
 from tests.howto import DOCS, Reader
 
 PAGE = (DOCS / "howto-webhook.md").read_text()

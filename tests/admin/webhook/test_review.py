@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse
 
 from kproxy.admin.operation import LONGEST_BODY
 from kproxy.admin.problem import Problem, answer
+from kproxy.admin.webhook.annotations import SidecarOptions
+from kproxy.admin.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
+from kproxy.admin.webhook.server import tell
 from kproxy.base.terminal import in_line
-from kproxy.webhook.annotations import SidecarOptions
-from kproxy.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
-from kproxy.webhook.server import tell
 from tests.support.admission import review_of, review_with
 from tests.support.stretches import BY_COST, Cost
 
