@@ -95,7 +95,7 @@ def commands() -> str:
 
 def explored_faults() -> str:
     """Return the table of the faults that explorations try: API, fault, class, and where Kafka's source says so."""
-    from kproxy.explore.plan import fault_table
+    from kproxy.testing.explore.plan import fault_table
 
     rows = ["| API | fault | class | where Kafka's source says so |", "|---|---|---|---|"]
     for api, faults in fault_table().by_api.items():
@@ -107,7 +107,7 @@ def explored_faults() -> str:
 
 def known_clients() -> str:
     """Return the table of known behaviour of client libraries: client, versions, symptom, faults, reference."""
-    from kproxy.explore.report import known_behaviours
+    from kproxy.testing.explore.report import known_behaviours
 
     rows = ["| client | versions | symptom | outcome | faults |", "|---|---|---|---|---|"]
     for one in known_behaviours():

@@ -75,7 +75,7 @@ SECONDS = {
     "tests/e2e/test_strangers.py": 15,
     "tests/e2e/test_tls.py": 25,
     "tests/e2e/test_workers.py": 25,
-    "tests/explore/test_interrupted.py": 10,
+    "tests/testing/explore/test_interrupted.py": 10,
     "tests/faults/test_emptied_batches.py": 20,
     "tests/faults/test_errors.py": 15,
     "tests/faults/test_groups.py": 10,

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from kproxy.base.errors import DocumentError, InputError, KproxyError
 from kproxy.base.terminal import say
-from kproxy.explore.options import OPTIONS
+from kproxy.testing.explore.options import OPTIONS
 
 DEFAULT_SAVE = "explored"
 NOT_IN_REPLAYS = (
@@ -66,11 +66,11 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     unused = [f"--{name}" for name, source in sources.items() if source is not ParameterSource.DEFAULT]
     if given["replay"] and unused:
         raise click.UsageError(f"--replay: expected none of the options of an exploration, got {', '.join(unused)}")
-    from kproxy.explore.database import Baseline
-    from kproxy.explore.fork_session import explore_test, write_reports
-    from kproxy.explore.options import read_options
-    from kproxy.explore.report import report_lines
-    from kproxy.explore.result import KnownFailures
+    from kproxy.testing.explore.database import Baseline
+    from kproxy.testing.explore.fork_session import explore_test, write_reports
+    from kproxy.testing.explore.options import read_options
+    from kproxy.testing.explore.report import report_lines
+    from kproxy.testing.explore.result import KnownFailures
 
     try:
         options = read_options(given)
@@ -113,17 +113,17 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 def replayed(words: tuple[str, ...], given: dict[str, Any], options: Any) -> int:
-    from kproxy.explore.fork_session import replay_finding
-    from kproxy.explore.plan import plan_of_file
-    from kproxy.explore.result import NONE_KNOWN
+    from kproxy.testing.explore.fork_session import replay_finding
+    from kproxy.testing.explore.plan import plan_of_file
+    from kproxy.testing.explore.result import NONE_KNOWN
 
     plan, drip = plan_of_file(Path(given["replay"]))
     return replay_finding(test_of(words, given, options, NONE_KNOWN, drip or options.drip), plan, options, say)
 
 
 def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: Any, drip: bool) -> Any:
-    from kproxy.explore.fork_session import ExploredTest
-    from kproxy.explore.runs.command_runs import CommandTest, server_command
+    from kproxy.testing.explore.fork_session import ExploredTest
+    from kproxy.testing.explore.runs.command_runs import CommandTest, server_command
 
     name = shlex.join(words)
     seed = options.seed

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kproxy.testing.kafka import Kafka
     from kproxy.testing.time_limit import TimeLimit
 
-pytest_plugins = ["kproxy.explore.pytest_plugin"]
+pytest_plugins = ["kproxy.testing.explore.pytest_plugin"]
 """Plugin that comes with this one: it looks for the fault that breaks a test."""
 
 OWN_NAMES = "kproxy_own_names"

@@ -199,8 +199,8 @@ def test_who_does_not_use_it_does_not_pay_for_it(suite: Suite) -> None:
 
         def test_it():
             ours = {name for name in sys.modules if name.startswith("kproxy")}
-            plugins = {"kproxy.testing.pytest_plugin", "kproxy.explore.pytest_plugin", "kproxy.explore.options"}
-            assert ours == {"kproxy", "kproxy.testing", "kproxy.explore"} | plugins
+            plugins = {"kproxy.testing.pytest_plugin", "kproxy.testing.explore.pytest_plugin", "kproxy.testing.explore.options"}
+            assert ours == {"kproxy", "kproxy.testing", "kproxy.testing.explore"} | plugins
         """
     )
 

@@ -1,0 +1,306 @@
+"""Reports of explorations as lines, as JSON and as JUnit properties, and the known behaviour of clients in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from kproxy.base.terminal import in_line
+from kproxy.protocol.table.schema import read_yaml
+
+from .model import ExchangePlace, FaultPlan, RunOutcome
+from .plan import place_text, plan_rules, plan_text, selectors
+from .result import Exploration, FaultFinding, JudgedRun
+
+TABLE = files("kproxy.testing.explore") / "known_clients.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBehaviour:
+    """Known behaviour of a client library: an entry of `known_clients.yaml`, which describes the fields."""
+
+    name: str
+    client: str
+    since: str
+    symptom: str
+    reference: str
+    outcome: RunOutcome
+    faults: tuple[str, ...]
+    error: str = "*"
+    where: str = "*"
+    software: str = ""
+    fixed: str = ""
+
+    def matches(self, finding: FaultFinding) -> bool:
+        signature, faults = finding.signature, finding.smallest.faults
+        return (
+            signature.outcome == self.outcome
+            and bool(faults)
+            and all(any(fnmatchcase(name, one) for one in self.faults) for name in faults)
+            and fnmatchcase(f"{signature.type}: {signature.message}", self.error)
+            and fnmatchcase(signature.where, self.where)
+            and self.has_version(finding.example.run.software)
+        )
+
+    def has_version(self, software: Iterable[str]) -> bool:
+        """Return True if a client has an affected version, or if this library sends no version."""
+        found = [match[1] for one in software if self.software and (match := re.search(self.software, one))]
+        since, fixed = numbers(self.since), numbers(self.fixed)
+        return not self.software or any(
+            since <= numbers(one) and not (fixed and fixed <= numbers(one)) for one in found
+        )
+
+    @property
+    def versions(self) -> str:
+        return f"{self.since} and newer" + (f", before {self.fixed}" if self.fixed else "")
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a report about it."""
+        yield f"known behaviour of {self.client} {self.versions}: {self.symptom} ({self.reference})"
+        marker = "" if self.error == "*" else f", or @pytest.mark.kproxy_explore(ignore=[{json.dumps(self.error)}])"
+        yield f"to ignore it: the options baseline and update{marker}"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part)
+
+
+@cache
+def known_behaviours() -> tuple[KnownBehaviour, ...]:
+    """Return the entries of the table."""
+    return tuple(
+        KnownBehaviour(name, **{**entry, "faults": tuple(entry["faults"])}) for name, entry in read_yaml(TABLE).items()
+    )
+
+
+def known_behaviour(finding: FaultFinding) -> KnownBehaviour | None:
+    """Return the first entry that a finding matches, if any."""
+    return next((one for one in known_behaviours() if one.matches(finding)), None)
+
+
+LOUD: frozenset[RunOutcome] = frozenset(("failed", "raised", "hang", "died", "broken"))
+WORDS: dict[RunOutcome, str] = {"loud": "failed loudly"}
+MOST_NAMES = 4
+
+
+def report_lines(result: Exploration) -> Iterator[str]:
+    """Yield the printable lines of one exploration."""
+    yield f"{in_line(result.test)} {heading(result)}"
+    for line in (*learned_lines(result), *explored_lines(result)):
+        yield f"  {in_line(line)}"
+    for finding in result.findings:
+        for number, line in enumerate(finding_lines(finding, result)):
+            yield f"  {'  ' if number else ''}{in_line(line)}"
+    for note in result.notes:
+        yield f"  note: {in_line(note)}"
+
+
+def heading(result: Exploration) -> str:
+    if result.flaky:
+        return "FLAKY"
+    if result.skipped:
+        return "SKIPPED"
+    if result.problem and not result.runs:
+        return "NOT EXPLORED"
+    return "EXPLORED"
+
+
+def learned_lines(result: Exploration) -> Iterator[str]:
+    learned = result.learned
+    if learned.places:
+        varying = f"; counts vary of {listed(learned.varying)}" if learned.varying else ""
+        kinds, places = counted(learned.kinds, "kind"), counted(len(learned.places), "stable place")
+        yield f"learned      {kinds} of exchanges, {places}, in {counted(len(result.learning), 'run')}{varying}"
+    if result.skipped:
+        yield f"skipped      {result.skipped}"
+    if result.problem:
+        yield f"problem      {result.problem}"
+
+
+def explored_lines(result: Exploration) -> Iterator[str]:
+    if not result.runs:
+        return
+    ends = ", ".join(
+        f"{count:,} {WORDS.get(outcome, outcome).upper() if outcome in LOUD else WORDS.get(outcome, outcome)}"
+        for outcome, count in result.outcomes.items()
+    )
+    left = f"{result.left:,} plans are left" if result.left else "nothing is left"
+    runs = f"{counted(len(result.runs), 'run')} in {result.exploring:.0f} s, {result.jobs} side by side"
+    yield f"explored     {runs}: {ends}, {left}"
+    missed = sorted(result.all_faults - result.covered)
+    covered = len(result.all_faults) - len(missed)
+    yield f"covered      {covered} of {len(result.all_faults)} faults" + (f"; not {listed(missed)}" if missed else "")
+    if result.unlike_mock:
+        yield f"not tried    on the mock cluster, which does not do as brokers do: {listed(result.unlike_mock)}"
+    if result.refused:
+        yield f"not tried    {result.refused:,} plans for which there was no room"
+    for one in result.broken[:3]:
+        problems = [problem for counters in one.run.counters for problem in counters.problems]
+        yield f"BROKEN       {one.run.problem or '; '.join(problems) or 'its process has told nothing'}"
+
+
+def finding_lines(finding: FaultFinding, result: Exploration) -> Iterator[str]:
+    word = finding.signature.outcome.upper()
+    marks = ["known"] if finding.known else []
+    if finding.of == 1:
+        marks.insert(0, "not confirmed")
+    elif not finding.certain:
+        marks.insert(0, "intermittent")
+    where = f"{counted(finding.met, 'run')}, first in run {finding.first}"
+    yield f"{word}  {finding.example.what} ({'; '.join([where, *marks])})"
+    if finding.is_of_test:
+        failed, of = finding.controls
+        yield f"not the faults: it fails in {failed} of {of} runs without any"
+        return
+    yield plan_text(finding.smallest)
+    yield "; ".join(certainty(finding))
+    if behaviour := known_behaviour(finding):
+        yield from behaviour.lines()
+    for plan, fails, of in finding.minimal:
+        yield f"the same with {plan_text(plan)}: fails in {fails} of {counted(of, 'run')}"
+    if finding.replays == 0:
+        yield "not saved: it did not fail again from its rule file"
+    if finding.file:
+        yield f"saved {finding.file}; from now on:"
+        yield from (f"  {line}" for line in result.replay_lines(finding))
+
+
+def certainty(finding: FaultFinding) -> Iterator[str]:
+    if finding.replays is not None:
+        runs = f"in {counted(finding.tried, 'run')} ({finding.seconds:.0f} s)"
+        ended = "" if finding.complete else ", time was up"
+        if finding.shrunk_from:
+            yield f"shrunk from {finding.shrunk_from} {runs}{ended}"
+        elif finding.complete:
+            yield f"nothing can be taken from it, {runs}"
+        else:
+            yield f"not shrunk{', ' + runs if finding.tried else ''}: time was up"
+        yield rate(finding, finding.replays, finding.replays_of)
+    else:
+        yield rate(finding, finding.fails, finding.of)
+    violations = finding.example.run.violations
+    if violations:
+        yield "verify: " + "; ".join(f"{one.check} {one.text}".strip() for one in violations[:3])
+
+
+def rate(finding: FaultFinding, fails: int, of: int) -> str:
+    """Return a failure rate such as `fails in 3 of 10 runs, 0 of 5 without faults`."""
+    failed, controls = finding.controls
+    without = f", {failed} of {controls} without faults" if controls else ""
+    return f"fails in {fails} of {counted(of, 'run')}{without}"
+
+
+def listed(names: Iterator[str] | tuple[str, ...] | list[str]) -> str:
+    """Return names separated by commas, and the number of those beyond MOST_NAMES."""
+    known = list(names)
+    text = ", ".join(known[:MOST_NAMES])
+    return text if len(known) <= MOST_NAMES else f"{text} and {len(known) - MOST_NAMES} others"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 run` or `1,200 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+SCHEMA = "kproxy.explore/1"
+
+
+def json_report(results: Iterable[Exploration]) -> str:
+    tests = [exploration_document(result) for result in results]
+    return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
+
+
+def fields_of(value: object, names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names.split()}
+
+
+def exploration_document(result: Exploration) -> dict[str, Any]:
+    learned = result.learned
+    return {
+        **fields_of(result, "test problem flaky skipped interrupted classes jobs limit outcomes drip left refused"),
+        **fields_of(result, "unlike_mock notes"),
+        "exit_code": result.exit_code(),
+        "seconds": round(result.seconds, 3),
+        "exploring_seconds": round(result.exploring, 3),
+        "learned": {"runs": len(result.learning), "kinds": learned.kinds, "varying": learned.varying},
+        "places": [place_document(place) for place in learned.places],
+        "runs": [run_document(one) for one in result.runs],
+        "findings": [finding_document(one) for one in result.findings],
+        "coverage": {"faults": sorted(result.all_faults), "applied": sorted(result.covered & result.all_faults)},
+    }
+
+
+def coverage_properties(result: Exploration) -> list[tuple[str, object]]:
+    """Return coverage, runs and findings of an exploration as properties of its test case."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in result.outcomes.items())
+    properties = {
+        "places": len(result.learned.places),
+        "runs": len(result.runs),
+        "outcomes": outcomes,
+        "faults": len(result.all_faults),
+        "faults_applied": len(result.covered & result.all_faults),
+        "faults_not_applied": "; ".join(sorted(result.all_faults - result.covered)),
+        "plans_left": result.left,
+        "findings": len(result.findings),
+        "new_findings": len(result.new_findings),
+        "client_behaviour": "; ".join(one.name for one in map(known_behaviour, result.findings) if one),
+        "rule_files": "; ".join(one.file for one in result.findings if one.file),
+        "problem": result.problem,
+    }
+    return [(f"kproxy_explore.{name}", value) for name, value in properties.items() if value != ""]
+
+
+def place_document(place: ExchangePlace) -> dict[str, Any]:
+    return {
+        "text": place_text(place),
+        "match": selectors(place),
+        "nth": place.mark.nth,
+        "mark": place.mark.kind,
+        "traits": sorted(place.traits),
+    }
+
+
+def plan_document(plan: FaultPlan) -> dict[str, Any]:
+    return {
+        "text": plan_text(plan),
+        "faults": [step.fault.name for step in plan.steps],
+        "places": [place_text(step.place) for step in plan.steps],
+        "rules": plan_rules(plan),
+    }
+
+
+def run_document(one: JudgedRun) -> dict[str, Any]:
+    run = one.run
+    return {
+        "plan": plan_document(run.plan),
+        "outcome": one.outcome,
+        "seconds": round(run.seconds, 3),
+        **fields_of(run, "errors digest problem"),
+        "counters": [asdict(each) for each in run.counters],
+        "raised": run.raised and fields_of(run.raised, "type message where"),
+        "violations": [asdict(each) for each in run.violations],
+        "signature": None if one.signature is None else one.signature.short,
+    }
+
+
+def finding_document(finding: FaultFinding) -> dict[str, Any]:
+    failed, controls = finding.controls
+    behaviour = known_behaviour(finding)
+    return {
+        **fields_of(finding, "first met fails of certain known file"),
+        "signature": {"short": finding.signature.short, **asdict(finding.signature)},
+        "controls": {"failed": failed, "of": controls},
+        "example": plan_document(finding.example.run.plan),
+        "smallest": plan_document(finding.smallest),
+        "minimal": [{**plan_document(plan), "failed": fails, "of": of} for plan, fails, of in finding.minimal],
+        "replays": None if finding.replays is None else {"failed": finding.replays, "of": finding.replays_of},
+        "shrinking": {"tried": finding.tried, "seconds": round(finding.seconds, 3), "complete": finding.complete},
+        "software": finding.example.run.software,
+        "client_behaviour": None if behaviour is None else {**asdict(behaviour), "text": list(behaviour.lines())},
+    }
