@@ -223,7 +223,7 @@ TABLE: dict[str, list[list[str]]] = {
     "user list": [["users"]], "user remove": [["users", HOSTILE]], "user set": [["users", HOSTILE]],
     "tail": [["events.jsonl"], ["-o", "wide", "events.jsonl"], ["-o", "json", "events.jsonl"], ["c.pcapng"],
              [HOSTILE], ["c.pcapng", HOSTILE], []],
-    "view": [[HOSTILE], ["c.pcapng", HOSTILE], ["-"]],  # what is on its screen: tests/cli/view
+    "view": [[HOSTILE], ["c.pcapng", HOSTILE], ["-"]],  # what is on its screen: tests/cli/tui
     "show": [["c.pcapng", "1"], ["c.pcapng", "1", "-o", "json"], ["c.pcapng", HOSTILE], [HOSTILE, "1"]],
     "stats": [["c.pcapng"], ["events.jsonl"], ["--json", "events.jsonl"], [HOSTILE]],
     "capture info": [["c.pcapng"], [FILE]], "capture list": [[]], "capture start": [["x.pcapng"], [HOSTILE]],

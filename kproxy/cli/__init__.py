@@ -35,7 +35,7 @@ COMMANDS = {
         "See what passes through a running proxy, or passed in captures and event files.",
     ),
     "view": (
-        "kproxy.cli.view:command",
+        "kproxy.cli.tui:command",
         "See, hold and change what passes, in a terminal; needs the extra `view`.",
     ),
     "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields beside their bytes."),

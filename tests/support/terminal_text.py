@@ -17,7 +17,7 @@ from textual import events
 from textual.app import App
 from textual.keys import _character_to_key
 
-from kproxy.cli.view.app import ViewApp
+from kproxy.cli.tui.app import ViewApp
 
 
 def screen_text(app: App[Any]) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.view.app import ViewApp
-from kproxy.cli.view.file_source import ViewedFiles
-from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.cli.tui.app import ViewApp
+from kproxy.cli.tui.file_source import ViewedFiles
+from kproxy.cli.tui.proxy_source import ProxySource
 from kproxy.protocol import Message
 from kproxy.testing.proxy import Proxy
 from tests.support.fake_broker import FakeBroker

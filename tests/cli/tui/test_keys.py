@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.view.app import ViewApp, ViewScreen
-from kproxy.cli.view.keys import KEYS, SCREENS, help_lines, markdown
-from kproxy.cli.view.paint import LineList
-from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.cli.tui.app import ViewApp, ViewScreen
+from kproxy.cli.tui.keys import KEYS, SCREENS, help_lines, markdown
+from kproxy.cli.tui.paint import LineList
+from kproxy.cli.tui.proxy_source import ProxySource
 
 PAGE = Path(__file__).parents[3] / "docs" / "view.md"
 

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.view.app import ViewApp
-from kproxy.cli.view.exchange_cells import COLUMNS, cell, placed
-from kproxy.cli.view.exchange_store import ExchangeStore
-from kproxy.cli.view.exchanges import ExchangeList
-from kproxy.cli.view.file_source import ViewedFiles
-from kproxy.cli.view.proxy_source import ProxySource
+from kproxy.cli.tui.app import ViewApp
+from kproxy.cli.tui.exchange_cells import COLUMNS, cell, placed
+from kproxy.cli.tui.exchange_store import ExchangeStore
+from kproxy.cli.tui.exchanges import ExchangeList
+from kproxy.cli.tui.file_source import ViewedFiles
+from kproxy.cli.tui.proxy_source import ProxySource
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from tests.support.exchange_factory import NOON, Somebody, conversation, event_lines, exchange, write_capture
@@ -428,7 +428,7 @@ def test_leaving(capture: Path) -> None:
 
 def test_it_says_how_to_get_textual(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra."""
-    monkeypatch.delitem(sys.modules, "kproxy.cli.view.app")
+    monkeypatch.delitem(sys.modules, "kproxy.cli.tui.app")
     monkeypatch.setitem(sys.modules, "textual.app", None)
     ran = CliRunner().invoke(main, ["view", str(capture)])
 

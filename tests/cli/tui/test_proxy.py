@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.view import held_pane, proxy_source
-from kproxy.cli.view.app import ViewApp
-from kproxy.cli.view.held_pane import HeldPane
-from kproxy.cli.view.keys import KEYS
-from kproxy.cli.view.proxy_source import ProxySource
-from kproxy.cli.view.user import user
+from kproxy.cli.tui import held_pane, proxy_source
+from kproxy.cli.tui.app import ViewApp
+from kproxy.cli.tui.held_pane import HeldPane
+from kproxy.cli.tui.keys import KEYS
+from kproxy.cli.tui.proxy_source import ProxySource
+from kproxy.cli.tui.user import user
 from kproxy.record.live_view.rows import COLUMNS
 from tests.support.fake_admin import FakeAdmin, event, fake_admin
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
