@@ -48,49 +48,49 @@ docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link tha
 	$(BIN)/mkdocs build --strict
 
 bench: java $(READY)  ## direct, HAProxy and kproxy side by side; prints ratios (shorter: make bench BENCH=--quick)
-	$(BIN)/python -m tests.qa.bench.run $(BENCH)
+	$(BIN)/python -m tests.lab.bench.run $(BENCH)
 
 scale: $(READY)  ## a very large cluster, measured and simulated without sockets, written to docs/scale.md
-	$(BIN)/python -m tests.qa.scale.run
+	$(BIN)/python -m tests.lab.scale.run
 
 bench-check: java $(READY)  ## measure again, and fail where a ratio is a tenth below what was kept
-	$(BIN)/python -m tests.qa.bench.run --check $(BENCH)
+	$(BIN)/python -m tests.lab.bench.run --check $(BENCH)
 
 FUZZ_SECONDS ?= 600
 fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")
-	$(BIN)/python -m tests.qa.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
+	$(BIN)/python -m tests.lab.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
 	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
 	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
 	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1
-	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.matrix.table --forget
-	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/qa/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.qa.matrix.table && exit $$ended
-	@test -n "$(MATRIX)" || $(BIN)/python -m tests.qa.kits.run
+	@test -n "$(MATRIX)" || $(BIN)/python -m tests.lab.matrix.table --forget
+	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/lab/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.lab.matrix.table && exit $$ended
+	@test -n "$(MATRIX)" || $(BIN)/python -m tests.lab.kits.run
 
 kits: $(READY)  ## the test kits of clients/, each with its language's Kafka client; what lacks its tools is left out, and named (one: make kits KITS=go)
-	$(BIN)/python -m tests.qa.kits.run $(KITS)
+	$(BIN)/python -m tests.lab.kits.run $(KITS)
 
 SUITE_FOLDERS = FRANZ_GO LIBRDKAFKA SARAMA KAFKA_GO AIOKAFKA KAFKA_PYTHON
 suites: java $(READY)  ## other projects' own tests directly and through kproxy, from the folders that are named (make suites SARAMA=../sarama SUITES="--ways direct,prefix")
 	$(BIN)/python -m tests.support.java_jars 4.3.1
-	$(BIN)/python -m tests.qa.suites.run $(foreach one,$(SUITE_FOLDERS),$(if $($(one)),'$(one)=$($(one))')) $(SUITES)
+	$(BIN)/python -m tests.lab.suites.run $(foreach one,$(SUITE_FOLDERS),$(if $($(one)),'$(one)=$($(one))')) $(SUITES)
 
 conformance: java $(READY)  ## what each client does about each fault, written to docs/conformance.md (a part: make conformance CONFORMANCE="-k librdkafka")
 	$(BIN)/python -m tests.support.java_jars 4.3.1
-	$(BIN)/python -m tests.qa.conformance.run $(CONFORMANCE)
+	$(BIN)/python -m tests.lab.conformance.run $(CONFORMANCE)
 
 stretches: $(READY)  ## tests that compare CPU time with a limit, one after the other: on a machine without other work
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -m measured tests
 
 SOAK_SECONDS ?= 300
 house: $(READY)  ## figures about the structure of the code, with their goals
-	$(BIN)/python -m tests.qa.house
-	$(BIN)/python -m tests.qa.frame_costs
+	$(BIN)/python -m tests.lab.house
+	$(BIN)/python -m tests.lab.frame_costs
 
 soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
 	$(BIN)/python -m tests.support.java_jars 4.3.1
-	$(BIN)/python -m tests.qa.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
+	$(BIN)/python -m tests.lab.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
 	$(BIN)/python -m tests.support.java_jars 4.3.1 3.9.1

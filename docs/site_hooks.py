@@ -16,7 +16,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "ARCHITECTURE.md": "architecture.md",
-    "tests/qa/bench/RESULTS.md": "benchmarks.md",
+    "tests/lab/bench/RESULTS.md": "benchmarks.md",
 }
 """File of the repository: page of the site."""
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')

@@ -1,0 +1,59 @@
+"""The figures about the code's structure that must not get worse. `make house` prints all of them."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.lab import house
+from tests.lab.frame_costs import FIRES, OTHER, WAITS, Case
+
+
+def traced(rules: str) -> Case:
+    """Return a case under `rules` whose calls have been counted."""
+    case = Case("traced", rules)
+    case.trace()
+    return case
+
+
+def test_a_rule_that_waits_for_its_turn_is_not_evaluated() -> None:
+    """A request like one before costs a rule about it the asking of its trigger, and no walk over the frame."""
+    case = traced(WAITS)
+    assert case.calls <= 30
+    assert len(case.files) <= 8
+
+
+def test_a_rule_about_another_topic_calls_nothing() -> None:
+    """A request like one before that no rule is about goes its way as if there were no rules."""
+    assert traced(OTHER).calls == traced("").calls
+
+
+def test_an_error_that_fires_again_is_answered_as_before() -> None:
+    """A request like one before that the same rule fails costs its trigger, and no evaluation."""
+    case = traced(FIRES)
+    assert case.calls <= 45
+    assert len(case.files) <= 18
+
+
+def test_lines_of_kproxy_stay_within_the_limit() -> None:
+    """The sum of all modules, with comments and blank lines."""
+    assert sum(module.lines for module in house.read_modules().values()) <= house.MAX_LINES
+
+
+def test_modules_have_no_import_cycle_at_run_time() -> None:
+    """Imports go one way, including those within functions. Types may be imported under TYPE_CHECKING."""
+    assert house.cycles(house.import_graph(house.read_modules())) == []
+
+
+def test_no_object_holds_itself_by_a_cache_of_its_answers() -> None:
+    """Such a cache is of an `unheld` method: else the two stay until the garbage collector comes by."""
+    found = [
+        f"{module.path}:{node.lineno}"
+        for module in house.read_modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Call)
+        and ast.unparse(node.func.func).endswith("cache")
+        and any(ast.unparse(one).startswith("self.") for one in node.args)
+    ]
+
+    assert found == []
