@@ -97,7 +97,7 @@ async def to_page(request: Request) -> Response:
 @cache
 def all_assets() -> dict[str, Asset]:
     """Read all files of the page; some 300 kB by their paths below `web`."""
-    return dict(below(files("kproxy").joinpath("view", "web"), ""))
+    return dict(below(files("kproxy").joinpath("admin", "page"), ""))
 
 
 def below(folder: Traversable, path: str) -> list[tuple[str, Asset]]:

@@ -13,12 +13,11 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.record.captures.running_captures import Captures
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.live_view.sources import OpenedCaptures
@@ -33,6 +32,9 @@ from .guard import AdminTokens
 from .member import Member, MemberGone, ProcessMember, ViewTerms
 from .page_leases import PageLeases
 from .view_totals import TotalsKeeper
+
+if TYPE_CHECKING:
+    from kproxy.app.config.keeper import ConfigKeeper
 
 T = TypeVar("T")
 

@@ -8,14 +8,12 @@ config file again.
 from __future__ import annotations
 
 from json import JSONEncoder
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from pydantic import Field
 from starlette.responses import Response
 
-from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
-from kproxy.app.config.shown import shown
 from kproxy.base.errors import ConfigRefused
 from kproxy.rules.document.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS
@@ -27,6 +25,9 @@ from .models import Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .queries import Query
+
+if TYPE_CHECKING:
+    from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
 
 
 class StepShown(Shown):
@@ -112,7 +113,7 @@ async def get_config(backend: Backend, call: OperationCall) -> Response:
     config = keeper.config
 
     def written() -> bytes:
-        whole = {**told.model_dump(mode="json"), "not_in_file": keeper.not_in_file(), "config": shown(config)}
+        whole = {**told.model_dump(mode="json"), "not_in_file": keeper.not_in_file(), "config": keeper.describe(config)}
         pieces = JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(whole)
         return "".join(pieces).encode()  # `json.dumps` lets nobody else run until it is through
 

@@ -1,4 +1,4 @@
-"""Decisions of live rules about a frame or a connection: values, which `core` turns into bytes and commands. Beside
+"""Decisions of live rules about a frame or a connection: values, which `session` turns into bytes and commands. Beside
 them the depth to which a rule sees frames, and the limits on how a connection's bytes flow.
 
 Of the deciding ones (Fail, Answer, Drop, Close) the first that is given for an entity wins; delays add; of several

@@ -1,7 +1,7 @@
 """Exchanges as live rules see them: one request with its response, its connection, and its cluster. Names are the
 client's.
 
-Messages are decoded on first access. `core` makes these objects, only for requests that some rule is about.
+Messages are decoded on first access. `session` makes these objects, only for requests that some rule is about.
 """
 
 from __future__ import annotations

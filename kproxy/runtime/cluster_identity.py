@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import trio
 
-from kproxy.app.config.document import Config
 from kproxy.base.errors import ConfigRefused, DecodeError
 from kproxy.protocol import decode_response
 from kproxy.protocol.table.api_keys import METADATA
@@ -26,6 +25,9 @@ from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.cluster import OLD_VERSION, VERSION, brokers_request
 
 from .transparent import Route
+
+if TYPE_CHECKING:
+    from kproxy.app.config.document import Config
 
 ID_PATIENCE = 3.0
 """Seconds for a server to return the id of its cluster."""

@@ -1,4 +1,4 @@
-"""Types on the border between `net` and the sessions that it drives, and addresses as both have them."""
+"""Types on the border between `runtime` and the sessions that it drives, and addresses as both have them."""
 
 from __future__ import annotations
 

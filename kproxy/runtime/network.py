@@ -20,7 +20,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.runtime.io.background import Background
@@ -48,6 +47,7 @@ from .driven import ConnectionPhase, show
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kproxy.app.config.document import Config
     from kproxy.runtime.io.reactor import Reactor
     from kproxy.runtime.listeners.port_change import PreparedPorts
 

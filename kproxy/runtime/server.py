@@ -6,12 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.app.config.document import Config
 from kproxy.record.fanout import Fanout
 from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
@@ -39,6 +38,9 @@ from .network import NO_NETWORK, NetworkChange, Retired, check_bootstrap, end_co
 from .reporting import ConnectionCounts, LogThrottle
 from .sweep import Sweep
 from .taps import Taps
+
+if TYPE_CHECKING:
+    from kproxy.app.config.document import Config
 
 MANY = 64
 """Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""

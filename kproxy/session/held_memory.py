@@ -32,8 +32,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from kproxy.runtime.config.limits import SMALL_AREA
-
+SMALL_AREA = 8  # divisor of held_bytes: the part for frames below SMALL
 SMALL = 1 << 20  # bytes; frames below use the small area
 SMALL_FRAMES = 4  # frames that the small area holds at least, where the budget is small
 NETWORK_SHARE = 15 / 16

@@ -15,7 +15,7 @@ from kproxy.protocol.scan.frames import framed
 from kproxy.protocol.table import schema
 from tests.support.frames import message
 
-SEED = Path(__file__).parent.parent / "wire" / "seeds" / "produce-v0-frame.txt"
+SEED = Path(__file__).parent.parent / "protocol" / "seeds" / "produce-v0-frame.txt"
 DUMP = SEED.read_text().partition("Hex Dump")[2]
 
 

@@ -27,7 +27,7 @@ from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange
 from tests.tools.verify.history import History
 from tests.tools.verify.history import batch as history_batch
 
-GOLDEN = Path(__file__).parents[1] / "capture" / "golden" / "loopback.pcapng"
+GOLDEN = Path(__file__).parents[1] / "record" / "captures" / "golden" / "loopback.pcapng"
 WRITER = Somebody(3, client_id="writer")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).parents[1] / "webhook" / "reviews"
+RECORDED = Path(__file__).parents[1] / "admin" / "webhook" / "reviews"
 """Folder of AdmissionReviews as an API server of Kubernetes 1.28 forms them, with all that it has put into a pod."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-VENDOR = Path(__file__).parents[2] / "kproxy" / "view" / "web" / "vendor"
+VENDOR = Path(__file__).parents[2] / "kproxy" / "admin" / "page" / "vendor"
 
 
 def vendored() -> list[dict[str, Any]]:

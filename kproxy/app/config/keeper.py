@@ -30,7 +30,7 @@ from kproxy.runtime.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, Told
 from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
 from .document import Config
 from .reader import rule_paths, usable_config
-from .shown import version_of
+from .shown import shown, version_of
 
 ConfigOrigin = Literal["file", "api"]
 _PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)
@@ -163,6 +163,11 @@ class ConfigKeeper:
                 await trio.sleep(SETTLE)
                 if await trio.to_thread.run_sync(file_version, path) == version:  # else it is still being written
                     await self.reload()
+
+    @staticmethod
+    def describe(config: Config) -> dict[str, Any]:
+        """Return the config with its defaults and without secrets."""
+        return shown(config)
 
     def not_in_file(self) -> list[str]:
         """Return where the config's own file says otherwise than the config in force, which came over the API."""

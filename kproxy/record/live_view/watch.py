@@ -17,7 +17,6 @@ from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import ExchangeView, ViewedEvent
-from kproxy.runtime.io.turns import work_through
 from kproxy.session.counters import ApiTally
 
 from .pace import PERIOD, LookBudget
@@ -45,7 +44,7 @@ class ViewTimers(Protocol):
     """Reactor, as far as looking uses it."""
 
     def call_at(self, when: float, call: Callable[[], None]) -> object: ...
-    def soon(self, call: Callable[[], None]) -> None: ...
+    def work_through(self, steps: Iterator[object]) -> None: ...
 
 
 class WatchedTraffic(Protocol):
@@ -103,7 +102,7 @@ class ViewWatch:
 
     def keep(self, most_bytes: int) -> None:
         """Keep at most so many bytes of frames from now on; what is too much is let go some at a time."""
-        work_through(self.timers, self.ring.use(most_bytes))
+        self.timers.work_through(self.ring.use(most_bytes))
 
     def attach(self) -> None:
         now = self.clock()
@@ -135,7 +134,7 @@ class ViewWatch:
             self.scanned = now
             self.count_missed()
             if self.sink.viewers:
-                work_through(self.timers, self.paid(self.scan(now - LONG)))
+                self.timers.work_through(self.paid(self.scan(now - LONG)))
 
     def turned(self, looking: bool) -> None:
         """Have nothing shown any more, or all that comes again."""

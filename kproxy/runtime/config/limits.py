@@ -9,13 +9,13 @@ from pydantic import Field
 
 from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.document.quantities import ByteCount, Seconds, parse_size
+from kproxy.session.held_memory import SMALL_AREA
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 Jitter = Annotated[float, Field(ge=0, lt=1)]
 
-SMALL_AREA = 8  # divisor of held_bytes: the part for frames below 1 MiB
 SMALLEST_FRAME_LIMIT = 16 * 1024
 """Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
 

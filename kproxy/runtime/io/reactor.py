@@ -26,7 +26,7 @@ from kproxy.protocol import breath
 from .deadlines import Callback, Deadline, Deadlines
 from .drivers import DRIVERS, nested_is_possible
 from .pollers import ERR, HUP, IN, OUT, Poller, Timer, TrioPoller, make_poller
-from .turns import Turn, Turns, apart, guard, look
+from .turns import Turn, Turns, apart, guard, look, work_through
 
 __all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
 
@@ -120,6 +120,10 @@ class Reactor:
     def soon(self, call: Callback) -> None:
         """Call `call()` as soon as the callbacks of this batch, or the trio tasks that run now, are through."""
         self.call_at(0.0, call)
+
+    def work_through(self, steps: Iterator[object]) -> None:
+        """Run short steps of long work in slices, between which callbacks and tasks run."""
+        work_through(self, steps)
 
     def spawn(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Start a trio task. An exception that it lets go is logged and stops nothing else."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from errno import EADDRINUSE, EPERM
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
 from kproxy.rules.document.address import Address
 from kproxy.runtime.config.network import ListenerConfig
@@ -25,6 +24,9 @@ from kproxy.runtime.upstreams.resolve import Endpoint, OwnPorts, ask
 
 from .listener_ports import ListenerPorts, fixed_ports, is_foreign
 from .named_port import NamedPort, OnClient
+
+if TYPE_CHECKING:
+    from kproxy.app.config.document import Config
 
 LeftPorts = ListenerPorts | int
 """Ports of a listener that is gone, or somewhere else; in a worker the number by which the supervisor knows them."""

@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.app.config.document import Config
 from kproxy.rules.document.address import Address
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.capacity import Capacity, ConnectionPlaces
@@ -27,6 +26,9 @@ from .listener_ports import ClientAddresses, ListenerPorts
 from .named_port import NamedPort, OnClient
 from .port_change import LeftPorts, PortChange, PreparedPorts
 from .port_pool import KnownNodes, KnownPorts, StateWriter, read_state
+
+if TYPE_CHECKING:
+    from kproxy.app.config.document import Config
 
 T = TypeVar("T")
 

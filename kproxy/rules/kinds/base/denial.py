@@ -1,7 +1,7 @@
 """Errors that a broker answers with when something is not allowed, and the places that errors have in a response: at
 its top, or at each entity.
 
-Without a wish an error stands where brokers put it; the responses of `core` know that (`outer` in
+Without a wish an error stands where brokers put it; the responses of `session` know that (`outer` in
 `protocol/shapes.yaml`).
 """
 

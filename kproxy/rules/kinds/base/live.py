@@ -1,7 +1,7 @@
 """The base class of all kinds whose rules take effect at the next frame: quota, access and fault rules.
 
 Such a kind is one file with a frozen model and, where it keeps something in mind, an `Effect`. The engine
-in `core` decides whether a rule fires; then it calls the effect, and turns its decisions into bytes.
+in `session` decides whether a rule fires; then it calls the effect, and turns its decisions into bytes.
 """
 
 from __future__ import annotations
