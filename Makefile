@@ -36,12 +36,13 @@ test-all: java  ## the same with every sweep whole; takes long
 compiled: $(READY)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq $(CHOICE) >/dev/null || true
 
-check: $(READY)  ## style, types and the direction of imports
+check: $(READY)  ## style, types, the direction of imports, and the budgets of make house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# mypy gives its workers three seconds to start, which a busy machine may not have; it then ends with 2 and no result.
 	$(BIN)/mypy -n $(WORKERS) || { test $$? -eq 2 && echo "mypy again, in one process" && $(BIN)/mypy; }
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.lab.house --check
 
 docs: $(DOCS_READY)  ## the site of docs/, built into site/; fails on a link that leads nowhere
 	$(BIN)/python docs/tables.py

@@ -81,7 +81,7 @@ PAST = {"print", "click.echo", "click.secho", "click.echo_via_pager", "Console",
 
 def test_all_output_goes_through_it() -> None:
     """No command prints past it, and no console of rich's is made elsewhere."""
-    paths = [*(SOURCE / "cli").rglob("*.py"), *(SOURCE / "pipeline").rglob("*.py"), SOURCE / "lazy_group.py"]
+    paths = [*(SOURCE / "cli").rglob("*.py"), *(SOURCE / "lake").rglob("*.py"), SOURCE / "base" / "lazy_group.py"]
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in paths
@@ -333,9 +333,9 @@ def test_the_page_of_a_report_escapes_names() -> None:
     """Its template is filled with names as text."""
     import jinja2
 
-    source = (SOURCE / "pipeline" / "report" / "page.py").read_text()
+    source = (SOURCE / "lake" / "report" / "page.py").read_text()
     assert "autoescape=True" in source
-    page = (SOURCE / "pipeline" / "report" / "page.html.j2").read_text()
+    page = (SOURCE / "lake" / "report" / "page.html.j2").read_text()
     assert jinja2.Environment(autoescape=True).from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
     for safe in re.findall(r"\{\{[^}]*\|\s*safe[^}]*\}\}", page):
         assert "name" not in safe, safe

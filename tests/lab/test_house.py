@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.lab import house
 from tests.lab.frame_costs import FIRES, OTHER, WAITS, Case
 
@@ -34,14 +36,19 @@ def test_an_error_that_fires_again_is_answered_as_before() -> None:
     assert len(case.files) <= 18
 
 
-def test_lines_of_kproxy_stay_within_the_limit() -> None:
-    """The sum of all modules, with comments and blank lines."""
-    assert sum(module.lines for module in house.read_modules().values()) <= house.MAX_LINES
+def test_figures_stay_within_their_limits() -> None:
+    assert house.exceeded() == []
 
 
-def test_modules_have_no_import_cycle_at_run_time() -> None:
-    """Imports go one way, including those within functions. Types may be imported under TYPE_CHECKING."""
-    assert house.cycles(house.import_graph(house.read_modules())) == []
+def test_figure_above_its_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(house.LIMITS, "files", (7, 5))
+    (message,) = house.exceeded()
+    assert message.startswith("files: expected at most 7, got ")
+
+
+def test_parts_of_a_folder_that_import_each_other_are_found() -> None:
+    graph = {"kproxy.a.b.x": {"kproxy.a.c"}, "kproxy.a.c": {"kproxy.a.b.y"}, "kproxy.a.b.y": {"kproxy.d.e"}}
+    assert house.cycles(house.parts(graph)) == [["a.b", "a.c"]]
 
 
 def test_no_object_holds_itself_by_a_cache_of_its_answers() -> None:

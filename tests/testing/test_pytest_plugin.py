@@ -199,7 +199,8 @@ def test_who_does_not_use_it_does_not_pay_for_it(suite: Suite) -> None:
 
         def test_it():
             ours = {name for name in sys.modules if name.startswith("kproxy")}
-            plugins = {"kproxy.testing.pytest_plugin", "kproxy.testing.explore.pytest_plugin", "kproxy.testing.explore.options"}
+            explore = {"kproxy.testing.explore.pytest_plugin", "kproxy.testing.explore.options"}
+            plugins = {"kproxy.testing.pytest_plugin", *explore}
             assert ours == {"kproxy", "kproxy.testing", "kproxy.testing.explore"} | plugins
         """
     )

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from kproxy.record.events.json_schema import json_schema
 from kproxy.record.events.schema import BY_NAME, EVENT_TYPES, REQUEST_EVENT
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def tables() -> ModuleType:
