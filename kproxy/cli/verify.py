@@ -5,12 +5,12 @@ Exit codes: 0 without a finding of --fail-on, 1 with one, 2 for bad files or opt
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import isfinite
-from os.path import realpath
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -159,7 +159,8 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
         if not files:
             raise click.UsageError("name a capture or an event file, or - for standard input")
         page = given["html"]
-        if page and (page.endswith((*ENDINGS, ".ndjson", ".gz")) or realpath(page) in map(realpath, files)):
+        inputs = map(os.path.realpath, files)
+        if page and (page.endswith((*ENDINGS, ".ndjson", ".gz")) or os.path.realpath(page) in inputs):
             raise click.UsageError(f"--html: expected another file than a recording, got {in_line(page)}")
         return
     if files:

@@ -170,4 +170,4 @@ def test_a_token_is_sent(fake: Callable[..., Any], proxy_with: Callable[..., Any
     assert run.errors == "kproxy: a bearer token is needed, in KPROXY_TOKEN or by --token-file\n"
     assert run("rules", "list", KPROXY_TOKEN="s3cret") == ""
     assert run("rules", "list", "--token-file", str(tmp_path / "token")) == ""
-    run("rules", "list", "--token-file", str(tmp_path / "none"), code=1)
+    run("rules", "list", "--token-file", str(tmp_path / "none"), code=2)
