@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kproxy.rules.document.source import Source
 from kproxy.rules.document.values import to_value
-from kproxy.rules.document.yaml_file import MAX_NODES, YamlMistake, read_tree
+from kproxy.rules.values.yaml_file import MAX_NODES, YamlMistake, read_tree
 from tests.support.stretches import BY_COST, Cost
 
 
@@ -69,7 +69,7 @@ def test_tag_directives_are_refused_before_parsing(end: str, cost: Cost, monkeyp
     """libyaml compares each with all directives before it, in one call: a megabyte of them took half a minute."""
     document = "".join(f"%TAG !t{number}! tag:x{number},2000:{end}" for number in range(20_000))
     assert read_tree("a: '%TAG'") is not None
-    monkeypatch.setattr("kproxy.rules.document.yaml_file.yaml.parse", pytest.fail)
+    monkeypatch.setattr("kproxy.rules.values.yaml_file.yaml.parse", pytest.fail)
 
     def refuse() -> None:
         with pytest.raises(YamlMistake, match="%TAG is not used here"):

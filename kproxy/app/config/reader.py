@@ -16,8 +16,8 @@ from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.source import Source, Where, raise_mistakes
 from kproxy.rules.document.tls import FileContext
 from kproxy.rules.document.values import to_value
-from kproxy.rules.document.yaml_file import Mapping, Scalar, Sequence
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 
 from .document import AdminConfig, Config, exposed

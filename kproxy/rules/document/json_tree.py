@@ -13,8 +13,19 @@ from __future__ import annotations
 import json
 import re
 
+from kproxy.rules.values.yaml_file import (
+    LONGEST_TEXT,
+    MAX_DEPTH,
+    MAX_NODES,
+    TOO_LONG,
+    Mapping,
+    Scalar,
+    Sequence,
+    YamlMistake,
+    YamlNode,
+)
+
 from .source import Source
-from .yaml_file import LONGEST_TEXT, MAX_DEPTH, MAX_NODES, TOO_LONG, Mapping, Scalar, Sequence, YamlMistake, YamlNode
 
 _TOKEN = re.compile(
     r"""[ \t\r]*+(?:

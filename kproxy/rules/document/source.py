@@ -20,8 +20,7 @@ from typing import Any
 
 from kproxy.base.errors import DocumentError
 from kproxy.base.named_file import PathGuard, read_named, reason
-
-from .yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
+from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
 
 LONGEST_WORD = 100
 """Characters of a word for which a valid one is looked for; no valid word has as many."""

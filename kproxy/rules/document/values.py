@@ -13,8 +13,9 @@ from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from typing import Any
 
+from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence, YamlNode
+
 from .source import Source, Where
-from .yaml_file import Mapping, Scalar, Sequence, YamlNode
 
 WORDS_1_1 = {"yes": True, "on": True, "no": False, "off": False}
 """Booleans in YAML 1.1 only; in every case (`No`, `NO`)."""
