@@ -10,8 +10,8 @@ from kproxy.app.config.document import Config
 from kproxy.app.config.reader import config_from
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.parsed_rules import ListenerTraits
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import ListenerConfig, ProxyProtocol
 
 RIGHT = """

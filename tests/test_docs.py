@@ -19,7 +19,7 @@ from kproxy.protocol import Message, apis, encode
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.metrics.totals import METRICS
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.runtime.config.limits import Limits
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port_with_room

@@ -17,8 +17,7 @@ import pytest
 from kproxy.app.config.changes import changed_places, steps
 from kproxy.app.config.document import Config
 from kproxy.app.config.reader import config_from
-from kproxy.rules.document.json_tree import json_source
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.config.ports import overlaps
 from tests.support.stretches import BY_COST, Cost
 

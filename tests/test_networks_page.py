@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.app.config.reader import config_from
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import MARK
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.rules.document.read import read_document, rule_files
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.cases.document import case_files, load_cases
 
 ROOT = Path(__file__).parent.parent

@@ -14,12 +14,12 @@ from kproxy.record.filter.filter import Filter
 from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
-from kproxy.rules.document.source import Source
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .backend import Backend

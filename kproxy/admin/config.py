@@ -15,7 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from kproxy.base.errors import ConfigRefused
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .backend import Backend

@@ -9,8 +9,8 @@ import trio
 from pydantic import Field
 
 from kproxy.record.exchange import ObservedExchange
-from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
+from kproxy.rules.values.source import json_source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
 from .models import Shown

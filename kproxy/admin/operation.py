@@ -16,9 +16,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import unknown
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
 
 from .backend import Backend

@@ -9,10 +9,10 @@ import trio
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.scenario import Scenario
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredDocument, StoredRule
+from kproxy.rules.values.source import Source
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.rules.keeper import Rejection, RuleKeeper
 

@@ -15,7 +15,7 @@ from kproxy.base.errors import DocumentError
 from kproxy.base.terminal import say
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
-from kproxy.rules.document.source import Source, told
+from kproxy.rules.values.source import Source, told
 
 
 @dataclass

@@ -12,13 +12,13 @@ from kproxy.base.terminal import console, say
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document, unknown_kind
 from kproxy.rules.document.reference import FieldRow, rows, sentence
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When
+from kproxy.rules.values.source import Source
 
 WIDTH = 100
 """Columns of text; wider is hard to read, and narrower terminals wrap it."""

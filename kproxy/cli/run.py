@@ -64,7 +64,7 @@ def command(
         from pathlib import Path
 
         from kproxy.app.config.reader import usable_config
-        from kproxy.rules.document.source import Source
+        from kproxy.rules.values.source import Source
 
         path = Path(config_file)
         config = adjust(usable_config(Source.open(path), path.parent))

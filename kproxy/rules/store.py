@@ -24,11 +24,11 @@ from kproxy.base.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document.check import check_names
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import Document, check_documents, read_document
-from kproxy.rules.document.source import Source, nearest, raise_mistakes
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.stored_rules import ORIGINS, RuleOrigin, StoreChange, StoredDocument, StoredRule, carry_over
+from kproxy.rules.values.source import Source, nearest, raise_mistakes
 
 MOST_COMPARED = 100
 """Names of rules among which the nearest to an unknown one is looked for."""

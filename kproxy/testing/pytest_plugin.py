@@ -180,7 +180,7 @@ def kproxy_engine(request: pytest.FixtureRequest, kproxy_upstream: str) -> Itera
 def kproxy(request: pytest.FixtureRequest, kproxy_engine: Embedded) -> Iterator[Kproxy]:
     """Give a test Kafka through kproxy, with faults on demand: see kproxy's page on testing."""
     from kproxy.base.errors import KproxyError
-    from kproxy.rules.document.source import Source
+    from kproxy.rules.values.source import Source
     from kproxy.testing.inject import Kproxy
 
     kproxy_engine.store.seed = seed_of_test(request.config, request.node)

@@ -22,12 +22,12 @@ from kproxy.admin.guard import AdminTokens
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
 from kproxy.rules.decision import FrameDepth
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from tests.support.held_api import Held
 
 JSON = "application/json"

@@ -34,8 +34,8 @@ from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.live_view.ring import MOST_KEPT
 from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.driven import ConnectionPhase, HostPort
 from tests.support.exchange_factory import exchange

@@ -20,7 +20,7 @@ from kproxy.app.config.document import Config
 from kproxy.app.config.reader import _alternatives, is_secret
 from kproxy.base.errors import DocumentError
 from kproxy.base.named_file import PathGuard, read_named
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority
 from tests.support.live_proxy import LiveProxy

@@ -14,8 +14,8 @@ from kproxy.app.config.document import Config
 from kproxy.app.config.reader import config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import Source
 from kproxy.runtime.config.limits import Limits
 
 WORDS = list(dict.fromkeys([

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.document.model import Model, found, unknown, validate
 from kproxy.rules.document.quantities import Seconds
-from kproxy.rules.document.source import Source, nearest
-from kproxy.rules.document.values import to_value
+from kproxy.rules.values.source import Source, nearest, to_value
 
 
 class Inner(Model):

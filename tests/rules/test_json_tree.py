@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.admin.operation import LONGEST_BODY, has_few_values, text_end
-from kproxy.rules.document.json_tree import _TOKEN, json_source
-from kproxy.rules.document.values import to_value
+from kproxy.rules.values.source import _TOKEN, json_source, to_value
 from tests.support.stretches import BY_COST, Cost
 
 TEXT = st.text(st.characters(codec="utf-8"))

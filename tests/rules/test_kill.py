@@ -9,10 +9,10 @@ import yaml
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules, read_document
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 
 STAYS = {
     "names": ("rename_topic", "rename_group", "rename_transactional_id", "prefix", "advertise", "limit_versions"),

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import MOST_MISTAKES, nearest
+from kproxy.rules.values.source import MOST_MISTAKES, nearest
 from tests.support.stretches import BY_COST, Cost
 
 SIZES = {"lines": (100, 800), "seconds": (500, 4000)}

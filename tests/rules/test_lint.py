@@ -7,8 +7,8 @@ import pytest
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import Source
 
 ERROR = "kind: error, error: NOT_LEADER_OR_FOLLOWER"
 

@@ -11,8 +11,8 @@ import pytest
 
 from kproxy.app.config.reader import config_from
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs"
 

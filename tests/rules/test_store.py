@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import ORIGINS
+from kproxy.rules.values.source import Source
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

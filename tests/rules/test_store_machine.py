@@ -35,10 +35,10 @@ from hypothesis.stateful import (
 )
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.document.source import Source
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
+from kproxy.rules.values.source import Source
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 ORIGINS = ("file", "api", "test")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.document.source import Source
-from kproxy.rules.document.values import to_value
+from kproxy.rules.values.source import Source, to_value
 from kproxy.rules.values.yaml_file import MAX_NODES, YamlMistake, read_tree
 from tests.support.stretches import BY_COST, Cost
 

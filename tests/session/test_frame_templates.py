@@ -12,8 +12,8 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
-from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from kproxy.session.lanes import frame_templates
 from kproxy.session.lanes.frame import RequestView
 from kproxy.session.live import engine

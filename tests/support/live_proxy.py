@@ -19,7 +19,7 @@ from kproxy.base.errors import DocumentError
 from kproxy.base.logs.setup import make_log
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.rules.document.source import Source, raise_mistakes
+from kproxy.rules.values.source import Source, raise_mistakes
 from kproxy.session.cluster import VERSION
 from kproxy.testing.embedded import LastLines, _alone
 from tests.support.fake_broker import FakeBroker

@@ -13,7 +13,7 @@ from typing import Any
 
 from kproxy.base.terminal import in_line
 from kproxy.rules.document.model import found, unknown
-from kproxy.rules.document.source import Hints, counted
+from kproxy.rules.values.source import Hints, counted
 
 DOMAIN = "kproxy.io/"
 INJECT = DOMAIN + "inject"

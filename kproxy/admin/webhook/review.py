@@ -16,10 +16,8 @@ from typing import Any
 from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, has_few_values
 from kproxy.admin.problem import Problem
 from kproxy.base.terminal import in_line
-from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.model import found
-from kproxy.rules.document.source import told
-from kproxy.rules.document.values import to_value
+from kproxy.rules.values.source import json_source, to_value, told
 
 from .annotations import SidecarOptions, shown
 from .injection import Injection, inject

@@ -136,7 +136,7 @@ def load(path: str) -> RuleSet:
     """Return the rules of a file or folder, or those that a config names. Raises DocumentError."""
     from kproxy.app.config.reader import is_config, load_config
     from kproxy.rules.document.read import load_rules
-    from kproxy.rules.document.source import Source
+    from kproxy.rules.values.source import Source
 
     if Path(path).is_file() and is_config(Source.open(Path(path))):
         config = load_config(path)

@@ -13,10 +13,10 @@ from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelled
 from kproxy.rules.names.conflicts import check_name_conflicts
 from kproxy.rules.select.selected import keys_of
+from kproxy.rules.values.source import counted
 
 from .model import ValidWords
 from .parsed_rules import ListenerTraits, ParsedRule
-from .source import counted
 
 FIRST_TAKEN: Mapping[type[Rule], str] = {AdvertiseRule: "advertises", ClientRack: "says the rack"}
 """Kinds of which the first rule that matches a connection is taken, with what it does."""

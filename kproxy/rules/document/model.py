@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from .source import LONGEST_MESSAGE, Source, Where, counted, nearest
-from .values import WORDS_1_1
+from kproxy.rules.values.source import LONGEST_MESSAGE, WORDS_1_1, Source, Where, counted, nearest
 
 KEY = "[key]"
 """Last part of a path that means the key itself; pydantic's own convention."""

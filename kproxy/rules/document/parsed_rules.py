@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from kproxy.rules.kinds.base.rule import Rule
-
-from .source import Source, Where
+from kproxy.rules.values.source import Source, Where
 
 
 class ListenerTraits(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.base.errors import FilterError
-from kproxy.rules.document.source import nearest
+from kproxy.rules.values.source import nearest
 
 from .fields import BY_NAME, BY_SHORT, Field
 from .kinds import ERROR, FLAG

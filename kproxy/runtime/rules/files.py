@@ -24,7 +24,7 @@ from kproxy.base.errors import DocumentError, NotEverywhere
 from kproxy.base.named_file import PathGuard
 from kproxy.base.system.processes import HANGUP
 from kproxy.rules.document.read import Document, read_document, rule_files
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 
 from .keeper import RuleKeeper
 

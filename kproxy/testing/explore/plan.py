@@ -19,9 +19,9 @@ from kproxy.base.errors import InputError
 from kproxy.base.terminal import in_line
 from kproxy.protocol.table.schema import read_yaml
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source, raise_mistakes
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.match import is_pattern
+from kproxy.rules.values.source import Source, raise_mistakes
 from kproxy.testing.faults import InjectedFaults, NamedFault
 
 from .model import ExchangePlace, FaultClass, FaultPlan, KnownFault, PlaceMark, PlannedFault

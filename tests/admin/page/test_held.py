@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.admin.completion import kinds_shown
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import request
 from tests.admin.page.conftest import OpenPage, expect
 from tests.admin.page.test_access import violations

@@ -10,8 +10,8 @@ from kproxy.admin.check import check
 from kproxy.admin.completion import kinds_shown
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document
-from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from tests.admin.page.conftest import OpenPage, expect, tab_to
 from tests.admin.page.test_access import violations
 from tests.admin.page.test_page import HOSTILE, shown

@@ -18,7 +18,7 @@ from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import EventView
 from kproxy.record.observer.latencies import LONGEST_MS, NEVER_MS, STEP, bucket_of
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from tests.support.fake_view import FakeView
 
 if TYPE_CHECKING:

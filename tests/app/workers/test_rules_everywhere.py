@@ -19,10 +19,10 @@ from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.told_rules import RuleNewsSender, packed
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
-from kproxy.rules.document.source import Source
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rules.keeper import TurnCheck
 from tests.support.holding import LetGo

@@ -15,7 +15,7 @@ from kproxy.admin.problem import Problem
 from kproxy.app.config.document import AdminConfig
 from kproxy.app.config.reader import admin_from, config_from
 from kproxy.app.main import tokens_of
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from tests.admin import conftest as admin
 
 api, logged, make_api = admin.api, admin.logged, admin.make_api  # fixtures

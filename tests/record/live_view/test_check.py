@@ -11,9 +11,9 @@ import pytest
 from kproxy.admin import kept_matches
 from kproxy.admin.kept_names import KeptNamesShown, joined, names_in
 from kproxy.record.exchange import Form, ObservedExchange
-from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import read_document
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import json_source
 from tests.admin import conftest as admin
 from tests.support.exchange_factory import Somebody, exchange
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from kproxy.rules.document.address import Address, PortRange
 from kproxy.rules.document.model import validate
-from kproxy.rules.document.source import Source
-from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.source import Source, to_value
 
 
 def make(**fields: Any) -> Advertise:

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.decision import Delay
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.python import PythonEffect
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 HEARTBEAT, PRODUCE, METADATA = 12, 0, 3

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.testing.explore import database
 from kproxy.testing.explore.database import MOST_KEPT, FindingStore, KeptFinding, file_stem, save_rules
 from kproxy.testing.explore.result import FailureSignature

@@ -7,7 +7,7 @@ import pytest
 from kproxy.protocol.table import errors as error_codes
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.testing.explore.model import FAULT_CLASSES, ExchangePlace, FaultPlan, KnownFault, PlaceMark, PlannedFault
 from kproxy.testing.explore.plan import DEFAULT_CLASSES, breaks_connection, fault_table, plan_rules, rule_file
 from tests.testing.explore.made_up import TABLE

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.base.errors import InputError
 from kproxy.rules.document.read import read_document
-from kproxy.rules.document.source import Source
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.values.source import Source
 from kproxy.testing.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, dumps, loads
 from kproxy.testing.explore.plan import fault_table, plan_of_file, plan_rules, plan_text, rule_file
 from tests.testing.explore.made_up import commit, failed_run, plan, planned, produce, stable

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from kproxy.rules.decision import FrameDepth, ShapedDirection, TrafficShape
 from kproxy.rules.document.model import KEY, Wrong
-from kproxy.rules.document.source import Where
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
+from kproxy.rules.values.source import Where
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction, Scope

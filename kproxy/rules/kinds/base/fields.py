@@ -17,8 +17,8 @@ from kproxy.protocol.breath import breathe, each, steps
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.document.model import found, unknown
-from kproxy.rules.document.source import nearest
 from kproxy.rules.select.selected import topic_id
+from kproxy.rules.values.source import nearest
 
 EVERY = -1
 """The index that `[]` is."""

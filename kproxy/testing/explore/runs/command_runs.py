@@ -17,7 +17,7 @@ from typing import IO
 
 from kproxy.base.errors import KproxyError
 from kproxy.base.system.processes import die_with_parent
-from kproxy.rules.document.source import Source
+from kproxy.rules.values.source import Source
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker
 from kproxy.testing.explore.model import RaisedError, RunEnd, dumps, loads

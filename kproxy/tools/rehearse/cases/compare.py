@@ -12,7 +12,7 @@ from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.document.quantities import LARGEST, Range
-from kproxy.rules.document.source import Source, Where
+from kproxy.rules.values.source import Source, Where
 from kproxy.session.commands import BROKER
 
 from .connection import CaseConnection, Piece

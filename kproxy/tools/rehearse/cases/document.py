@@ -13,9 +13,8 @@ from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.rules.document.model import found, validate
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
-from kproxy.rules.document.source import Source, Where, nearest
-from kproxy.rules.document.values import to_value
 from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.values.source import Source, Where, nearest, to_value
 from kproxy.tools.rehearse.dialogue import sized
 
 from .model import Case, CaseFile, CaseStep, ClientConnection, SentAnswer, SentRequest

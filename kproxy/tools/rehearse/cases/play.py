@@ -9,9 +9,9 @@ from uuid import UUID
 
 from kproxy.base.errors import KproxyError
 from kproxy.rules.document.read import Document
-from kproxy.rules.document.source import Where
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Where
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.offline_filters import judged

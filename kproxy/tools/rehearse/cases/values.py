@@ -23,8 +23,8 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import FIXED, INTEGERS, Slot, Struct
 from kproxy.rules.document.model import Model, found, unknown, validate
 from kproxy.rules.document.quantities import Range, parse_range, parse_size
-from kproxy.rules.document.source import Source, Where
 from kproxy.rules.select.selected import error_number, topic_id
+from kproxy.rules.values.source import Source, Where
 
 TIMESTAMP = 1_700_000_000_000
 """Timestamp, in milliseconds, of records for which the test gives none."""

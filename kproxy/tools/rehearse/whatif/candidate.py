@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kproxy.rules.document.source import Source
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from kproxy.session.counters import Tallies
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.shared import Shared

@@ -26,8 +26,8 @@ from kproxy.admin.backend import process_backend
 from kproxy.admin.problem import CODES
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
-from kproxy.rules.document.source import Source
 from kproxy.rules.store import RuleStore
+from kproxy.rules.values.source import Source
 from tests.lab.fuzz.feed import Feed
 
 CONFIG = {

@@ -16,11 +16,10 @@ import yaml
 from kproxy.app.config.document import Config
 from kproxy.app.config.reader import config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.json_tree import json_source
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.source import Source
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.config.limits import Limits
 from kproxy.session.plan import Bound, Plan
 

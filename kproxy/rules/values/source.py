@@ -10,7 +10,11 @@ source finds the line and column; a path that leads further than the file does s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as Dict
 from collections.abc import Sequence as Sequence_
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,7 +24,18 @@ from typing import Any
 
 from kproxy.base.errors import DocumentError
 from kproxy.base.named_file import PathGuard, read_named, reason
-from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence, YamlMistake, YamlNode, read_tree
+from kproxy.rules.values.yaml_file import (
+    LONGEST_TEXT,
+    MAX_DEPTH,
+    MAX_NODES,
+    TOO_LONG,
+    Mapping,
+    Scalar,
+    Sequence,
+    YamlMistake,
+    YamlNode,
+    read_tree,
+)
 
 LONGEST_WORD = 100
 """Characters of a word for which a valid one is looked for; no valid word has as many."""
@@ -216,3 +231,209 @@ def told(lines: Sequence_[str], untold: int = 0) -> list[str]:
     """Return the first hundred lines, and one that counts the rest and the `untold` ones, where there are any."""
     more = untold + max(len(lines) - MOST_MISTAKES, 0)
     return [*lines[:MOST_MISTAKES], *([f"and {more:,} more mistake{'s' * (more > 1)}"] if more else [])]
+
+
+WORDS_1_1 = {"yes": True, "on": True, "no": False, "off": False}
+"""Booleans in YAML 1.1 only; in every case (`No`, `NO`)."""
+
+_CONSTANTS: dict[str, Any] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_FLOAT = re.compile(r"[-+]?[0-9][0-9_]*\.[0-9]*([eE][-+]?[0-9]+)?")
+_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def to_value(
+    source: Source, *, variables: bool = False, environment: Dict[str, str] | None = None,
+    may_replace: Callable[[Where], bool] = lambda where: True,
+) -> Any:  # fmt: skip
+    """Return the whole document as dicts, lists and scalars; note duplicate and odd keys, and missing variables.
+
+    `variables`: replace `${NAME}` in values from the environment (config documents only); `$${` becomes `${`.
+    `may_replace`: the places where variables are allowed; elsewhere they are an error.
+    """
+    if source.root is None:
+        return None
+    reader = _Reader(source, (os.environ if environment is None else environment) if variables else None, may_replace)
+    return reader.value(source.root, ())
+
+
+class _Reader:
+    def __init__(
+        self, source: Source, environment: Dict[str, str] | None, may_replace: Callable[[Where], bool]
+    ) -> None:
+        self.source, self.environment, self.may_replace = source, environment, may_replace
+
+    def value(self, node: YamlNode, where: Where) -> Any:
+        if isinstance(node, Scalar):
+            text = node.text if self.environment is None else self._substitute(node, where, self.environment)
+            return _plain(text) if node.plain else text
+        if isinstance(node, Sequence):
+            return [self.value(item, (*where, index)) for index, item in enumerate(node.items)]
+        return self._mapping(node, where)
+
+    def _mapping(self, node: Mapping, where: Where) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        first: dict[Any, YamlNode] = {}
+        for key, value in node.pairs:
+            name = self._key(key)
+            if name in first:
+                message = f'the key "{name}" is there twice, first in line {first[name].line}'
+                self.source.note_at(key.line, key.column, message)
+                self.value(value, (*where, name))
+                continue
+            first[name] = key
+            values[name] = self.value(value, (*where, name))
+        return values
+
+    def _key(self, key: YamlNode) -> Any:
+        if not isinstance(key, Scalar):
+            self.source.note_at(key.line, key.column, "a key must be text; text with { } [ ] in it must be quoted")
+            return f"line {key.line} column {key.column}"
+        value = _plain(key.text) if key.plain else key.text
+        if isinstance(value, bool) or value is None:
+            self.source.note_at(key.line, key.column, _bad_key(key.text, value))
+            return key.text
+        return value if isinstance(value, int) and str(value) == key.text else key.text
+
+    def _substitute(self, node: Scalar, where: Where, environment: Dict[str, str]) -> str:
+        def replace(found: re.Match[str]) -> str:
+            if found[0] == "$${":
+                return "${"
+            name, closed = found[1], found[0].endswith("}")
+            if not self.may_replace(where):
+                message = f"{found[0]} is allowed for secrets only, in a document over the admin API; write the value"
+            elif name in environment and closed:
+                self.source.replaced(node.line, node.column, name, environment[name])
+                return environment[name]
+            elif _VARIABLE_NAME.fullmatch(name) and closed:
+                message = f"the environment variable {name} is not set"
+            else:
+                message = f'"{found[0]}" is no variable, write ${{NAME}}, or $${{ for ${{'
+            self.source.note_at(node.line, node.column, message, settles=True)
+            return ""
+
+        return _VARIABLE.sub(replace, node.text)
+
+
+def _bad_key(text: str, value: object) -> str:
+    if value is None:
+        return f'a key is missing here; if "{text}" is meant, write it in quotes'
+    return f'{text} without quotes is the boolean {str(value).lower()} in YAML, write the key in quotes: "{text}"'
+
+
+def _plain(text: str) -> Any:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text.lower() in WORDS_1_1:
+        return WORDS_1_1[text.lower()]
+    if _INTEGER.fullmatch(text):
+        return int(text.replace("_", "")) if len(text) <= MAX_DIGITS else text
+    if _FLOAT.fullmatch(text):
+        return float(text.replace("_", ""))
+    return text
+
+
+MAX_DIGITS = 40
+"""Longer numbers stay text: Python refuses to convert thousands of digits, and no setting needs them."""
+
+
+_TOKEN = re.compile(
+    r"""[ \t\r]*+(?:
+        (?P<line>\n) | (?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+") | (?P<sign>[\[\]{}:,]) | (?P<word>[^\s\[\]{}:,"]++)
+    )""",
+    re.VERBOSE,
+)
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def json_source(file: str, data: bytes) -> Source:
+    """Return the source of a JSON document. One that is no JSON is a source with that mistake, and `is_yaml` is
+    False."""
+    source = Source(file, "")
+    source.has_text = len(data) > 0
+    try:
+        text = data.decode()
+        _measure(text)
+        json.loads(text, parse_constant=_refuse)
+        source.root = read_json(text)
+    except UnicodeDecodeError as error:
+        _broken(source, 1, 1, f"the document is not UTF-8: byte 0x{data[error.start]:02x}")
+    except json.JSONDecodeError as error:
+        _broken(source, error.lineno, error.colno, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}")
+    except RecursionError:
+        _broken(source, 1, 1, f"nested too deep, the limit is {MAX_DEPTH} levels")
+    except YamlMistake as mistake:
+        _broken(source, mistake.line, mistake.column, mistake.message)
+    except ValueError as error:  # NaN and the infinities; numbers of thousands of digits
+        _broken(source, 1, 1, f"not JSON: {error}")
+    return source
+
+
+def _broken(source: Source, line: int, column: int, message: str) -> None:
+    source.is_yaml = False
+    source.note_at(line, column, message)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _measure(text: str) -> None:
+    """Raise YamlMistake when there is too much of it: `json.loads` lets nobody else run until it is through. What is no
+    JSON is left to it."""
+    depth = count = position = 0
+    while found := _TOKEN.match(text, position):
+        position, kind, sign = found.end(), found.lastgroup, found["sign"]
+        count += kind in ("text", "word") or sign in ("[", "{")
+        depth += (sign in ("[", "{")) - (sign in ("]", "}")) if sign else 0
+        if count > MAX_NODES or depth > MAX_DEPTH or position - found.start(kind or 0) > LONGEST_TEXT:
+            line = text.count("\n", 0, position) + 1
+            column = found.start(kind or 0) - text.rfind("\n", 0, position)
+            if count > MAX_NODES:
+                raise YamlMistake(line, column, f"more than {MAX_NODES} keys and values")
+            if depth > MAX_DEPTH:
+                raise YamlMistake(line, column, f"nested {depth} levels deep, the limit is {MAX_DEPTH}")
+            raise YamlMistake(line, column, TOO_LONG)
+
+
+def read_json(text: str) -> YamlNode:
+    """Return the root node of text that is known to be JSON. Raises YamlMistake when there is too much of it."""
+    root = Sequence(1, 1)
+    stack: list[Sequence | Mapping] = [root]
+    line, start, count, position = 1, 0, 0, 0
+    while found := _TOKEN.match(text, position):
+        position = found.end()
+        kind, word = found.lastgroup, found[found.lastgroup or 0]
+        column = found.start(kind or 0) - start + 1
+        if kind == "line":
+            line, start = line + 1, position
+        elif word in "]}":
+            stack.pop()
+        elif word not in ",:":
+            count += 1
+            if count > MAX_NODES:
+                raise YamlMistake(line, column, f"more than {MAX_NODES} keys and values")
+            node = _node(kind, word, line, column)
+            stack[-1].add(node)
+            if not isinstance(node, Scalar):
+                stack.append(node)
+                if len(stack) > MAX_DEPTH + 1:
+                    raise YamlMistake(line, column, f"nested {len(stack) - 1} levels deep, the limit is {MAX_DEPTH}")
+    return root.items[0]
+
+
+def _node(kind: str | None, word: str, line: int, column: int) -> YamlNode:
+    if kind == "sign":
+        return Mapping(line, column) if word == "{" else Sequence(line, column)
+    if kind == "text":
+        text: str = json.loads(word)
+        if "\\u" in word and (half := _HALF.search(text)):
+            raise YamlMistake(line, column, f"\\u{ord(half[0]):04x} is half a character, without the other half")
+        return Scalar(line, column, text, plain=False)
+    if "e" in word.lower() and word[-1].isdigit():  # in YAML a number with an exponent has a point
+        word = re.sub(r"^(-?\d+)e", r"\1.e", repr(json.loads(word)))
+    return Scalar(line, column, word, plain=True)
