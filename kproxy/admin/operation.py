@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from kproxy.rules.document.model import unknown
+from kproxy.rules.values.model import unknown
 from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
 

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.model import validate
 from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.values.model import validate
 from kproxy.rules.values.source import Source, json_source, raise_mistakes
 
 _PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)

@@ -14,7 +14,7 @@ import pytest
 from kproxy.app.config.changes import AT_ONCE, COMES_OR_GOES, PARTS, RESTART, steps, with_parts_of_start
 from kproxy.app.config.document import Config
 from kproxy.base.errors import ConfigRefused
-from kproxy.rules.document.model import Model
+from kproxy.rules.values.model import Model
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.live_proxy import LiveProxy, NamedBroker

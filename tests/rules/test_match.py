@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.document.model import validate
 from kproxy.rules.exchange import Facts
 from kproxy.rules.select.match import ConnectionMatch, text_test
+from kproxy.rules.values.model import validate
 from kproxy.rules.values.source import Source, to_value
 
 FACTS = Facts("outside", "main", "10.1.2.3", sni="b1.example.com", certificate="CN=etl,O=Example")

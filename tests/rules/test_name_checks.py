@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.document.model import KEY
 from kproxy.rules.names.checks import check_renames
 from kproxy.rules.names.namespace import MAX_TOPIC_NAME
+from kproxy.rules.values.model import KEY
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 import kproxy.rules.kinds
 from kproxy.app.config import document as config
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.model import Model
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.scenario import Scenario
+from kproxy.rules.values.model import Model
 from kproxy.tools.rehearse.cases import model as cases
 
 TRUTHS, NUMBERS = (True, False), (0, 1, 0.0, 1.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kproxy.base.terminal import in_line
-from kproxy.rules.document.model import found, unknown
+from kproxy.rules.values.model import found, unknown
 from kproxy.rules.values.source import Hints, counted
 
 DOMAIN = "kproxy.io/"

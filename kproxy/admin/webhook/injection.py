@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from kproxy.base.terminal import in_line
-from kproxy.rules.document.model import found
+from kproxy.rules.values.model import found
 
 from .annotations import MOST_COUNTED, STATUS, SidecarOptions, own_annotations, read_options, shown
 from .sidecar import NAME, USER, container, grace, volumes

@@ -16,7 +16,7 @@ from typing import Any
 from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, has_few_values
 from kproxy.admin.problem import Problem
 from kproxy.base.terminal import in_line
-from kproxy.rules.document.model import found
+from kproxy.rules.values.model import found
 from kproxy.rules.values.source import json_source, to_value, told
 
 from .annotations import SidecarOptions, shown

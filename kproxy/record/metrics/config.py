@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.document.model import Model, Wrong
 from kproxy.rules.select.match import Texts
+from kproxy.rules.values.model import Model, Wrong
 
 MetricLabel = Literal["topic", "client_id", "principal", "group"]
 """Label that metrics can be told by."""

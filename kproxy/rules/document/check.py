@@ -13,9 +13,9 @@ from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelled
 from kproxy.rules.names.conflicts import check_name_conflicts
 from kproxy.rules.select.selected import keys_of
+from kproxy.rules.values.model import ValidWords
 from kproxy.rules.values.source import counted
 
-from .model import ValidWords
 from .parsed_rules import ListenerTraits, ParsedRule
 
 FIRST_TAKEN: Mapping[type[Rule], str] = {AdvertiseRule: "advertises", ClientRack: "says the rack"}

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from .model import Model, Wrong, found
+from kproxy.rules.values.model import Model, Wrong, found
+
 from .quantities import Seconds
 
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from kproxy.base.header_text import not_for_headers
 from kproxy.base.named_file import PathGuard, read_named, reason
-from kproxy.rules.document.model import Model, Wrong
+from kproxy.rules.values.model import Model, Wrong
 
 from .principal_rules import PrincipalRules
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.rules.document.address import Address, PortRange, TargetAddress, check_host, parse_port
-from kproxy.rules.document.model import KEY, Model, Wrong
 from kproxy.rules.kinds.base.rule import Direction, Rule, VisiblePart
+from kproxy.rules.values.model import KEY, Model, Wrong
 
 LONGEST_ID = 11
 """Digits; ids are 32 bits wide."""

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from kproxy.rules.decision import FrameDepth
-from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.kinds.base.connection_rule import for_connections
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family, Scope
 from kproxy.rules.select.match import Networks, address_test
 from kproxy.rules.trigger import When
+from kproxy.rules.values.model import KEY, Wrong
 
 BEFORE_TLS = ("listener", "cluster", "client_address")
 """Selectors about what is known when a client is let in: the broker and the certificate are told by TLS, which has not

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.breath import each, keep, ordered
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import TopicRule
+from kproxy.rules.values.model import Wrong
 
 MOST = 10_000
 """Partitions; each is a dict in memory and a few dozen bytes in every answer."""

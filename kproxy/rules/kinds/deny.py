@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Fail, FrameDepth, LeaveOut
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
@@ -20,6 +19,7 @@ from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import mentioned, refused, said
 from kproxy.rules.select.pattern_set import needed_bytes
 from kproxy.rules.select.selected import chosen
+from kproxy.rules.values.model import Wrong
 
 ANYBODY = "nobody"
 OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))

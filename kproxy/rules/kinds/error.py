@@ -9,13 +9,13 @@ from pydantic import Field
 
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.decision import Edit, Fail, FrameDepth
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.denial import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
+from kproxy.rules.values.model import Wrong
 
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""

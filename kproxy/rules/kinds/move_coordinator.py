@@ -10,12 +10,12 @@ from pydantic import Field
 from kproxy.protocol.table import api_keys as apis
 from kproxy.rules.bodies import coordinators
 from kproxy.rules.decision import Edit, Fail, FrameDepth
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.values.model import Wrong
 
 NOT_COORDINATOR = 16
 OF_TRANSACTIONS = frozenset({apis.INIT_PRODUCER_ID, apis.ADD_PARTITIONS_TO_TXN, apis.ADD_OFFSETS_TO_TXN, apis.END_TXN})

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import VisiblePart
 from kproxy.rules.names.composed import AnyLayer
 from kproxy.rules.names.layer import PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.values.model import KEY, Wrong
 
 CHOICES = {"topics": TOPIC, "groups": GROUP, "transactional_ids": TRANSACTIONAL_ID}
 

@@ -14,12 +14,12 @@ from kproxy.protocol import encode
 from kproxy.protocol.breath import keep
 from kproxy.protocol.codec.message import Message, copied
 from kproxy.rules.decision import Answer, Close, Decision, Edit, Fail, FrameDepth, LeaveOut, Repeat, Swap
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.selected import error_number
+from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.source import nearest
 
 UserHook = Callable[..., Any]

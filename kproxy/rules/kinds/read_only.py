@@ -9,7 +9,6 @@ from pydantic import Field
 
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.decision import Edit, Fail, FrameDepth
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
@@ -20,6 +19,7 @@ from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import made
 from kproxy.rules.select.selected import chosen
+from kproxy.rules.values.model import Wrong
 
 CREATES = "allow_auto_topic_creation"
 """Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""

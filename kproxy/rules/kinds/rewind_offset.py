@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.kinds.base.message_rule import OffsetsRule
+from kproxy.rules.values.model import Wrong
 
 HIGHEST = 2**63 - 1
 

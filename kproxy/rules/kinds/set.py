@@ -14,7 +14,6 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
 from kproxy.rules.decision import Edit, FrameDepth
-from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.elements import elements_of
@@ -22,6 +21,7 @@ from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, neare
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
+from kproxy.rules.values.model import KEY, Wrong
 
 ACKS = "acks"
 

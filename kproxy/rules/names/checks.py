@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
-from kproxy.rules.document.model import KEY, Wrong
+from kproxy.rules.values.model import KEY, Wrong
 
 from .layer import Layer, NamePattern, RenameEntry
 from .namespace import TOPIC, Namespace

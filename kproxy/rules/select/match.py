@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
-from kproxy.rules.document.model import Model, unknown
 from kproxy.rules.exchange import Facts
+from kproxy.rules.values.model import Model, unknown
 
 Test = Callable[[str], bool]
 

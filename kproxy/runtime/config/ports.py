@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.rules.document.address import Address, PortRange
-from kproxy.rules.document.model import Wrong
+from kproxy.rules.values.model import Wrong
 
 from .network import plain_name
 

@@ -19,7 +19,6 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
 from kproxy.protocol.table.schema import Api
-from kproxy.rules.document.model import found, unknown
 from kproxy.rules.kinds.base.fields import (
     EVERY,
     FieldFinder,
@@ -31,6 +30,7 @@ from kproxy.rules.kinds.base.fields import (
     slot_at,
 )
 from kproxy.rules.records import RecordBudget, is_control, stored, whole_entries
+from kproxy.rules.values.model import found, unknown
 
 RECORD_FIELDS = ("key", "value", "headers")
 ACKS = "acks"

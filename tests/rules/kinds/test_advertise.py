@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from kproxy.rules.document.address import Address, PortRange
-from kproxy.rules.document.model import validate
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.model import validate
 from kproxy.rules.values.source import Source, to_value
 
 

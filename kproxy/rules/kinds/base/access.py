@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.entity import Entity
 from kproxy.rules.select.match import is_expression, is_pattern
 from kproxy.rules.select.selected import Error
+from kproxy.rules.values.model import Wrong
 
 from .live import LiveRule
 from .permissions import permissions

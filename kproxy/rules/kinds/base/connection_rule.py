@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from kproxy.rules.decision import FrameDepth, ShapedDirection, TrafficShape
-from kproxy.rules.document.model import KEY, Wrong
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
+from kproxy.rules.values.model import KEY, Wrong
 from kproxy.rules.values.source import Where
 
 from .live import Decisions, Effect, LiveRule

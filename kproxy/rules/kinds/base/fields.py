@@ -16,8 +16,8 @@ from typing import Any
 from kproxy.protocol.breath import breathe, each, steps
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
-from kproxy.rules.document.model import found, unknown
 from kproxy.rules.select.selected import topic_id
+from kproxy.rules.values.model import found, unknown
 from kproxy.rules.values.source import nearest
 
 EVERY = -1

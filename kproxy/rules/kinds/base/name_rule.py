@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from kproxy.rules.document.model import Wrong
 from kproxy.rules.names.checks import check_renames
 from kproxy.rules.names.composed import AnyLayer
 from kproxy.rules.names.layer import Layer
 from kproxy.rules.names.namespace import Namespace
+from kproxy.rules.values.model import Wrong
 
 from .rule import Rule
 

@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from kproxy.rules.document.model import Model
 from kproxy.rules.exchange import Facts
 from kproxy.rules.select.match import ConnectionMatch
+from kproxy.rules.values.model import Model
 
 Group = Literal[
     "names",
