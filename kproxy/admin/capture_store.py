@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from kproxy.record.captures.capture_file import CaptureLimits
 from kproxy.record.captures.policy import HEAD, Policy
 from kproxy.record.captures.running_captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
-from kproxy.rules.document.quantities import parse_size
+from kproxy.rules.values.quantities import parse_size
 
 from .models import Shown, iso_time
 from .problem import Problem

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.document.read import LONGEST_TTL
+from kproxy.rules.values.quantities import parse_duration
 from kproxy.runtime.rules.waiters import CounterName
 
 LONGEST_WAIT = 3600.0

@@ -56,7 +56,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     """
     from kproxy.cli.run import flag
     from kproxy.rules.document.address import parse_server
-    from kproxy.rules.document.quantities import checked_seed
+    from kproxy.rules.values.quantities import checked_seed
 
     for broker in filter(None, given["upstream"].split(",")):
         flag("--upstream", parse_server, broker.strip())

@@ -79,7 +79,7 @@ def command(
 def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
     """Return the config with the values of --seed and --workers in place of its own."""
     if seed is not None:
-        from kproxy.rules.document.quantities import checked_seed
+        from kproxy.rules.values.quantities import checked_seed
 
         config = config.model_copy(update={"seed": flag("--seed", checked_seed, seed)})
     if workers is not None:

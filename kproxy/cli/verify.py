@@ -28,7 +28,7 @@ from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.filter.filter import Filter
-from kproxy.rules.document.quantities import parse_duration, parse_size
+from kproxy.rules.values.quantities import parse_duration, parse_size
 from kproxy.tools.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
 from kproxy.tools.verify.finding import LEVELS, FindingLevel
 from kproxy.tools.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of

@@ -21,8 +21,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from kproxy.rules.document.quantities import Seconds, Seed, parse_duration
 from kproxy.rules.values.model import Model, Wrong
+from kproxy.rules.values.quantities import Seconds, Seed, parse_duration
 
 from .shared_numbers import NumberCells, SharedNumbers
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.values.model import Model, found, unknown, validate
+from kproxy.rules.values.quantities import Seconds
 from kproxy.rules.values.source import Source, nearest, to_value
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.quantities import LONGEST, Latency, parse_latency
 from kproxy.rules.document.read import parse_rules
+from kproxy.rules.values.quantities import LONGEST, Latency, parse_latency
 
 
 def mistakes_of(text: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.quantities import parse_byte_rate, parse_count_rate
 from kproxy.rules.document.read import parse_rules
+from kproxy.rules.values.quantities import parse_byte_rate, parse_count_rate
 
 
 def mistakes_of(text: str) -> list[str]:

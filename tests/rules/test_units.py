@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.document.quantities import parse_duration, parse_size
+from kproxy.rules.values.quantities import parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

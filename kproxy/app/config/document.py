@@ -26,9 +26,9 @@ from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.record.otlp.config import OtlpConfig
 from kproxy.rules.document.address import Address
 from kproxy.rules.document.parsed_rules import ListenerTraits
-from kproxy.rules.document.quantities import Seed
 from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
 from kproxy.rules.values.model import Model, ValidWords, Wrong
+from kproxy.rules.values.quantities import Seed
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.config.network import MARK, ClusterConfig, ListenerConfig, Name
 from kproxy.runtime.config.ports import circles, overlaps

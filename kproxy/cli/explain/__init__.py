@@ -56,8 +56,8 @@ def late(name: str) -> Callable[[str], Any]:
     """Return the parser of this name in kproxy.rules, which is imported when the option is used."""
 
     def parse(text: str) -> Any:
-        from kproxy.rules.document import quantities as units
         from kproxy.rules.select import selected
+        from kproxy.rules.values import quantities as units
 
         if name == "acks_number":
             return selected.acks_number(text if text == "all" else number(text))

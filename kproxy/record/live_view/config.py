@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.values.model import Model
+from kproxy.rules.values.quantities import ByteCount
 
 LEAST_KEPT = 1 << 20
 MOST_KEPT = 4 << 30

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.values.model import Model, Wrong
+from kproxy.rules.values.quantities import Seconds
 
 KAFKA: Final = "org.apache.kafka."
 """Beginning of the names of Kafka's own metrics, which clients of other languages use as well."""

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from kproxy.rules.values.model import Model, Wrong, found
-
-from .quantities import Seconds
+from kproxy.rules.values.quantities import Seconds
 
 
 def how_often(value: Any) -> int | bool:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import TrafficShape
-from kproxy.rules.document.quantities import ByteRate
 from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import ByteRate
 
 
 class Bandwidth(ConnectionRule):

@@ -15,7 +15,6 @@ from kproxy.protocol.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import carries_records, partitions_among
 from kproxy.rules.decision import Edit, Reframe
-from kproxy.rules.document.quantities import Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, flipped
@@ -23,6 +22,7 @@ from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import keys_of
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import Seed
 
 WITH_RECORDS = "Produce requests, Fetch and ShareFetch responses"
 MOST = 1_000_000

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Delay, FrameDepth
-from kproxy.rules.document.quantities import LatencyField, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule
 from kproxy.rules.kinds.base.live import Decisions, Lasting
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.values.quantities import LatencyField, Seed
 
 
 class DelayRule(FrameRule):

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Close, FrameDepth, How, TrafficShape
-from kproxy.rules.document.quantities import ByteCount, Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.kinds.base.connection_rule import for_a_time, for_connections
@@ -17,6 +16,7 @@ from kproxy.rules.kinds.base.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.values.model import KEY, Wrong
+from kproxy.rules.values.quantities import ByteCount, Seconds
 
 
 class Disconnect(FrameRule):

@@ -12,12 +12,12 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited
 from kproxy.rules.decision import Edit
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.records import last_offset, whole_entries
+from kproxy.rules.values.quantities import ByteCount
 
 RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_records"
 

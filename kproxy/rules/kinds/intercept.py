@@ -10,7 +10,6 @@ from pydantic_core import core_schema
 
 from kproxy.base.errors import FilterError
 from kproxy.rules.decision import FrameDepth, HeldError, Hold
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.filter.fields import BY_NAME, RESULT
@@ -21,6 +20,7 @@ from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import chosen, error_number, spans
 from kproxy.rules.values.model import Wrong, found
+from kproxy.rules.values.quantities import Seconds
 
 SHORTEST, LONGEST = 0.1, 600
 """Seconds; what is shorter is better done by `delay`, and no client waits longer."""

@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, PRODUCE
 from kproxy.protocol.table.releases import parse_release, supported
-from kproxy.rules.document.quantities import LARGEST, OneRange, Range, parse_range
 from kproxy.rules.kinds.base.rule import Rule, VisiblePart
 from kproxy.rules.select.selected import ApiNames, api_keys, keys_of
 from kproxy.rules.values.model import KEY, Wrong
+from kproxy.rules.values.quantities import LARGEST, OneRange, Range, parse_range
 
 Span = tuple[int, int]
 """First and last version, both included; the first is above the last when there is none."""

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.decision import FrameDepth
-from kproxy.rules.document.quantities import ByteRate, CountRate, Seconds
 from kproxy.rules.kinds.base.connection_rule import of_frames
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
@@ -17,6 +16,7 @@ from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_byte
 from kproxy.rules.quota.limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.select.frame_match import carries
 from kproxy.rules.values.model import KEY, Wrong
+from kproxy.rules.values.quantities import ByteRate, CountRate, Seconds
 
 OF_TOPICS = frozenset(("topic", "topic_id", "partition"))
 

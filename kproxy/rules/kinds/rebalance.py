@@ -9,12 +9,12 @@ from pydantic import Field
 
 from kproxy.protocol.table.api_keys import HEARTBEAT, NEW_HEARTBEATS
 from kproxy.rules.decision import Fail
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import RequestRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered, RememberedNumbers
+from kproxy.rules.values.quantities import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
 MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000

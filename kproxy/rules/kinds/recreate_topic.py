@@ -9,9 +9,9 @@ from uuid import UUID
 from pydantic import Field
 
 from kproxy.protocol.table.layout import ZERO_UUID
-from kproxy.rules.document.quantities import Seed
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import TopicRule
+from kproxy.rules.values.quantities import Seed
 
 
 class RecreateTopic(TopicRule):

@@ -20,7 +20,6 @@ from kproxy.protocol.table.api_keys import (
     SASL_HANDSHAKE,
 )
 from kproxy.rules.decision import Drop, Fail, FrameDepth
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.batch_checks import RecordSizes, codec_name, is_idempotent
@@ -29,6 +28,7 @@ from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.match import Test, Texts, text_test
 from kproxy.rules.select.selected import AcksValues, chosen
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import ByteCount
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
 """APIs by which a client gets to where it can be told: an error in them makes it try again and again, without a word to

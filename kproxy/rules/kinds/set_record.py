@@ -11,11 +11,11 @@ from pydantic import BeforeValidator, Field
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.document.quantities import parse_duration
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.rules.records import RecordBudget
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import parse_duration
 
 SCHEMA_MAGIC = b"\x00"
 SCHEMA_SIZE = 5

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, kept, sized
@@ -17,6 +16,7 @@ from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.kinds.truncate import Fraction, one_length
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import ByteCount
 
 
 class ShortBody(FrameRule):

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table.api_keys import SASL_AUTHENTICATE
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.values.quantities import Seconds
 
 FIRST_VERSION = 1
 

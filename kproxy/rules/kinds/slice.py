@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import TrafficShape
-from kproxy.rules.document.quantities import ByteCount, Seconds
 from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import ByteCount, Seconds
 
 
 class Slice(ConnectionRule):

@@ -13,12 +13,12 @@ from kproxy.protocol.codec.message import copied
 from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING
 from kproxy.rules.decision import Edit
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import Seconds
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
 MOST_SHAPES = 200

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.decision import FrameDepth, Throttle
-from kproxy.rules.document.quantities import Seconds
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import chosen, spans
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import Seconds
 
 LONGEST = (2**31 - 1) / 1000
 """Seconds; the field has 32 bits of milliseconds."""

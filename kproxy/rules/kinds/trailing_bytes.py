@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, sized
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.values.quantities import ByteCount
 
 MOST = 1 << 20
 """Bytes; beyond that it is a question of memory, not of reading."""

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.decision import Reframe
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule, kept
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.values.model import KEY, Wrong
+from kproxy.rules.values.quantities import ByteCount
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 

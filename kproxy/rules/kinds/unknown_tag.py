@@ -11,7 +11,6 @@ from pydantic import Field
 from kproxy.protocol.breath import each, ordered
 from kproxy.protocol.table import schema
 from kproxy.rules.decision import Edit, FrameDepth
-from kproxy.rules.document.quantities import ByteCount
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.frame_rule import FrameRule
@@ -19,6 +18,7 @@ from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import keys_of
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import ByteCount
 
 KAFKAS_OWN = 100
 """Tags below this are Kafka's to give: its highest is 3 so far."""

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from kproxy.rules.bodies import addressed, carries_addresses
 from kproxy.rules.decision import FrameDepth
-from kproxy.rules.document.quantities import NodeRanges, includes
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.values.model import Wrong
+from kproxy.rules.values.quantities import NodeRanges, includes
 
 
 class WrongAddress(ResponseRule):

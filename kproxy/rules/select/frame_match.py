@@ -14,9 +14,9 @@ from pydantic import Field, PrivateAttr
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.document.quantities import OffsetRanges, Ranges
 from kproxy.rules.entity import Entity
 from kproxy.rules.values.model import unknown
+from kproxy.rules.values.quantities import OffsetRanges, Ranges
 
 from .match import ConnectionMatch, Test, Texts, readable, text_test
 from .selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers

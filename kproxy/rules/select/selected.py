@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
-from kproxy.rules.document.quantities import LARGEST, Range, as_list, parse_range, parse_size, read_by
+from kproxy.rules.values.quantities import LARGEST, Range, as_list, parse_range, parse_size, read_by
 from kproxy.rules.values.source import Where, nearest
 
 from .match import text_test

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kproxy.rules.document.quantities import ByteCount, Seconds, parse_size
 from kproxy.rules.values.model import Model, Wrong
+from kproxy.rules.values.quantities import ByteCount, Seconds, parse_size
 from kproxy.session.held_memory import SMALL_AREA
 
 Count = Annotated[int, Field(ge=0)]

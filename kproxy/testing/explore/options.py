@@ -147,7 +147,7 @@ def read_number(name: str, value: object) -> int:
 
 def read_time(name: str, text: str | float) -> float:
     """Return a positive duration in seconds. Raises InputError, which names the option."""
-    from kproxy.rules.document.quantities import parse_duration
+    from kproxy.rules.values.quantities import parse_duration
 
     try:
         seconds = float(parse_duration(text))

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from kproxy.base.errors import InputError, KproxyError
 from kproxy.base.terminal import in_line
-from kproxy.rules.document.quantities import parse_duration
+from kproxy.rules.values.quantities import parse_duration
 
 from .checks import checks
 from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, number_of

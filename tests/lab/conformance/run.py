@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kproxy.base.errors import InternalError
 from kproxy.base.terminal import say
-from kproxy.rules.document.quantities import parse_duration
+from kproxy.rules.values.quantities import parse_duration
 from kproxy.testing.kafka import Kafka
 from tests.lab.conformance import kept, page
 from tests.lab.conformance.cell import Run, broken, run

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.document.quantities import includes
+from kproxy.rules.values.quantities import includes
 
 
 @pytest.mark.parametrize(

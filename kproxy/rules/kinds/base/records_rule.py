@@ -15,10 +15,10 @@ from kproxy.protocol.records import Record
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.decision import Edit, FrameDepth
-from kproxy.rules.document.quantities import Ranges, Seed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.records import RecordBudget, Whole, change_records, differ
+from kproxy.rules.values.quantities import Ranges, Seed
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction

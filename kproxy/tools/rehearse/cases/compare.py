@@ -11,7 +11,7 @@ from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
-from kproxy.rules.document.quantities import LARGEST, Range
+from kproxy.rules.values.quantities import LARGEST, Range
 from kproxy.rules.values.source import Source, Where
 from kproxy.session.commands import BROKER
 

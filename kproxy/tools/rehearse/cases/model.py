@@ -21,9 +21,9 @@ from uuid import UUID
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.protocol.table import schema
-from kproxy.rules.document.quantities import ByteCount, ByteRate, OneRange, Seconds, parse_duration
 from kproxy.rules.select.selected import topic_id
 from kproxy.rules.values.model import KEY, Model, Wrong, found
+from kproxy.rules.values.quantities import ByteCount, ByteRate, OneRange, Seconds, parse_duration
 from kproxy.rules.values.source import nearest
 
 

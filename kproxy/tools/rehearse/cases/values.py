@@ -21,9 +21,9 @@ from kproxy.protocol.records import Batch, LegacyEntry, Producer, Record, check_
 from kproxy.protocol.records.compression import CODECS
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import FIXED, INTEGERS, Slot, Struct
-from kproxy.rules.document.quantities import Range, parse_range, parse_size
 from kproxy.rules.select.selected import error_number, topic_id
 from kproxy.rules.values.model import Model, found, unknown, validate
+from kproxy.rules.values.quantities import Range, parse_range, parse_size
 from kproxy.rules.values.source import Source, Where
 
 TIMESTAMP = 1_700_000_000_000
