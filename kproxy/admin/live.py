@@ -36,7 +36,7 @@ from hypercorn.utils import repr_socket_addr, wrap_app
 from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.driven import host_port
 from kproxy.runtime.io.socket_io import is_lost
 from kproxy.runtime.io.tls import ClientTls, reason

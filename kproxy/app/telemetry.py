@@ -19,7 +19,7 @@ from kproxy.record.audit.state_events import connection_columns
 from kproxy.record.metrics.push_reader import PushRead, PushReader
 from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY
 from kproxy.record.metrics.telemetry_config import TelemetryConfig
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.connection_view import ConnectionWho
 from kproxy.runtime.io.slow_work import SlowWork
 from kproxy.runtime.server import Server

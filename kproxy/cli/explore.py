@@ -55,7 +55,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     Ctrl-C and SIGTERM end it with what it has started: 1 if something was certain or has failed by then, else 2.
     """
     from kproxy.cli.run import flag
-    from kproxy.rules.document.address import parse_server
+    from kproxy.rules.values.address import parse_server
     from kproxy.rules.values.quantities import checked_seed
 
     for broker in filter(None, given["upstream"].split(",")):

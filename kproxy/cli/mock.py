@@ -147,7 +147,7 @@ def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int 
 
 def checked_servers(text: str) -> str:
     """Return a list of brokers without what stands around its commas. Raises BadParameter."""
-    from kproxy.rules.document.address import parse_server
+    from kproxy.rules.values.address import parse_server
 
     servers = [one.strip() for one in text.split(",")]
     for one in servers:

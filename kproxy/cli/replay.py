@@ -18,7 +18,7 @@ from kproxy.base.errors import DecodeError
 from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import console, say
 from kproxy.cli.filters import files_and_filter
-from kproxy.rules.document.address import Address, parse_target
+from kproxy.rules.values.address import Address, parse_target
 from kproxy.tools.replay.compare import IgnoredFields
 from kproxy.tools.replay.player import PATIENCE, Pace
 

@@ -90,7 +90,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config that --upstream, --listen and --advertise stand for."""
     from kproxy.app.config.reader import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
-    from kproxy.rules.document.address import Address, parse_server
+    from kproxy.rules.values.address import Address, parse_server
 
     upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
     if not upstream:

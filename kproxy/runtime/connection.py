@@ -20,7 +20,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.io.shaper import ConnectionShaper
 from kproxy.runtime.io.side import CLOSING, DIALLING, ENDED, NAMES, PAUSED, Side
 from kproxy.runtime.io.socket_io import has_sent_fin

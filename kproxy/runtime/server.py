@@ -12,10 +12,10 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.record.fanout import Fanout
-from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.io.background import Background
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.slow_work import SlowWork

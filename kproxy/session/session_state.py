@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.decision import How, Turn
-from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
+from kproxy.rules.values.address import network_of
 from kproxy.session.rewrite.context import Context
 from kproxy.session.sasl.identity import Identity
 

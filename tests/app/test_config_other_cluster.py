@@ -19,7 +19,7 @@ from kproxy.app.config.document import Config as ProxyConfig
 from kproxy.base.errors import ConfigRefused
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.rules.document.address import Address
+from kproxy.rules.values.address import Address
 from kproxy.runtime import cluster_identity
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.testing.process import free_port

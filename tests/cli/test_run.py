@@ -12,8 +12,8 @@ import kproxy.app.supervisor
 from kproxy.app.config.document import Config
 from kproxy.base.errors import DocumentError
 from kproxy.cli import main
-from kproxy.rules.document.address import Address
 from kproxy.rules.document.read import load_rules
+from kproxy.rules.values.address import Address
 
 DOCUMENT = """
 clusters: {c: {bootstrap: ["b1:9092"]}}

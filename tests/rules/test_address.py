@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.document.address import Address, PortRange, check_host, parse_target
+from kproxy.rules.values.address import Address, PortRange, check_host, parse_target
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.capacity import Capacity, HalfOpen
 from kproxy.runtime.io.turn_order import BUSY_TURN, CREDIT, LEVELS, REGAIN, Order
 

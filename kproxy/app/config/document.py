@@ -24,9 +24,9 @@ from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.record.otlp.config import OtlpConfig
-from kproxy.rules.document.address import Address
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
+from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import Model, ValidWords, Wrong
 from kproxy.rules.values.quantities import Seed
 from kproxy.runtime.config.limits import Limits

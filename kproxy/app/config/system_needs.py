@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kproxy.base.system.files import HAS_LOCKS
 from kproxy.base.system.processes import HAS_FORKS
 from kproxy.base.system.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MARK, UNIX
-from kproxy.rules.document.address import Address
+from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import Wrong
 
 from .document import Config

@@ -15,9 +15,9 @@ from pydantic.fields import FieldInfo
 
 from kproxy.rules.decision import HeldError
 from kproxy.rules.kinds import KINDS
+from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size
 
-from .address import Address, PortRange
 from .scenario import Scenario
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kproxy.rules.document.address import Address, PortRange, TargetAddress, check_host, parse_port
 from kproxy.rules.kinds.base.rule import Direction, Rule, VisiblePart
+from kproxy.rules.values.address import Address, PortRange, TargetAddress, check_host, parse_port
 from kproxy.rules.values.model import KEY, Model, Wrong
 
 LONGEST_ID = 11

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from kproxy.rules.document.address import network_of
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange
 from kproxy.rules.select.match import Networks, Texts, address_test, text_test
 from kproxy.rules.select.selected import ApiNames, api_keys
+from kproxy.rules.values.address import network_of
 from kproxy.rules.values.model import Model, Wrong, unknown
 from kproxy.rules.values.quantities import ByteRate, CountRate, Ranges, Unlimited
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.rules.document.address import Address, PortRange
+from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.model import Wrong
 
 from .network import plain_name

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InputError
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.capacity import Capacity, ConnectionPlaces, HalfOpen
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.driven import HostPort, show

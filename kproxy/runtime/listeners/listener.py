@@ -20,9 +20,9 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.protocol.sasl.server import Checker, LoginWork
 from kproxy.protocol.sasl.users import Users
-from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
+from kproxy.rules.values.address import network_of
 from kproxy.runtime.config.network import ListenerConfig
 from kproxy.runtime.config.sasl import ListenerSasl, users_in
 from kproxy.runtime.connection import Connection, ConnectionServer

@@ -16,7 +16,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import UnusableSetting
-from kproxy.rules.document.address import Address
+from kproxy.rules.values.address import Address
 from kproxy.runtime.config.network import ListenerConfig
 from kproxy.runtime.io.preread import Preread
 from kproxy.runtime.io.reactor import Reactor

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.rules.document.address import Address
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.address import Address
 from kproxy.runtime.capacity import Capacity, ConnectionPlaces
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.driven import HostPort

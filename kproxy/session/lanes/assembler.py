@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from kproxy.protocol.breath import breathe
 from kproxy.protocol.primitives import Buffer
-from kproxy.rules.document.address import network_of
+from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 

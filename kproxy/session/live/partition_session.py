@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from kproxy.protocol.breath import each, holds_many
-from kproxy.rules.document.address import network_of
 from kproxy.rules.exchange import Facts
+from kproxy.rules.values.address import network_of
 from kproxy.session.counters import Counters
 
 Key = tuple[str | UUID, int]

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from kproxy.app.config.reader import config_from_flags
-from kproxy.rules.document.address import Address
+from kproxy.rules.values.address import Address
 from kproxy.runtime.drain import drain_on_signal
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.reporting import ConnectionCounts

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kproxy.rules.document.address import Address, PortRange
 from kproxy.rules.kinds.advertise import Advertise
+from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.model import validate
 from kproxy.rules.values.source import Source, to_value
 
