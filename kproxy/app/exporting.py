@@ -28,8 +28,8 @@ from kproxy.record.otlp.http_sender import HttpTarget
 from kproxy.record.otlp.metrics_export import MetricsExport
 from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
 from kproxy.record.otlp.trace_sink import TraceSink
-from kproxy.rules.document.tls import UpstreamTls
 from kproxy.rules.select.match import text_test
+from kproxy.rules.values.tls import UpstreamTls
 from kproxy.runtime.io.background import Background
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.tls import upstream_files

@@ -54,8 +54,8 @@ def command(
     from kproxy.admin.webhook.server import run_webhook
     from kproxy.app.main import run_all
     from kproxy.base.logs.setup import log_of_process
-    from kproxy.rules.document.tls import ListenerTls
     from kproxy.rules.values.address import Address
+    from kproxy.rules.values.tls import ListenerTls
 
     bind = flag("--listen", Address.parse, listen)
     options = SidecarOptions(

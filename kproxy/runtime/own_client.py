@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from kproxy.base.errors import InputError
 from kproxy.base.named_file import text_named
-from kproxy.rules.document.tls import MOST_FILE, ListenerTls
+from kproxy.rules.values.tls import MOST_FILE, ListenerTls
 from kproxy.runtime.listeners.listener import Listener
 
 from .driven import HostPort

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kproxy.rules.document.principal_rules import PrincipalRules
+from kproxy.rules.values.tls import PrincipalRules
 
 KAFKAS = [  # the example of Kafka's documentation
     r"RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/",

@@ -13,7 +13,7 @@ import trio
 
 from kproxy.base.errors import InternalError
 from kproxy.record.component_collectors import first_expiry
-from kproxy.rules.document.tls import ListenerTls, UpstreamTls
+from kproxy.rules.values.tls import ListenerTls, UpstreamTls
 from kproxy.runtime.io.tls import ClientTls, Reloading, upstream_files
 from tests.support.certificates import Authority
 

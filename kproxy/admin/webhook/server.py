@@ -31,8 +31,8 @@ from kproxy.admin.problem import Problem
 from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.base.errors import InternalError
 from kproxy.record.metrics.traffic import OPEN_METRICS
-from kproxy.rules.document.tls import ListenerTls
 from kproxy.rules.values.address import Address
+from kproxy.rules.values.tls import ListenerTls
 from kproxy.runtime.io.tls import ClientTls
 from kproxy.runtime.io.turn_order import Queue
 from kproxy.runtime.rules.keeper import DOCUMENTS

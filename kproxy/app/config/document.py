@@ -25,10 +25,10 @@ from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.record.otlp.config import OtlpConfig
 from kproxy.rules.document.parsed_rules import ListenerTraits
-from kproxy.rules.document.tls import FileName, HeaderSecret, HeaderSecretFile
 from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import Model, ValidWords, Wrong
 from kproxy.rules.values.quantities import Seed
+from kproxy.rules.values.tls import FileName, HeaderSecret, HeaderSecretFile
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.config.network import MARK, ClusterConfig, ListenerConfig, Name
 from kproxy.runtime.config.ports import circles, overlaps

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 
 from kproxy.base.named_file import PathGuard, reason
-from kproxy.rules.document.tls import FileContext
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.values.address import Address, PortRange, check_host
 from kproxy.rules.values.model import found, validate
 from kproxy.rules.values.source import Source, Where, raise_mistakes, to_value
+from kproxy.rules.values.tls import FileContext
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kproxy.protocol.table import schema
-from kproxy.rules.document.tls import FileName, Secret
 from kproxy.rules.values.model import Model, Wrong, unknown
 from kproxy.rules.values.quantities import ByteCount, Seconds
+from kproxy.rules.values.tls import FileName, Secret
 
 Detail = Literal["connections", "summary", "requests"]
 """connections: in the connection's totals · summary: counted by the minute · requests: each of them."""

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from kproxy.rules.document.tls import HeaderSecret, UpstreamTls
 from kproxy.rules.select.match import Texts
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
+from kproxy.rules.values.tls import HeaderSecret, UpstreamTls
 
 SIGNALS = ("metrics", "logs", "traces")
 OWN_HEADERS = frozenset(

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
 from kproxy.rules.document.check import why_tls
-from kproxy.rules.document.tls import ListenerTls, UpstreamTls
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.select.match import Networks
 from kproxy.rules.values.address import UNIX, Address, ServerAddress, TargetAddress, check_host
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
+from kproxy.rules.values.tls import ListenerTls, UpstreamTls
 
 from .limits import Jitter
 from .sasl import ListenerSasl, UpstreamSasl

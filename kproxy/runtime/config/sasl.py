@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from kproxy.base.named_file import PathGuard, read_named, reason
 from kproxy.protocol.sasl.client import is_extension
 from kproxy.protocol.sasl.users import Users, read_users
-from kproxy.rules.document.tls import ExistingFile, Secret, files_of
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
+from kproxy.rules.values.tls import ExistingFile, Secret, files_of
 
 Scram = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

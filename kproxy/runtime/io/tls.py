@@ -19,9 +19,8 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InternalError
 from kproxy.base.named_file import read_named
-from kproxy.rules.document.principal_rules import PrincipalRules
-from kproxy.rules.document.tls import MOST_FILE, ListenerTls, UpstreamTls
 from kproxy.rules.exchange import subject_name
+from kproxy.rules.values.tls import MOST_FILE, ListenerTls, PrincipalRules, UpstreamTls
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -22,8 +22,8 @@ from kproxy.admin.webhook import server
 from kproxy.admin.webhook.annotations import SidecarOptions
 from kproxy.admin.webhook.review import answer_review
 from kproxy.base.errors import InternalError
-from kproxy.rules.document.tls import ListenerTls
 from kproxy.rules.values.address import Address
+from kproxy.rules.values.tls import ListenerTls
 from tests.support.admission import patched, review_of, review_with
 from tests.support.certificates import Authority
 from tests.support.stretches import BY_COST, Cost
