@@ -11,9 +11,9 @@ from pydantic import Field
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
 from kproxy.record.filter.filter import Filter
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule

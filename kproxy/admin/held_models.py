@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from kproxy.rules.decision import AfterDrop
+from kproxy.rules.exchange import AfterDrop
 from kproxy.rules.running import HowGone
 from kproxy.session.holding.held import LONGEST_HOLD
 

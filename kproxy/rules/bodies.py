@@ -26,9 +26,10 @@ from kproxy.protocol.table.api_keys import (
     SHARE_FETCH,
 )
 from kproxy.protocol.table.layout import ZERO_UUID
-from kproxy.rules.decision import Decision, Delay
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
+
+from .exchange import Decision, Delay
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """APIs that say which topics there are, and who leads their partitions."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kproxy.protocol.codec.message import Message
-from kproxy.rules.decision import Decision, Delay
 from kproxy.rules.exchange import Exchange
+
+from .exchange import Decision, Delay
 
 
 def many_topics_wait(exchange: Exchange, message: Message) -> Decision | None:

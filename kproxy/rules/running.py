@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
-from kproxy.rules.decision import Turn
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
 
+from .exchange import Turn
 from .trigger import SharedTrigger
 
 HowGone = Literal["resumed", "edited", "answered", "dropped", "closed", "timed_out", "client_left", "rule_gone"]

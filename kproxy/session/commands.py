@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from kproxy.rules.decision import TrafficShape
+from kproxy.rules.exchange import TrafficShape
 
 CLIENT: Final = 0
 BROKER: Final = 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.rules.decision import How, Turn
-from kproxy.rules.exchange import Facts
+from kproxy.rules.exchange import Facts, How, Turn
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 from kproxy.rules.values.address import network_of

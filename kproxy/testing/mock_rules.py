@@ -16,9 +16,8 @@ from typing import Any
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.records import Batch, entries
 from kproxy.protocol.records.batch import without_records, write_batch
-from kproxy.rules.decision import Decision, Delay, Edit
 from kproxy.rules.document.read import Document, read_document
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Decision, Delay, Edit, Exchange
 from kproxy.rules.values.source import json_source
 
 from . import hooks

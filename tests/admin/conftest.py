@@ -21,7 +21,7 @@ from kproxy.admin.completion import kinds_shown
 from kproxy.admin.guard import AdminTokens
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction

@@ -39,7 +39,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 HOOKS = """
 import time
 
-from kproxy.rules.decision import Fail
+from kproxy.rules.exchange import Fail
 
 count = 0
 

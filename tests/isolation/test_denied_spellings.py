@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Decision
+from kproxy.rules.exchange import Decision
 from kproxy.rules.kinds.deny import DenyEffect
 from kproxy.rules.kinds.read_only import ReadOnlyEffect
 from kproxy.rules.kinds.require import RequireEffect

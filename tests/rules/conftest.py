@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction

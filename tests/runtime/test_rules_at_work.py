@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
+from kproxy.rules.exchange import TrafficShape
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.connection import Connection
 from kproxy.session.commands import CLIENT, CloseBoth, Reshape, Send, Shut, WakeAt

@@ -8,9 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Facts
+from kproxy.rules.exchange import Facts, FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.select.pattern_set import PatternSet

@@ -12,8 +12,8 @@ import pytest
 
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.document.read import parse_rules
+from kproxy.rules.exchange import FrameDepth
 from kproxy.session.live.rule_program import compile_rules
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.versions import unsupported

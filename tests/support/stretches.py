@@ -45,8 +45,7 @@ from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.record import Record
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
-from kproxy.rules.decision import Edit
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.session.cluster import BY_ID_VERSION, CORRELATION

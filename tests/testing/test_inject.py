@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from kproxy.base.errors import InternalError, NoSuchRule, RuleInUse
 from kproxy.protocol import Message
-from kproxy.rules.decision import Fail
+from kproxy.rules.exchange import Fail
 from kproxy.testing.inject import Kproxy, KproxyWarning
 from kproxy.testing.rule_arguments import Misuse
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kproxy.protocol.table import schema
-from kproxy.rules.decision import FrameDepth
-from kproxy.rules.exchange import ConnectionView, Facts
+from kproxy.rules.exchange import ConnectionView, Facts, FrameDepth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Direction, Rule

@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from kproxy.rules.decision import HeldError
+from kproxy.rules.exchange import HeldError
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size

@@ -12,9 +12,8 @@ from kproxy.protocol.breath import each, keep, ordered
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.rule import Direction
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import TrafficShape
+from kproxy.rules.exchange import TrafficShape
 from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.values.model import Wrong

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import FrameDepth, Swallow
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.exchange import ConnectionView, Exchange, FrameDepth, Swallow
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 

@@ -14,9 +14,8 @@ from kproxy.protocol.records import Batch, LegacyEntry, entries
 from kproxy.protocol.records.entry import BATCH_CRC_FROM, LEGACY_CRC_FROM
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import carries_records, partitions_among
-from kproxy.rules.decision import Edit, Reframe
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, Reframe
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, flipped
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Fail, FrameDepth, LeaveOut
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, Fail, FrameDepth, LeaveOut
 from kproxy.rules.kinds.base.access import AccessRule
 from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.kinds.base.live import Decisions, Effect

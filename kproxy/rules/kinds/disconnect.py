@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Close, FrameDepth, How, TrafficShape
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.exchange import Close, ConnectionView, Exchange, FrameDepth, How, TrafficShape
 from kproxy.rules.kinds.base.connection_rule import for_a_time, for_connections
 from kproxy.rules.kinds.base.frame_rule import FrameEffect, FrameRule
 from kproxy.rules.kinds.base.live import Decisions, Effect

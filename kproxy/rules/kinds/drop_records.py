@@ -12,9 +12,8 @@ from kproxy.protocol.elements import retain
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody, partitions_of_request
-from kproxy.rules.decision import Decision, Drop, Edit, Fail
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Decision, Drop, Edit, Exchange, Fail
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.records_rule import RECORDS, RecordChanges, SomeRecordsRule
 from kproxy.rules.records import RecordBudget, Whole, change_records, is_idempotent, renumbered

@@ -11,9 +11,8 @@ from kproxy.protocol.breath import each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited
-from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.records import last_offset, whole_entries

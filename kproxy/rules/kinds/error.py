@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table.shapes import Shape, shape
-from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.denial import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction

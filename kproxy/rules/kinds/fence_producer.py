@@ -16,9 +16,8 @@ from kproxy.protocol.table.api_keys import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from kproxy.rules.decision import Fail, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import RequestRule
 from kproxy.rules.kinds.base.rule import Direction

@@ -10,9 +10,8 @@ from pydantic import Field
 from kproxy.protocol.breath import each
 from kproxy.protocol.table.api_keys import FIND_COORDINATOR
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.rule import Direction

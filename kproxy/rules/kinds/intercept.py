@@ -9,9 +9,8 @@ from pydantic import Field, GetPydanticSchema
 from pydantic_core import core_schema
 
 from kproxy.base.errors import FilterError
-from kproxy.rules.decision import FrameDepth, HeldError, Hold
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth, HeldError, Hold
 from kproxy.rules.filter.fields import BY_NAME, RESULT
 from kproxy.rules.filter.parse import parse
 from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or

@@ -13,9 +13,8 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, decode_control
 from kproxy.protocol.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_AT, MAGIC_AT, batch_at, crc_of
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer
-from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.records_rule import RecordChanges, RecordsRule
 from kproxy.rules.records import RecordBudget, Whole, is_control, stored, whole_entries

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from kproxy.protocol.table import api_keys as apis
 from kproxy.rules.bodies import coordinators
-from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.base.rule import Direction

@@ -13,9 +13,8 @@ from pydantic import Field
 from kproxy.protocol import encode
 from kproxy.protocol.breath import keep
 from kproxy.protocol.codec.message import Message, copied
-from kproxy.rules.decision import Answer, Close, Decision, Edit, Fail, FrameDepth, LeaveOut, Repeat, Swap
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Answer, Close, Decision, Edit, Exchange, Fail, FrameDepth, LeaveOut, Repeat, Swap
 from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family
 from kproxy.rules.select.selected import error_number
@@ -85,7 +84,7 @@ def decisions_of(result: Any, message: Message, direction: Direction) -> Sequenc
     other: Direction = "response" if direction == "request" else "request"
     for decision in listed:
         if not isinstance(decision, DECISIONS):
-            raise TypeError(f"it returned {decision!r}, which is no decision (kproxy.rules.decision), nor None")
+            raise TypeError(f"it returned {decision!r}, which is no decision (kproxy.rules.exchange), nor None")
         if isinstance(decision, ONLY_FOR[other]):
             raise TypeError(f"{type(decision).__name__} is for {other}s, this is a {direction}")
         check(decision, message)
@@ -112,7 +111,7 @@ SLOW = 0.010
 class PythonRule(LiveRule):
     """Calls a function of your own with each exchange and message that match, and does what it returns.
 
-    It gets `(exchange, message)` and returns None, a decision of `kproxy.rules.decision` or a list of them. It runs
+    It gets `(exchange, message)` and returns None, a decision of `kproxy.rules.exchange` or a list of them. It runs
     inside the proxy: what it does not return at once, everybody waits for. From files only.
     """
 

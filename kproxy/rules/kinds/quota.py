@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.connection_rule import of_frames
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family

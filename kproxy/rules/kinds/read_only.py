@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.rules.decision import Edit, Fail, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.access import AccessRule
 from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
 from kproxy.rules.kinds.base.live import Decisions, Effect

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table.api_keys import HEARTBEAT, NEW_HEARTBEATS
-from kproxy.rules.decision import Fail
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, Fail
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import RequestRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered, RememberedNumbers

@@ -19,9 +19,8 @@ from kproxy.protocol.table.api_keys import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
-from kproxy.rules.decision import Drop, Fail, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Drop, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.batch_checks import RecordSizes, codec_name, is_idempotent
 from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
 from kproxy.rules.kinds.base.rule import Direction, Family

@@ -13,9 +13,8 @@ from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, nearest_path, parse_path, slot_at
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule

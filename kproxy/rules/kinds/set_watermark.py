@@ -10,9 +10,8 @@ from pydantic import Field
 from kproxy.protocol.breath import each
 from kproxy.protocol.table.api_keys import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
-from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.remembered_numbers import Remembered

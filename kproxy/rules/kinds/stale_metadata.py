@@ -12,9 +12,8 @@ from kproxy.protocol.breath import each
 from kproxy.protocol.codec.message import copied
 from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING
-from kproxy.rules.decision import Edit
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.values.model import Wrong

@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.table import layout, schema
-from kproxy.rules.decision import FrameDepth, Throttle
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth, Throttle
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.selected import chosen, spans

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from kproxy.protocol.breath import each, ordered
 from kproxy.protocol.table import schema
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds.base.frame_rule import FrameRule
 from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.rule import Direction

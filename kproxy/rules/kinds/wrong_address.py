@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.bodies import addressed, carries_addresses
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.values.model import Wrong

@@ -26,9 +26,8 @@ from kproxy.protocol.table.api_keys import (
     UPDATE_METADATA,
 )
 from kproxy.rules.bodies import record_shares
-from kproxy.rules.decision import Await, Close, Decision, Delay, Edit, Throttle
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.exchange import Await, Close, ConnectionView, Decision, Delay, Edit, Exchange, Throttle
 from kproxy.rules.kinds.base.live import Effect
 
 from .bucket import SHORTEST, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket

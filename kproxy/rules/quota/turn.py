@@ -20,7 +20,7 @@ LATE = 60.0  # seconds after late bytes of one request, in which bytes of all re
 
 
 class QuotaTurn:
-    """Turn of a request; see `kproxy.rules.decision.Turn`. `debt`: seconds of the longest debt that it has left."""
+    """Turn of a request; see `kproxy.rules.exchange.Turn`. `debt`: seconds of the longest debt that it has left."""
 
     __slots__ = ("charges", "debt", "paid", "waiter", "woken")
 

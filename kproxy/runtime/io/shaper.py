@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol
 
-from kproxy.rules.decision import TrafficShape
+from kproxy.rules.exchange import TrafficShape
 
 from .deadlines import Deadline
 from .reactor import OUT, Reactor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kproxy.session.phase import DRAINING
 
 if TYPE_CHECKING:
-    from kproxy.rules.decision import Hold
+    from kproxy.rules.exchange import Hold
     from kproxy.rules.running import Running
     from kproxy.session.live.evaluation import EvaluatedExchange
     from kproxy.session.live.rule_part import Part

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
-from kproxy.rules.decision import How
-from kproxy.rules.exchange import Facts
+from kproxy.rules.exchange import Facts, How
 from kproxy.rules.rule_set import BoundRules
 from kproxy.rules.running import Running
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake

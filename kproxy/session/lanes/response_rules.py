@@ -10,7 +10,7 @@ from kproxy.protocol.breath import freeing, rest
 from kproxy.protocol.scan.frames import framed
 from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.running import HowGone
 from kproxy.session.commands import CLIENT
 from kproxy.session.holding.held import let_all_go, still_held

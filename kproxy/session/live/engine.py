@@ -16,10 +16,12 @@ from kproxy.protocol import decode_request, encode
 from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
-from kproxy.rules.decision import (
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import (
     Answer,
     Await,
     Close,
+    ConnectionView,
     Decision,
     Delay,
     Drop,
@@ -32,8 +34,6 @@ from kproxy.rules.decision import (
     Throttle,
     TrafficShape,
 )
-from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.running import Running
 from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape

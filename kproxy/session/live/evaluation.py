@@ -13,9 +13,19 @@ from kproxy.protocol import decode_request
 from kproxy.protocol.breath import LONG, each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.decision import AfterDrop, Await, Delay, FrameDepth, Hold, How, Throttle, Turn
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange
+from kproxy.rules.exchange import (
+    AfterDrop,
+    Await,
+    ConnectionView,
+    Delay,
+    Exchange,
+    FrameDepth,
+    Hold,
+    How,
+    Throttle,
+    Turn,
+)
 from kproxy.rules.running import Running
 from kproxy.session.holding.held import HeldFrame
 from kproxy.session.lanes.frame import FrameView

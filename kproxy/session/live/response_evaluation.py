@@ -9,7 +9,8 @@ from kproxy.protocol import decode_response, encode
 from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.scan.walk import error_codes_in
-from kproxy.rules.decision import (
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import (
     Close,
     Decision,
     Delay,
@@ -24,7 +25,6 @@ from kproxy.rules.decision import (
     Swap,
     Throttle,
 )
-from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.rules.running import Running
 from kproxy.session.holding.admission import may_hold, passes_filter

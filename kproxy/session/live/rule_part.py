@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch

@@ -16,9 +16,8 @@ from typing import Any
 from kproxy.protocol import Message, decode_request, decode_response, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
-from kproxy.rules.decision import TrafficShape
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.exchange import Facts
+from kproxy.rules.exchange import Facts, TrafficShape
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import (
     BROKER,

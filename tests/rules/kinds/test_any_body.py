@@ -10,10 +10,9 @@ import pytest
 
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import layout, schema
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.live import LiveRule, SelectingRule
 from kproxy.rules.kinds.base.records_rule import RecordsRule

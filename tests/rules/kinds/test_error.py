@@ -12,7 +12,7 @@ import pytest
 from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Level, shape
-from kproxy.rules.decision import Fail, FrameDepth
+from kproxy.rules.exchange import Fail, FrameDepth
 from kproxy.rules.kinds.base.denial import can_say
 from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.random_requests import answered, random_request

@@ -9,7 +9,7 @@ import pytest
 from kproxy.base.errors import RecordsError
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.records import Record, check_crc, encode_batch, entries
-from kproxy.rules.decision import Close, Delay, Drop, Edit, FrameDepth, Reframe, Repeat, Swap
+from kproxy.rules.exchange import Close, Delay, Drop, Edit, FrameDepth, Reframe, Repeat, Swap
 
 PRODUCE, FETCH, METADATA, HANDSHAKE = 0, 1, 3, 17
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import Close, FrameDepth, Swallow, TrafficShape
+from kproxy.rules.exchange import Close, FrameDepth, Swallow, TrafficShape
 
 BOTH = frozenset(("to_client", "to_broker"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.decision import Delay
+from kproxy.rules.exchange import Delay
 from kproxy.rules.kinds.python import PythonEffect
 from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
@@ -17,7 +17,7 @@ from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 HEARTBEAT, PRODUCE, METADATA = 12, 0, 3
 
 HOOKS = """
-from kproxy.rules.decision import *
+from kproxy.rules.exchange import *
 
 seen = []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.rules.decision import Await, Close, Delay, Edit, FrameDepth, Throttle
+from kproxy.rules.exchange import Await, Close, Delay, Edit, FrameDepth, Throttle
 from tests.rules.shared_table import commons
 from tests.support.frames import fetch_body, fetched_body, produce_body
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.permissions import permissions
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 METADATA, PRODUCE, OFFSET_FETCH, CREATE_ACLS = 3, 0, 9, 30

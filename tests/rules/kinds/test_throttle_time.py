@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.session.commands import CLIENT
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 

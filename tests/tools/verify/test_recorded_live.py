@@ -34,7 +34,7 @@ LOSS = {
     "match": {"api": "Fetch", "client_id": "lost"},
 }  # fmt: skip
 HOOKS = """
-from kproxy.rules.decision import Edit
+from kproxy.rules.exchange import Edit
 
 
 def lose(exchange, message):

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from kproxy.rules.decision import FrameDepth, ShapedDirection, TrafficShape
-from kproxy.rules.exchange import ConnectionView
+from kproxy.rules.exchange import ConnectionView, FrameDepth, ShapedDirection, TrafficShape
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.values.model import KEY, Wrong

@@ -15,9 +15,8 @@ from typing import Any, Literal
 from kproxy.protocol.breath import each, spread_tuple
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Shape, shape
-from kproxy.rules.decision import Fail
 from kproxy.rules.entity import CONFIG_TYPES, Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, Fail
 
 from .permissions import Check, permissions
 

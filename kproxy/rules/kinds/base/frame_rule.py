@@ -11,9 +11,8 @@ from typing import ClassVar, Literal
 from kproxy.protocol.breath import FEW, breathe, each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.scan.head import known_body_start
-from kproxy.rules.decision import FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.trigger import MOST_COUNTS
 
 from .live import Decisions, Effect, LiveRule

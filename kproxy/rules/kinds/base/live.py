@@ -12,9 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.rules.decision import Decision, FrameDepth, LeaveOut, TrafficShape, Turn
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Exchange, Facts
+from kproxy.rules.exchange import ConnectionView, Decision, Exchange, Facts, FrameDepth, LeaveOut, TrafficShape, Turn
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import When

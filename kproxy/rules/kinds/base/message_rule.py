@@ -13,9 +13,8 @@ from kproxy.protocol.breath import breathe, each
 from kproxy.protocol.elements import Topic, topics
 from kproxy.protocol.table.api_keys import OFFSET_FETCH
 from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.select.answer_match import AnswerMatch, selects
 from kproxy.rules.values.model import KEY, Wrong
 

@@ -14,9 +14,8 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
-from kproxy.rules.decision import Edit, FrameDepth
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange
+from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.records import RecordBudget, Whole, change_records, differ
 from kproxy.rules.values.quantities import Ranges, Seed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.decision import FrameDepth
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
 from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule

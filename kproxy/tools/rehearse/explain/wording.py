@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kproxy.protocol.table import errors as error_codes
-from kproxy.rules.decision import (
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import (
     Answer,
     Await,
     Close,
@@ -23,7 +24,6 @@ from kproxy.rules.decision import (
     Swap,
     Throttle,
 )  # fmt: skip
-from kproxy.rules.entity import Entity
 from kproxy.session.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 
 ENDS = {
