@@ -11,8 +11,7 @@ from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.codec.structs import read_request_header
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.schema import Api
-from kproxy.rules.entity import entities
-from kproxy.rules.entity_reader import entity_reader
+from kproxy.rules.entity import entities, entity_reader
 from tests.support.random_values import random_struct
 
 

@@ -20,8 +20,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import Shape, shape
-from kproxy.rules.entity import SPECIAL
-from kproxy.rules.entity_reader import ValueReader, number_reader, sightings, what
+from kproxy.rules.entity import SPECIAL, ValueReader, number_reader, sightings, what
 from kproxy.rules.exchange import ConnectionView
 from kproxy.rules.select.answer_match import asks_all, can_ask_all
 from kproxy.rules.select.frame_match import OF_ENTITY

@@ -20,8 +20,7 @@ from kproxy.protocol.scan.walk import Hits, walk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.entity import SPECIAL
-from kproxy.rules.entity_reader import Sighting, entity_reader, sightings
+from kproxy.rules.entity import SPECIAL, Sighting, entity_reader, sightings
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import MOST_STEPS, Plan
 from kproxy.session.step import HEAD, Step
