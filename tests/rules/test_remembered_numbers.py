@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kproxy.rules.kinds.base.live import Effect
-from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.move_coordinator import MoveCoordinator, MovingCoordinators
 from kproxy.rules.kinds.rebalance import Rebalances
+from kproxy.rules.shared_numbers import Remembered
 
 from .shared_table import commons
 

@@ -12,8 +12,8 @@ from kproxy.rules.bodies import coordinators
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
-from kproxy.rules.kinds.base.remembered_numbers import Remembered
 from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.shared_numbers import Remembered
 from kproxy.rules.values.model import Wrong
 
 NOT_COORDINATOR = 16

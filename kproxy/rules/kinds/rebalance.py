@@ -12,7 +12,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Fail
 from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import RequestRule
-from kproxy.rules.kinds.base.remembered_numbers import Remembered, RememberedNumbers
+from kproxy.rules.shared_numbers import Remembered, RememberedNumbers
 from kproxy.rules.values.quantities import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
