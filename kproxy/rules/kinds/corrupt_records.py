@@ -10,8 +10,14 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch
 from kproxy.protocol.records.entry import BATCH, CRC_AT, LEGACY
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_entries, first_offset, last_offset
+from kproxy.rules.kinds.base.records_rule import (
+    RecordBudget,
+    SomeRecordsRule,
+    Whole,
+    change_entries,
+    first_offset,
+    last_offset,
+)
 
 MOST = 64
 CRC_SIZE = 4

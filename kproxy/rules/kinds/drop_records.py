@@ -15,8 +15,16 @@ from kproxy.rules.bodies import PartitionBody, partitions_of_request
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Decision, Drop, Edit, Exchange, Fail
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
-from kproxy.rules.kinds.base.records_rule import RECORDS, RecordChanges, SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.kinds.base.records_rule import (
+    RECORDS,
+    RecordBudget,
+    RecordChanges,
+    SomeRecordsRule,
+    Whole,
+    change_records,
+    is_idempotent,
+    renumbered,
+)
 
 SUCCESS = 0
 

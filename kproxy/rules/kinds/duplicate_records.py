@@ -11,8 +11,14 @@ from kproxy.protocol.breath import each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_records, is_idempotent, renumbered
+from kproxy.rules.kinds.base.records_rule import (
+    RecordBudget,
+    SomeRecordsRule,
+    Whole,
+    change_records,
+    is_idempotent,
+    renumbered,
+)
 
 MOST = 100
 """Copies of one record; a batch grows with it, towards the broker's `message.max.bytes`."""

@@ -16,8 +16,15 @@ from kproxy.rules.bodies import PartitionBody, partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect
-from kproxy.rules.kinds.base.records_rule import RecordChanges, RecordsRule
-from kproxy.rules.records import RecordBudget, Whole, is_control, stored, whole_entries
+from kproxy.rules.kinds.base.records_rule import (
+    RecordBudget,
+    RecordChanges,
+    RecordsRule,
+    Whole,
+    is_control,
+    stored,
+    whole_entries,
+)
 
 MAGIC = 9
 COUNT_AT = batch_at("count")

@@ -11,8 +11,7 @@ from kproxy.protocol.breath import breathe, each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget
+from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
 
 ByteString = bytes  # the model has a field of that name
 MOST = 1000

@@ -13,8 +13,14 @@ from kproxy.protocol.breath import each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget, Whole, change_records, differ, first_offset
+from kproxy.rules.kinds.base.records_rule import (
+    RecordBudget,
+    SomeRecordsRule,
+    Whole,
+    change_records,
+    differ,
+    first_offset,
+)
 
 
 class ReorderRecords(SomeRecordsRule):

@@ -12,8 +12,7 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.live import Lasting
-from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
-from kproxy.rules.records import RecordBudget
+from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import parse_duration
 

@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.records import last_offset, whole_entries
+from kproxy.rules.kinds.base.records_rule import last_offset, whole_entries
 from kproxy.rules.shared_numbers import Remembered
 from kproxy.rules.values.model import Wrong
 

@@ -29,7 +29,7 @@ from kproxy.rules.kinds.base.fields import (
     parse_path,
     slot_at,
 )
-from kproxy.rules.records import RecordBudget, is_control, stored, whole_entries
+from kproxy.rules.kinds.base.records_rule import RecordBudget, is_control, stored, whole_entries
 from kproxy.rules.values.model import found, unknown
 
 RECORD_FIELDS = ("key", "value", "headers")

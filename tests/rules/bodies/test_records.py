@@ -6,7 +6,14 @@ import pytest
 
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import Producer, Record, decode, encode_batch, encode_message_set, entries
-from kproxy.rules.records import RecordBudget, change_entries, is_idempotent, renumbered, stored, whole_entries
+from kproxy.rules.kinds.base.records_rule import (
+    RecordBudget,
+    change_entries,
+    is_idempotent,
+    renumbered,
+    stored,
+    whole_entries,
+)
 
 BATCH = encode_batch([Record(5, 0, None, b"a"), Record(6, 0, None, b"b")])
 CONTROL = encode_batch([Record(7, 0, None, b"")], control=True)

@@ -1,26 +1,201 @@
-"""The base classes of kinds that change records on their way, in requests to produce or in what is fetched."""
+"""Records inside of Produce requests and Fetch answers: changed entry by entry, in every format and codec.
+
+What cannot be read (a cut entry, a codec that is not known, bad bytes) stays as it is, and so do control batches. A
+kilobyte can stand for a million records: what more than `RecordBudget` comes out of stays as it is, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import breathe, each
+from kproxy.base.errors import RecordsError
+from kproxy.protocol.breath import breathe, each, free
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records import (
+    Batch,
+    Cut,
+    Entry,
+    LegacyEntry,
+    Record,
+    decode,
+    encode_batch,
+    encode_message_set,
+    entries,
+    rewrite,
+)
+from kproxy.protocol.records.compression import DECOMPRESSED_LIMIT
+from kproxy.protocol.records.record import least_size
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
-from kproxy.rules.records import RecordBudget, Whole, change_records, differ
 from kproxy.rules.values.quantities import Ranges, Seed
 
 from .live import Decisions, Effect, LiveRule
 from .rule import Direction
+
+Whole = Batch | LegacyEntry
+ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
+"""The records of an entry as they shall be, None to leave them."""
+WriteRecords = Callable[[Whole, Sequence[Record]], bytes]
+"""An entry with other records."""
+
+MOST_RECORDS = 500_000
+"""Records and headers that may be made of the entries of one frame: some 200 MB and seconds of work, in turns."""
+SENT_BY_RECORD = 16
+"""Bytes of a frame for which it may have one record more: what was really sent is gone through, however much it is."""
+NO_PRODUCER = -1
+"""The producer id of a batch without idempotence."""
+
+ChangeEntry = Callable[[Whole], bytes | None]
+"""An entry's bytes as they shall be, None to leave them."""
+
+
+def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
+    """Return the entries that can be read, and the bytes behind them: of a cut one, or of what is no entry."""
+    whole: list[Whole] = []
+    position = 0
+    try:
+        for entry in entries(data):
+            if isinstance(entry, Cut):
+                break
+            whole.append(entry)
+            position += len(entry.raw)
+    except RecordsError:
+        pass
+    return whole, memoryview(data or b"")[position:]
+
+
+def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
+    """Return a records field with its entries changed; None when none is. Control batches are left alone."""
+    whole, rest = whole_entries(data)
+    changed = [None if is_control(entry) else attempt(change, entry) for entry in whole]
+    if all(one is None for one in changed):
+        return None
+    pieces = [entry.raw if one is None else one for entry, one in zip(whole, changed, strict=True)]
+    return b"".join((*pieces, rest))
+
+
+def attempt(change: ChangeEntry, entry: Whole) -> bytes | None:
+    """Return the entry changed, None when it cannot be read or written so."""
+    breathe()
+    try:
+        return change(entry)
+    except RecordsError:
+        return None
+
+
+def is_control(entry: Entry) -> bool:
+    """Return True if an entry is a control batch, the broker's own."""
+    return isinstance(entry, Batch) and entry.is_control
+
+
+def is_idempotent(entry: Whole) -> bool:
+    """Return True if the producer of an entry counts records, so that none may be added or left out."""
+    return isinstance(entry, Batch) and entry.producer_id != NO_PRODUCER
+
+
+@dataclass(slots=True)
+class RecordBudget:
+    """Budget of what may still come out of the entries of a frame: records with their headers, and bytes of both."""
+
+    records: int = field(default_factory=lambda: MOST_RECORDS)
+    size: int = DECOMPRESSED_LIMIT
+
+    def add(self, sent: int) -> None:
+        """Add room for what so many bytes of the frame hold if they are honest."""
+        self.records += sent // SENT_BY_RECORD
+        self.size += sent
+
+    def take(self, record: Record) -> None:
+        """Take the room of one record. Raises RecordsError when there is none left."""
+        self.records -= 1 + len(record.headers)
+        self.size -= least_size(record)
+        if self.records < 0 or self.size < 0:
+            raise RecordsError("more records than are looked at in one frame")
+
+
+def stored(entry: Whole, room: RecordBudget) -> list[Record]:
+    """Return the records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
+    if room.records <= 0 or room.size <= 0:
+        raise RecordsError("more records than are looked at in one frame")
+    records: list[Record] = []
+    most, before = min(MOST_RECORDS, room.records), room.records
+    try:
+        for record in decode(entry, min(room.size, DECOMPRESSED_LIMIT), stored=True):
+            room.take(record)
+            if before - room.records > most:
+                raise RecordsError("more records than are looked at in one entry")
+            records.append(record)
+    except RecordsError:
+        if entry.codec:  # how much had come out of it by then is not known
+            room.size -= DECOMPRESSED_LIMIT // 8
+        free([records, records := []])
+        raise
+    return records
+
+
+def change_records(
+    data: Buffer, room: RecordBudget, change: ChangeRecords, write: WriteRecords = rewrite,
+    leave: Callable[[Whole], bool] = lambda entry: False,
+) -> bytes | None:  # fmt: skip
+    """Return a records field with the records in it changed, but in those entries that are to be left."""
+    room.add(len(data))
+
+    def changed(entry: Whole) -> bytes | None:
+        if leave(entry):
+            return None
+        lists = [stored(entry, room)]
+        try:
+            after = change(entry, lists[0])
+            if after is None:
+                return None
+            lists.append(list(after))
+            del after
+            return write(entry, lists[1])
+        finally:
+            free(lists)
+
+    return change_entries(data, changed)
+
+
+def differ(before: Sequence[Record], after: Sequence[Record]) -> bool:
+    """Return True if any record is another one now."""
+    return len(before) != len(after) or any(
+        new is not old and new != old for old, new in each(zip(before, after, strict=True))
+    )
+
+
+def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
+    """Return an entry of a Produce request with these records, one or more, numbered from its first offset on."""
+    if isinstance(entry, LegacyEntry):
+        following = [replace(record, offset=number) for number, record in enumerate(each(records))]
+        return encode_message_set(following, entry.magic, codec=entry.codec)
+    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(each(records))]
+    return encode_batch(
+        following,
+        codec=entry.codec,
+        base_offset=entry.base_offset,
+        partition_leader_epoch=entry.partition_leader_epoch,
+        log_append_time=entry.max_timestamp if entry.is_log_append_time else None,
+    )
+
+
+def first_offset(entry: Whole) -> int:
+    """Return the offset that an entry begins at; of a wrapper of messages its last, which is all that it says."""
+    return entry.base_offset if isinstance(entry, Batch) else entry.offset
+
+
+def last_offset(entry: Whole) -> int:
+    """Return the offset that an entry ends at."""
+    return entry.last_offset if isinstance(entry, Batch) else entry.offset
+
 
 RECORDS = "records"
 WHOLE = 2**64
