@@ -12,7 +12,7 @@ from html import escape
 from typing import Final
 
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 
 REQUEST_STAGES: Final = ("plan", "prefilter", "live rule", "name mapping", "FIFO")
 RESPONSE_STAGES: Final = ("live rule", "name mapping", "FIFO")

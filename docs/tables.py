@@ -34,8 +34,7 @@ from kproxy.record.events.json_schema import json_schema
 from kproxy.record.events.schema import EVENT_TYPES
 from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.session.phase import TRANSITIONS, SessionPhase
 
 PAGES = Path(__file__).parent

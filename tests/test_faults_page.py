@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 
 PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
 SCENARIO = "scenario"

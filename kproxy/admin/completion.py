@@ -16,8 +16,7 @@ from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule, title
+from kproxy.rules.kinds.base.rule import LiveRule, Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS

@@ -7,7 +7,7 @@ from functools import partial
 from starlette.responses import Response
 
 from kproxy.record.live_view.rows import joined
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 
 from .backend import Backend
 from .guard import JSON

@@ -9,7 +9,7 @@ import trio
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.scenario import Scenario
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredDocument, StoredRule
 from kproxy.rules.values.source import Source

@@ -13,8 +13,7 @@ from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import read_document, unknown_kind
 from kproxy.rules.document.reference import FieldRow, rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When

@@ -16,9 +16,8 @@ from typing import Literal
 from kproxy.base.unheld import unheld
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps

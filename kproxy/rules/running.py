@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
 

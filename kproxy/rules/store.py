@@ -24,7 +24,7 @@ from kproxy.base.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document.check import check_names
 from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import Document, check_documents, read_document
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.stored_rules import ORIGINS, RuleOrigin, StoreChange, StoredDocument, StoredRule, carry_over

@@ -10,8 +10,7 @@ from typing import Literal
 from kproxy.rules.document.parsed_rules import ParsedRule
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.scenario import Moment, moment
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.running import Running
 
 RuleOrigin = Literal["file", "api", "test"]

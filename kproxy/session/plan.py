@@ -29,7 +29,7 @@ from kproxy.protocol.table.api_keys import (
     UPDATE_FEATURES,
 )
 from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.base.live import LIMITING, Effect
+from kproxy.rules.kinds.base.rule import LIMITING, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import BoundRules

@@ -23,8 +23,7 @@ from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import Effect, LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 

@@ -8,8 +8,7 @@ import pytest
 
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import Effect, LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
 
 
 class Tiny(LiveRule):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.rules.kinds.base.live import Effect
+from kproxy.rules.kinds.base.rule import Effect
 from kproxy.rules.kinds.move_coordinator import MoveCoordinator, MovingCoordinators
 from kproxy.rules.kinds.rebalance import Rebalances
 from kproxy.rules.shared_numbers import Remembered

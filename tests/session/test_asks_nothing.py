@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.protocol.table import schema
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.tools.rehearse.dialogue import Dialogue, request
 
 METADATA, OFFSET_FETCH, DESCRIBE = 3, 9, 75

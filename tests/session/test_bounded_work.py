@@ -17,7 +17,7 @@ from kproxy.protocol import breath
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support import stretches

@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.rules.kinds.base.live import Effect
+from kproxy.rules.kinds.base.rule import Effect
 from kproxy.rules.running import Running
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.phase import SessionPhase
 from kproxy.session.plan import Plan

@@ -14,7 +14,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities, entity_reader
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.plan import Plan
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.random_values import random_struct

@@ -18,8 +18,7 @@ from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Direction, LiveRule
 
 Change = Callable[[dict[str, Any]], None]
 WAYS: tuple[Direction, ...] = ("request", "response")

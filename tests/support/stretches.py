@@ -47,7 +47,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.session.commands import BROKER
 from kproxy.tools.rehearse.dialogue import Dialogue, sized

@@ -20,8 +20,7 @@ import trio
 
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from kproxy.protocol.table import schema
 from kproxy.rules.exchange import ConnectionView, Facts, FrameDepth
-from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
-from kproxy.rules.kinds.base.rule import Direction, Rule
+from kproxy.rules.kinds.base.rule import Direction, LiveRule, Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.select.frame_match import FrameMatch, carries

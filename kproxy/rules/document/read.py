@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.values.model import found, unknown, validate
 from kproxy.rules.values.quantities import parse_duration

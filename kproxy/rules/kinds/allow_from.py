@@ -9,8 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.connection_rule import for_connections
-from kproxy.rules.kinds.base.live import Effect, LiveRule
-from kproxy.rules.kinds.base.rule import Direction, Family, Scope
+from kproxy.rules.kinds.base.rule import Direction, Effect, Family, LiveRule, Scope
 from kproxy.rules.select.match import Networks, address_test
 from kproxy.rules.trigger import When
 from kproxy.rules.values.model import KEY, Wrong

@@ -14,8 +14,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
-from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, SelectingRule
 
 BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, FrameDepth, Swallow
-from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule
 
 
 class Blackhole(LiveRule):

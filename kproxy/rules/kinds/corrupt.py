@@ -17,8 +17,7 @@ from kproxy.rules.bodies import carries_records, partitions_among
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Reframe
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, flipped
-from kproxy.rules.kinds.base.live import Decisions
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction
 from kproxy.rules.select.selected import keys_of
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import Seed

@@ -11,8 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Delay, Exchange, FrameDepth
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import Decisions, Lasting
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Lasting
 from kproxy.rules.values.quantities import LatencyField, Seed
 
 

@@ -11,8 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import AfterDrop, Drop, Exchange, FrameDepth
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import Decisions
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction
 
 
 class DropRule(FrameRule):

@@ -10,8 +10,8 @@ from pydantic import Field
 from kproxy.protocol.table.api_keys import OFFSET_COMMIT, TXN_OFFSET_COMMIT
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Fail
-from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import RequestRule
+from kproxy.rules.kinds.base.rule import Decisions
 
 NONE = 0
 

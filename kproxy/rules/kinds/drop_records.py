@@ -14,7 +14,6 @@ from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody, partitions_of_request
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Decision, Drop, Edit, Exchange, Fail
-from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting
 from kproxy.rules.kinds.base.records_rule import (
     RECORDS,
     RecordBudget,
@@ -25,6 +24,7 @@ from kproxy.rules.kinds.base.records_rule import (
     is_idempotent,
     renumbered,
 )
+from kproxy.rules.kinds.base.rule import Decisions, Effect, Lasting
 
 SUCCESS = 0
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Repeat
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Decisions
 
 MOST = 1000
 """More copies show nothing more, and all of them are in memory at once."""

@@ -18,9 +18,8 @@ from kproxy.protocol.table.api_keys import (
 )
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Fail, FrameDepth
-from kproxy.rules.kinds.base.live import Decisions
 from kproxy.rules.kinds.base.message_rule import RequestRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}

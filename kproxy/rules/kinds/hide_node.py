@@ -12,9 +12,8 @@ from kproxy.protocol.table.api_keys import FIND_COORDINATOR
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
-from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Direction, Lasting
 from kproxy.rules.values.quantities import NodeRanges, includes
 
 COORDINATOR_NOT_AVAILABLE = 15

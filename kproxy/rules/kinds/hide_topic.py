@@ -14,8 +14,8 @@ from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.bodies import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import WholeTopicRule
+from kproxy.rules.kinds.base.rule import Lasting
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 NO_OPERATIONS = -(2**31)

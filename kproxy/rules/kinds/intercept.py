@@ -15,8 +15,7 @@ from kproxy.rules.filter.fields import BY_NAME, RESULT
 from kproxy.rules.filter.parse import parse
 from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or
 from kproxy.rules.kinds.base.denial import can_say
-from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, SelectingRule
 from kproxy.rules.select.selected import chosen, error_number, spans
 from kproxy.rules.values.model import Wrong, found
 from kproxy.rules.values.quantities import Seconds

@@ -15,7 +15,6 @@ from kproxy.protocol.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_A
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
-from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.records_rule import (
     RecordBudget,
     RecordChanges,
@@ -25,6 +24,7 @@ from kproxy.rules.kinds.base.records_rule import (
     stored,
     whole_entries,
 )
+from kproxy.rules.kinds.base.rule import Decisions, Effect
 
 MAGIC = 9
 COUNT_AT = batch_at("count")

@@ -11,8 +11,7 @@ from kproxy.protocol.table import api_keys as apis
 from kproxy.rules.bodies import coordinators
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
-from kproxy.rules.kinds.base.live import Decisions, Effect, SelectingRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, SelectingRule
 from kproxy.rules.shared_numbers import Remembered
 from kproxy.rules.values.model import Wrong
 

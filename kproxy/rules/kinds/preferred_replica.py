@@ -11,8 +11,8 @@ from kproxy.protocol.table.api_keys import FETCH
 from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.kinds.base.rule import Lasting
 
 FIRST_VERSION = 11
 

@@ -15,8 +15,7 @@ from kproxy.protocol.breath import keep
 from kproxy.protocol.codec.message import Message, copied
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Answer, Close, Decision, Edit, Exchange, Fail, FrameDepth, LeaveOut, Repeat, Swap
-from kproxy.rules.kinds.base.live import Decisions, Effect, EffectProblem, LiveRule
-from kproxy.rules.kinds.base.rule import Direction, Family
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, EffectProblem, Family, LiveRule
 from kproxy.rules.select.selected import error_number
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.source import nearest

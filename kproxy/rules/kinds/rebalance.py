@@ -10,8 +10,8 @@ from pydantic import Field
 from kproxy.protocol.table.api_keys import HEARTBEAT, NEW_HEARTBEATS
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Fail
-from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import RequestRule
+from kproxy.rules.kinds.base.rule import Decisions, Effect
 from kproxy.rules.shared_numbers import Remembered, RememberedNumbers
 from kproxy.rules.values.quantities import Seconds
 

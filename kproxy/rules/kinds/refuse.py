@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.exchange import Close, ConnectionView
 from kproxy.rules.kinds.base.connection_rule import ConnectionRule, for_connections
-from kproxy.rules.kinds.base.live import Decisions, Lasting
+from kproxy.rules.kinds.base.rule import Decisions, Lasting
 from kproxy.rules.values.model import Wrong
 
 

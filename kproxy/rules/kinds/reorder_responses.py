@@ -11,7 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Swap
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Decisions
 
 
 class ReorderResponses(FrameRule):

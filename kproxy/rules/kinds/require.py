@@ -22,8 +22,7 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Drop, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.batch_checks import RecordSizes, codec_name, is_idempotent
-from kproxy.rules.kinds.base.live import Decisions, Effect, LiveRule
-from kproxy.rules.kinds.base.rule import Direction, Family
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Family, LiveRule
 from kproxy.rules.select.match import Test, Texts, text_test
 from kproxy.rules.select.selected import AcksValues, chosen
 from kproxy.rules.values.model import Wrong

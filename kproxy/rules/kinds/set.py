@@ -17,8 +17,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds.base.elements import elements_of
 from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, nearest_path, parse_path, slot_at
-from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Lasting, LiveRule
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
 from kproxy.rules.values.model import KEY, Wrong
 

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.live import Lasting
 from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
+from kproxy.rules.kinds.base.rule import Lasting
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import parse_duration
 

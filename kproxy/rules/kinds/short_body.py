@@ -11,8 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Reframe
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule, body_at, kept, sized
-from kproxy.rules.kinds.base.live import Decisions
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction
 from kproxy.rules.kinds.truncate import Fraction, one_length
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import ByteCount

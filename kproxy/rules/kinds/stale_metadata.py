@@ -14,8 +14,8 @@ from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
-from kproxy.rules.kinds.base.live import Decisions, Effect
 from kproxy.rules.kinds.base.message_rule import ResponseRule
+from kproxy.rules.kinds.base.rule import Decisions, Effect
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import Seconds
 

@@ -10,8 +10,7 @@ from pydantic import Field
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth, Throttle
-from kproxy.rules.kinds.base.live import Decisions, Effect, Lasting, LiveRule
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Lasting, LiveRule
 from kproxy.rules.select.selected import chosen, spans
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import Seconds

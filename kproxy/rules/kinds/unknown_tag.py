@@ -13,8 +13,7 @@ from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.live import Decisions
-from kproxy.rules.kinds.base.rule import Direction
+from kproxy.rules.kinds.base.rule import Decisions, Direction
 from kproxy.rules.select.selected import keys_of
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import ByteCount

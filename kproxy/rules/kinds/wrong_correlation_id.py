@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Reframe
 from kproxy.rules.kinds.base.frame_rule import SIZE, FrameRule
-from kproxy.rules.kinds.base.live import Decisions
+from kproxy.rules.kinds.base.rule import Decisions
 
 
 def _not_zero(number: int) -> int:

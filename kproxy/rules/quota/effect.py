@@ -28,7 +28,7 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.rules.bodies import record_shares
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Await, Close, ConnectionView, Decision, Delay, Edit, Exchange, Throttle
-from kproxy.rules.kinds.base.live import Effect
+from kproxy.rules.kinds.base.rule import Effect
 
 from .bucket import SHORTEST, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
 from .limits import AT_CONNECT, LimitedResource, Override, QuotaKey, QuotaWord, connection_key, key_of

@@ -15,7 +15,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, DocumentError
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

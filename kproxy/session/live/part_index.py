@@ -17,7 +17,7 @@ from kproxy.base.unheld import unheld
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
-from kproxy.rules.kinds.base.live import LIMITING, LiveRule
+from kproxy.rules.kinds.base.rule import LIMITING, LiveRule
 from kproxy.rules.select.answer_match import AnswerMatch
 from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
 from kproxy.rules.select.match import is_pattern, readable

@@ -10,7 +10,7 @@ from kproxy.base.unheld import unheld
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.running import Running
 from kproxy.rules.select.frame_match import FrameMatch
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import DESCRIBE_TOPIC_PARTITIONS, JOIN_GROUP, SYNC_GROUP
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import Cluster, fresh_topics
 from kproxy.session.respond.tree import Failure
 from kproxy.session.rewrite.context import Context

@@ -16,7 +16,7 @@ import yaml
 
 from kproxy.rules.document.reference import sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 
 TOPIC, GROUP = "TOPIC", "GROUP"
 NO_FAULT = "no-fault"

@@ -10,7 +10,7 @@ import pytest
 from kproxy.admin.api import OPERATIONS
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from tests.record.live_view.stream_reader import produced, viewing
 from tests.support.random_rules import example
 

@@ -14,8 +14,8 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule, SelectingRule
 from kproxy.rules.kinds.base.records_rule import RecordsRule
+from kproxy.rules.kinds.base.rule import LiveRule, SelectingRule
 from tests.support.random_values import random_struct
 
 CHANGING = [kind for kind, model in KINDS.items() if issubclass(model, SelectingRule | RecordsRule)]

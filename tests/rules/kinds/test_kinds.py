@@ -9,7 +9,7 @@ import pytest
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,9 +12,8 @@ from kproxy.rules.select.match import is_expression, is_pattern
 from kproxy.rules.select.selected import Error
 from kproxy.rules.values.model import Wrong
 
-from .live import LiveRule
 from .permissions import permissions
-from .rule import Family
+from .rule import Family, LiveRule
 
 
 class AccessRule(LiveRule):

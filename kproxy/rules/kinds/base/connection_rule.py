@@ -12,8 +12,7 @@ from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.values.model import KEY, Wrong
 from kproxy.rules.values.source import Where
 
-from .live import Decisions, Effect, LiveRule
-from .rule import Direction, Scope
+from .rule import Decisions, Direction, Effect, LiveRule, Scope
 
 Ways = Literal["to_client", "to_broker", "both"]
 

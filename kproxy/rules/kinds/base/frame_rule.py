@@ -15,8 +15,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.trigger import MOST_COUNTS
 
-from .live import Decisions, Effect, LiveRule
-from .rule import Direction
+from .rule import Decisions, Direction, Effect, LiveRule
 
 
 class Draws:

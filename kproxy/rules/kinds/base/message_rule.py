@@ -18,8 +18,7 @@ from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.select.answer_match import AnswerMatch, selects
 from kproxy.rules.values.model import KEY, Wrong
 
-from .live import Decisions, Effect, SelectingRule
-from .rule import Direction
+from .rule import Decisions, Direction, Effect, SelectingRule
 
 
 class MessageRule(SelectingRule):

@@ -37,8 +37,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.values.quantities import Ranges, Seed
 
-from .live import Decisions, Effect, LiveRule
-from .rule import Direction
+from .rule import Decisions, Direction, Effect, LiveRule
 
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]

@@ -7,13 +7,19 @@ model. How to write one: docs/develop/new-kind.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from kproxy.rules.exchange import Facts
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import ConnectionView, Decision, Exchange, Facts, FrameDepth, LeaveOut, TrafficShape, Turn
+from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
+from kproxy.rules.shared_numbers import SharedNumbers
+from kproxy.rules.trigger import When
 from kproxy.rules.values.model import Model
 
 Group = Literal[
@@ -118,3 +124,234 @@ class Rule(Model):
     def is_unconditional(self) -> bool:
         """Return True if the rule is for every connection."""
         return self.match is None and self.not_ is None
+
+
+Decisions = Sequence[Decision]
+
+LIMITING: frozenset[Family] = frozenset(("access", "quota"))
+"""Families of rules that limit clients: what these do to get around one counts for nothing."""
+
+
+Lasting = Annotated[
+    bool,
+    Field(
+        description="it is meant for good, as part of how clients are served, and the kill switch leaves it in force; "
+        "false: it is a fault"
+    ),
+]
+"""Type of the field `lasting`, for kinds of faults that also serve as part of how clients are served."""
+
+
+@dataclass(slots=True)
+class EffectProblem:
+    """Problem of an effect: its name, how often it came, and the text of the last time."""
+
+    what: str
+    count: int = 0
+    last: str = ""
+
+
+class Effect:
+    """Rule at work, with what it keeps in mind. Override what the kind does; `now` is monotonic seconds."""
+
+    seed: str = ""
+    """Seed of the chances that it draws itself; set before it is first called, and its own for each rule."""
+    clock: Callable[[], float] = staticmethod(lambda: 0.0)
+    """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
+    steady: bool = False
+    """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
+    always_acts: bool = False
+    """Set if it decides something about each request or response that it is asked about."""
+    common: SharedNumbers | None = None
+    """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
+
+    def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
+        """Return what becomes of a connection that a client has made."""
+        return ()
+
+    def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Return what becomes of a request for which the rule fired, for these entities of it."""
+        return ()
+
+    def terms(self, exchange: Exchange) -> Any:
+        """Return what `passes` is to know of requests of this connection that begin like this one; None: each of them
+        goes to `on_request`."""
+        return None
+
+    def passes(self, terms: Any, size: int, now: float) -> bool:
+        """Take note of such a request, of `size` bytes, for which the rule fired, and return True, if nothing comes of
+        it. Else take no note of it: `on_request` does."""
+        return False
+
+    def turn(self, terms: Any, size: int, now: float) -> Turn | None:
+        """Return the turn with the charges of a request for which `passes` returned True; None: it has no charges."""
+        return None
+
+    def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
+        """Return what becomes of the response to a request for which the rule fired."""
+        return ()
+
+    def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
+        """Return True if the effect would act on the response of the exchange, or on its request before that has come.
+
+        For rules with `mode: observe`. The messages stay as they are. The effect's memory (buckets, draws) changes as
+        if it acted, so that later frames are judged as they would be then.
+        """
+        trial = exchange.trial()
+        decide = self.on_response if exchange.response_size else self.on_request
+        return any(
+            not isinstance(decision, LeaveOut) or trial.lists_others(decision.visible)
+            for decision in decide(trial, entities, now)
+        )
+
+    def shape(self, connection: ConnectionView) -> TrafficShape | None:
+        """Return how the bytes of this connection flow while the rule is in force; None: as they come."""
+        return None
+
+    def problems(self) -> Sequence[EffectProblem]:
+        """Return the problems of the effect so far, for log, metrics and API."""
+        return ()
+
+
+class LiveRule(Rule):
+    """Rule that takes effect at the next frame."""
+
+    scope: ClassVar[Scope] = "entity"
+    family: ClassVar[Family] = "fault"
+    of_answers: ClassVar[bool] = False
+    """True for rules about what answers list: they do not match, and do not count, requests that ask for nothing."""
+
+    match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
+    not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
+    when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")
+    mode: Literal["enforce", "observe"] = Field(
+        default="enforce",
+        description="observe: a dry run, which counts requests that it would act on and changes none",
+    )
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Whoever may be anyone is one of those whom a limit is for, and none of those whom it spares."""
+        super().model_post_init(context)
+        if self.match is not None and self.family in LIMITING:
+            self.match.suspect_anyone()
+
+    @property
+    def is_fault(self) -> bool:
+        """Return True if the kill switch turns it off."""
+        return self.family == "fault" and not getattr(self, "lasting", False)
+
+    def holds(self, facts: Facts) -> bool:
+        """Return True if the rule can be about frames of such a connection."""
+        wanted = self.match is None or self.match.holds(facts)
+        not_ = self.not_
+        return wanted and (not_ is None or not not_.of_connection or not not_.holds(facts))
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Return True if the rule can be about frames of every connection."""
+        wanted = self.match is None or self.match.of_any_connection
+        return wanted and (self.not_ is None or not self.not_.of_connection)
+
+    @property
+    def connects(self) -> bool:
+        """Return True if it acts when a client connects (`Effect.on_connect`), and counts connections."""
+        return False
+
+    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
+        """Return how deep it must see frames of this direction, API and version; NOTHING: it does not act on them."""
+        raise NotImplementedError
+
+    def holds_for(self, entity: Entity) -> bool:
+        """Return True if the selectors in `match` hold for what a request is about."""
+        return self.match is None or self.match.holds_entity(entity)
+
+    @property
+    def selects_topics(self) -> bool:
+        """Return True if the rule selects topics by their names."""
+        return any(one is not None and one.topic is not None for one in (self.match, self.not_))
+
+    @property
+    def reads_principal(self) -> bool:
+        """Return True if it selects principals, so that requests wait for an authentication that is under way."""
+        return any(one is not None and one.principal is not None for one in (self.match, self.not_))
+
+    @property
+    def reads_topics(self) -> bool:
+        """Return True if topics need their names where a request gives only ids; the broker is then asked for them."""
+        return True
+
+    @property
+    def reads_entities(self) -> bool:
+        """Return True if bodies are read for what they are about. If not, fetch sessions may be unknown."""
+        return True
+
+    @property
+    def selects_errors(self) -> bool:
+        """Return True if it selects errors of the broker, so that it is evaluated when the response has come."""
+        return any(one is not None and one.sees_error for one in (self.match, self.not_))
+
+    def unnamed(self, exchange: Exchange) -> bool:
+        """Return True if it has a say in a request none of whose entities match, such as one for all there is.
+
+        Its effect is then called with no entities.
+        """
+        return False
+
+    def may_be_unnamed(self, key: int, version: int) -> bool:
+        """Return True if `unnamed` can hold for a request of this API and version."""
+        return type(self).unnamed is not LiveRule.unnamed
+
+    @property
+    def stops_unread(self) -> bool:
+        """Return True if what kproxy cannot read must not pass, since it may be what the rule forbids."""
+        return False
+
+    def shows(self, key: int, version: int) -> bool:
+        """Return True if an answer may mention, unasked, what the rule forbids; it is then left out."""
+        return False
+
+    def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
+        """Return bytes of which a frame holds one of these if the rule can be about it, topics given by id and requests
+        for all there is apart, or changes the answer; None: it cannot be told by bytes."""
+        return None
+
+    @property
+    def wanted(self) -> str:
+        """Return the text of the filter that an exchange has to pass besides the selectors; empty: there is none."""
+        return ""
+
+    @property
+    def acts_late(self) -> bool:
+        """Return True if it acts on responses only, so that its filter is asked when they have come."""
+        return False
+
+    def forbids(self, entity: Entity) -> bool:
+        """Return True if an answer must not mention the entity."""
+        return False
+
+    def warnings(self) -> Iterable[str]:
+        """Yield what the rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
+        return ()
+
+    def start(self) -> Effect:
+        """Return the rule's effect, with all the state that it has."""
+        raise NotImplementedError
+
+    def about(self, key: int, version: int) -> bool:
+        """Return True if the selectors can hold for a request of this API and version."""
+        return self.match is None or self.match.about(key, version)
+
+
+class SelectingRule(LiveRule):
+    """Live rule that needs the names of topics, where a request gives only ids, for nothing but to select them."""
+
+    whole: ClassVar[bool] = False
+    """True: it acts on frames whatever they are about, so that fetch sessions need not be known for it."""
+
+    @property
+    def reads_topics(self) -> bool:
+        return self.selects_topics
+
+    @property
+    def reads_entities(self) -> bool:
+        return not self.whole

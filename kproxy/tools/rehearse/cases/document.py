@@ -12,7 +12,7 @@ from kproxy.base.errors import DocumentError, EncodeError
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import ENDINGS, Document, check_documents, read_document
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.values.model import found, validate
 from kproxy.rules.values.source import Source, Where, nearest, to_value
 from kproxy.tools.rehearse.dialogue import sized

@@ -9,9 +9,8 @@ from typing import Literal
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.advertise import AdvertiseRule
-from kproxy.rules.kinds.base.live import LiveRule
 from kproxy.rules.kinds.base.name_rule import NameRule
-from kproxy.rules.kinds.base.rule import Direction, Rule
+from kproxy.rules.kinds.base.rule import Direction, LiveRule, Rule
 from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kproxy.rules.exchange import Facts
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.running import Running
 from kproxy.rules.store import RuleStore

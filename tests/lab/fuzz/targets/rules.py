@@ -11,7 +11,7 @@ from json import dumps
 from random import Random
 
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.live import LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.plan import Plan
 from kproxy.session.shared import Shared
 from tests.lab.fuzz.feed import FedRandom, Feed
