@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.kinds.base.connection_rule import for_connections
+from kproxy.rules.kinds.base.frame_rule import for_connections
 from kproxy.rules.kinds.base.rule import Direction, Effect, Family, LiveRule, Scope
 from kproxy.rules.select.match import Networks, address_test
 from kproxy.rules.trigger import When

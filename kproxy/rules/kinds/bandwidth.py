@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.exchange import TrafficShape
-from kproxy.rules.kinds.base.connection_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
+from kproxy.rules.kinds.base.frame_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
 from kproxy.rules.kinds.base.rule import Lasting
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import ByteRate

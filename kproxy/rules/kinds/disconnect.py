@@ -10,8 +10,7 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Close, ConnectionView, Exchange, FrameDepth, How, TrafficShape
-from kproxy.rules.kinds.base.connection_rule import for_a_time, for_connections
-from kproxy.rules.kinds.base.frame_rule import FrameEffect, FrameRule
+from kproxy.rules.kinds.base.frame_rule import FrameEffect, FrameRule, for_a_time, for_connections
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect
 from kproxy.rules.values.model import KEY, Wrong
 from kproxy.rules.values.quantities import ByteCount, Seconds

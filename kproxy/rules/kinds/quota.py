@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.kinds.base.connection_rule import of_frames
+from kproxy.rules.kinds.base.frame_rule import of_frames
 from kproxy.rules.kinds.base.rule import Direction, Family, LiveRule
 from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
 from kproxy.rules.quota.limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from kproxy.rules.exchange import Close, ConnectionView
-from kproxy.rules.kinds.base.connection_rule import ConnectionRule, for_connections
+from kproxy.rules.kinds.base.frame_rule import ConnectionRule, for_connections
 from kproxy.rules.kinds.base.rule import Decisions, Lasting
 from kproxy.rules.values.model import Wrong
 
