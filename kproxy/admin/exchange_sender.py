@@ -22,7 +22,7 @@ from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.ring import KeptExchange
 from kproxy.record.live_view.rows import exchange_id
 from kproxy.record.live_view.sink import Resent
-from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.select.mentions import made
 from kproxy.runtime.connection_view import ConnectionWho

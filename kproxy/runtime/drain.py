@@ -17,7 +17,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol.table import schema
-from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.base.access import permissions
 
 from .driven import show
 

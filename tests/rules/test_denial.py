@@ -7,7 +7,7 @@ import pytest
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
-from kproxy.rules.kinds.base.denial import denial
+from kproxy.rules.kinds.base.access import denial
 
 PARTITION = Entity(topic="t", partition=0)
 ACL = Entity(topic="t", resource=(2, "t"))

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.kinds.base.denial import can_say, fail_outermost, has_text
+from kproxy.rules.kinds.base.access import can_say, fail_outermost, has_text
 
 
 @pytest.mark.parametrize(

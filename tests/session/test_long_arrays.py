@@ -22,7 +22,7 @@ from kproxy.record.observer.number_template import holders
 from kproxy.rules.bodies import EntityIndex
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.bad_assignment import BadAssignments, negative
-from kproxy.rules.kinds.base.denial import fail_outermost
+from kproxy.rules.kinds.base.access import fail_outermost
 from kproxy.rules.kinds.change_partitions import ChangePartitions
 from kproxy.rules.kinds.hide_node import HideNode
 from kproxy.rules.kinds.omit_offset import OmitOffset

@@ -10,7 +10,7 @@ from pydantic import Field
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
-from kproxy.rules.kinds.base.denial import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
+from kproxy.rules.kinds.base.access import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule
 from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
 from kproxy.rules.values.model import Wrong

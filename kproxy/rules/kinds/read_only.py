@@ -10,9 +10,7 @@ from pydantic import Field
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
-from kproxy.rules.kinds.base.access import AccessRule
-from kproxy.rules.kinds.base.denial import TOPIC_AUTHORIZATION_FAILED, refusal_of_all, refusals
-from kproxy.rules.kinds.base.permissions import permissions
+from kproxy.rules.kinds.base.access import TOPIC_AUTHORIZATION_FAILED, AccessRule, permissions, refusal_of_all, refusals
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect
 from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import made

@@ -25,7 +25,7 @@ from kproxy.rules.exchange import (
     Swap,
     Throttle,
 )
-from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.running import Running
 from kproxy.session.holding.admission import may_hold, passes_filter
 from kproxy.session.respond.answer import fail

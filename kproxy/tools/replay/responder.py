@@ -34,7 +34,7 @@ from kproxy.protocol.table.api_keys import (
     PRODUCE,
 )
 from kproxy.protocol.table.schema import Api
-from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.kinds.base.access import can_say
 from kproxy.session.respond import Failure, fail
 
 from .links import answered

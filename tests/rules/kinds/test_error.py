@@ -13,7 +13,7 @@ from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.exchange import Fail, FrameDepth
-from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.kinds.base.access import can_say
 from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.random_requests import answered, random_request
 

@@ -10,7 +10,7 @@ from kproxy.protocol import decode_request, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import entities
-from kproxy.rules.kinds.base.denial import can_say
+from kproxy.rules.kinds.base.access import can_say
 from kproxy.session.respond import Failure, errors_of, fail_each
 from tests.support.random_requests import random_request
 

@@ -1,19 +1,302 @@
-"""The base class of kinds that forbid something: which entities they are about."""
+"""Permissions: what brokers check before they do what a request asks, and what it would change. A line for each API.
+
+*checks*: of whom permission is asked, in the order in which a rule looks for what it selects; the first is asked when
+it selects nothing of them. `resource` is the topic, group or cluster that a config resource belongs to, `coordinator`
+the group or transactional id of a coordinator key. `nobody`: anybody may, and no authorization error exists. From
+KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
+
+*changes*: `nothing`; `data`, what is stored or set; `offsets`, how far a group has read; `members`, who is in a group,
+which a client that only reads needs, too.
+
+Behind that, where it is so: `makes-topics`, a request that changes little else may make topics that are not there;
+`brokers-only`, brokers and controllers say it to each other, and no client has a reason to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-from kproxy.rules.entity import Entity
+from kproxy.protocol.breath import each, spread_tuple
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.shapes import Shape, shape
+from kproxy.rules.entity import CONFIG_TYPES, Entity
+from kproxy.rules.exchange import Exchange, Fail
 from kproxy.rules.select.match import is_expression, is_pattern
 from kproxy.rules.select.selected import Error
 from kproxy.rules.values.model import Wrong
 
-from .permissions import permissions
 from .rule import Family, LiveRule
+
+Check = Literal["topic", "group", "transactional_id", "cluster", "resource", "coordinator", "token", "nobody"]
+ChangedState = Literal["nothing", "data", "offsets", "members"]
+
+
+class Permission(NamedTuple):
+    """Line of the table of permissions."""
+
+    checks: tuple[Check, ...]
+    changes: ChangedState
+    makes_topics: bool = False
+    brokers_only: bool = False
+
+
+MAKES_TOPICS, BROKERS_ONLY = "makes-topics", "brokers-only"
+
+
+TABLE = """
+Produce                         topic transactional_id          data
+Fetch                           topic                           nothing
+ListOffsets                     topic                           nothing
+Metadata                        topic                           nothing makes-topics
+LeaderAndIsr                    cluster                         data brokers-only
+StopReplica                     cluster                         data brokers-only
+UpdateMetadata                  cluster                         data brokers-only
+ControlledShutdown              cluster                         data brokers-only
+OffsetCommit                    group topic                     offsets
+OffsetFetch                     group topic                     nothing
+FindCoordinator                 coordinator                     nothing
+JoinGroup                       group                           members
+Heartbeat                       group                           members
+LeaveGroup                      group                           members
+SyncGroup                       group                           members
+DescribeGroups                  group                           nothing
+ListGroups                      group                           nothing
+SaslHandshake                   nobody                          nothing
+ApiVersions                     nobody                          nothing
+CreateTopics                    topic                           data
+DeleteTopics                    topic                           data
+DeleteRecords                   topic                           data
+InitProducerId                  transactional_id cluster        data
+OffsetForLeaderEpoch            topic                           nothing
+AddPartitionsToTxn              transactional_id topic          data
+AddOffsetsToTxn                 transactional_id group          data
+EndTxn                          transactional_id                data
+WriteTxnMarkers                 cluster                         data brokers-only
+TxnOffsetCommit                 transactional_id group topic    offsets
+DescribeAcls                    cluster                         nothing
+CreateAcls                      cluster                         data
+DeleteAcls                      cluster                         data
+DescribeConfigs                 resource                        nothing
+AlterConfigs                    resource                        data
+AlterReplicaLogDirs             cluster                         data
+DescribeLogDirs                 cluster                         nothing
+SaslAuthenticate                nobody                          nothing
+CreatePartitions                topic                           data
+CreateDelegationToken           token                           data
+RenewDelegationToken            token                           data
+ExpireDelegationToken           token                           data
+DescribeDelegationToken         token                           nothing
+DeleteGroups                    group                           data
+ElectLeaders                    cluster                         data
+IncrementalAlterConfigs         resource                        data
+AlterPartitionReassignments     cluster                         data
+ListPartitionReassignments      cluster                         nothing
+OffsetDelete                    group topic                     offsets
+DescribeClientQuotas            cluster                         nothing
+AlterClientQuotas               cluster                         data
+DescribeUserScramCredentials    cluster                         nothing
+AlterUserScramCredentials       cluster                         data
+Vote                            cluster                         data brokers-only
+BeginQuorumEpoch                cluster                         data brokers-only
+EndQuorumEpoch                  cluster                         data brokers-only
+DescribeQuorum                  cluster                         nothing
+AlterPartition                  cluster                         data brokers-only
+UpdateFeatures                  cluster                         data
+Envelope                        cluster                         data brokers-only
+FetchSnapshot                   cluster                         nothing brokers-only
+DescribeCluster                 cluster                         nothing
+DescribeProducers               topic                           nothing
+BrokerRegistration              cluster                         data brokers-only
+BrokerHeartbeat                 cluster                         data brokers-only
+UnregisterBroker                cluster                         data
+DescribeTransactions            transactional_id                nothing
+ListTransactions                transactional_id                nothing
+AllocateProducerIds             cluster                         data brokers-only
+ConsumerGroupHeartbeat          group topic                     members
+ConsumerGroupDescribe           group                           nothing
+ControllerRegistration          cluster                         data brokers-only
+GetTelemetrySubscriptions       cluster                         nothing
+PushTelemetry                   cluster                         nothing
+AssignReplicasToDirs            cluster                         data brokers-only
+ListConfigResources             cluster                         nothing
+DescribeTopicPartitions         topic                           nothing
+ShareGroupHeartbeat             group topic                     members
+ShareGroupDescribe              group                           nothing
+ShareFetch                      group topic                     offsets
+ShareAcknowledge                group topic                     offsets
+AddRaftVoter                    cluster                         data
+RemoveRaftVoter                 cluster                         data
+UpdateRaftVoter                 cluster                         data brokers-only
+InitializeShareGroupState       cluster                         offsets brokers-only
+ReadShareGroupState             cluster                         nothing brokers-only
+WriteShareGroupState            cluster                         offsets brokers-only
+DeleteShareGroupState           cluster                         offsets brokers-only
+ReadShareGroupStateSummary      cluster                         nothing brokers-only
+StreamsGroupHeartbeat           group topic                     members makes-topics
+StreamsGroupDescribe            group                           nothing
+DescribeShareGroupOffsets       group topic                     nothing
+AlterShareGroupOffsets          group topic                     offsets
+DeleteShareGroupOffsets         group topic                     offsets
+StreamsGroupTopologyDescriptionUpdate   group topic             members
+UnregisterController            cluster                         data
+"""
+
+
+@cache
+def permissions() -> Mapping[int, Permission]:
+    """Return the line of the table for each API key."""
+    return read(TABLE)
+
+
+def read(text: str) -> Mapping[int, Permission]:
+    """Return the lines of a table as it is written. Raises KeyError for an unknown API, ValueError for an unknown
+    word."""
+    permissions = {}
+    for line in text.strip().splitlines():
+        name, *words = line.split()
+        extra = [word for word in words if word in (MAKES_TOPICS, BROKERS_ONLY)]
+        *checks, changes = [word for word in words if word not in extra]
+        for word, allowed in ((changes, get_args(ChangedState)), *((check, get_args(Check)) for check in checks)):
+            if word not in allowed:
+                raise ValueError(f"{name}: {word!r}, expected one of {allowed}")
+        permissions[schema.names()[name]] = Permission(
+            tuple(checks),  # type: ignore[arg-type]  # checked above
+            changes,  # type: ignore[arg-type]
+            MAKES_TOPICS in extra,
+            BROKERS_ONLY in extra,
+        )
+    return MappingProxyType(permissions)
+
+
+ErrorPlace = Literal["top", "entity"]
+
+
+def has_top(form: Shape) -> bool:
+    """Return True if an error of the whole request has a place of its own, not only one at each entity."""
+    return form.code is not None or form.whole == "first"
+
+
+@cache
+def only_at_top(form: Shape) -> bool:
+    """Return True if requests are about several things, and an error can be said of all of them together only."""
+    return bool(form.request) and not form.carries and has_top(form)
+
+
+def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
+    """Return True if the response can say an error at this place; None: anywhere.
+
+    What asks about one thing has the error of that at the top. A version that the table lacks says nothing.
+    """
+    if version not in schema.load(key).versions:
+        return False
+    form = shape(key, version)
+    of_entity = form.carries if form.request else form.code is not None
+    if place is None:
+        return of_entity or has_top(form)
+    return of_entity if place == "entity" else has_top(form)
+
+
+def has_text(key: int, version: int) -> bool:
+    """Return True if the response has a field for a text beside some error."""
+    form = shape(key, version)
+    return form.text is not None or any(level.text is not None for level in form.response)
+
+
+def fail_outermost(
+    form: Shape, body: dict[str, Any], groups: Collection[str | None], code: int, message: str | None = None
+) -> bool:
+    """Put an error at the elements of the outermost array, in place: the top for each of several groups (KIP-709).
+
+    Only at those of these groups, at all of them if that is empty. Returns True if there was any.
+    """
+    level, *deeper = form.response
+    failed = False
+    for element in each(level.elements(body)):
+        if level.code is None or (groups and level.roles(element).get("group") not in groups):
+            continue
+        if deeper:
+            element[deeper[0].array] = []
+        element[level.code] = code
+        if level.text is not None:
+            element[level.text] = message
+        failed = True
+    return failed
+
+
+CODES = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53, "token": 65}
+"""TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+
+TOPIC_AUTHORIZATION_FAILED = CODES["topic"]
+UNKNOWN_TOPIC_ID = 100
+
+ASKED = {
+    "topic": "topic", "topic_id": "topic", "partition": "topic",
+    "group": "group", "member": "group",
+    "transactional_id": "transactional_id",
+}  # fmt: skip
+"""Selector → the check that it is about."""
+
+
+def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
+    """Return the error code of this API for this entity, which was chosen by these selectors.
+
+    Of the checks that a broker makes for it, that one fails which the rule selects on; else the first. A topic that
+    nobody can name is unknown.
+    """
+    if "topic" in selected and entity.topic is None and entity.topic_id is not None and entity.topic_id.int:
+        return UNKNOWN_TOPIC_ID
+    checks = permissions()[key].checks
+    possible = [check for check in checks if concerns(check, entity)] or list(checks)
+    wanted = {ASKED[name] for name in selected if name in ASKED}
+    return code_of(next((check for check in possible if check in wanted), possible[0]), entity)
+
+
+def concerns(check: Check, entity: Entity) -> bool:
+    """Return True if there is something in the entity that the check could be about."""
+    match check:
+        case "topic":
+            return entity.topic is not None or entity.topic_id is not None
+        case "group":
+            return entity.group is not None
+        case "transactional_id":
+            return entity.transactional_id is not None
+        case _:
+            return True
+
+
+def code_of(check: Check, entity: Entity) -> int:
+    """Return the error code of a check; `resource` and `coordinator` are what the entity says that they are."""
+    if check == "resource":
+        return CODES[CONFIG_TYPES.get(entity.resource[0], "cluster") if entity.resource else "cluster"]
+    if check == "coordinator":
+        of = "group" if entity.group is not None else "transactional_id" if entity.transactional_id else "cluster"
+        return CODES[of]
+    return CODES.get(check, CODES["cluster"])
+
+
+def refusals(
+    exchange: Exchange, entities: Sequence[Entity], selected: frozenset[str], error: int | None
+) -> tuple[Fail, ...]:
+    """Return errors in the broker's place, each for the entities that get it; `error` is one for all instead of the
+    API's."""
+    key = exchange.api.key
+    by_code: dict[int, list[Entity]] = defaultdict(list)
+    for entity in each(entities):
+        by_code[denial(key, selected, entity) if error is None else error].append(entity)
+    if only_at_top(shape(key, exchange.version)):
+        return (Fail(next(iter(by_code)), whole=True),)
+    return tuple(Fail(code, entities=spread_tuple(tuple(some))) for code, some in by_code.items())
+
+
+def refusal_of_all(key: int, error: int | None) -> Fail:
+    """Return the answer to a request that would change all there is, without naming it."""
+    return Fail(denial(key, frozenset(), Entity()) if error is None else error, whole=True)
 
 
 class AccessRule(LiveRule):
