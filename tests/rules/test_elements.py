@@ -11,7 +11,7 @@ from kproxy.protocol.elements import request_elements
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import Entity, entities
-from kproxy.rules.kinds.base.elements import elements_of
+from kproxy.rules.kinds.base.fields import elements_of
 from tests.support.random_requests import answered, random_request
 
 CASES = [(api, version) for api in schema.apis() for version in (api.versions[0], api.versions[-1])

@@ -13,7 +13,7 @@ from kproxy.protocol import decode_request
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.rules.entity import Entity, entities
-from kproxy.rules.kinds.base.elements import elements_of
+from kproxy.rules.kinds.base.fields import elements_of
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount

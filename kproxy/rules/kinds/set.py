@@ -15,8 +15,15 @@ from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
-from kproxy.rules.kinds.base.elements import elements_of
-from kproxy.rules.kinds.base.fields import FieldFinder, Path, field_value, nearest_path, parse_path, slot_at
+from kproxy.rules.kinds.base.fields import (
+    FieldFinder,
+    Path,
+    elements_of,
+    field_value,
+    nearest_path,
+    parse_path,
+    slot_at,
+)
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Lasting, LiveRule
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
 from kproxy.rules.values.model import KEY, Wrong
