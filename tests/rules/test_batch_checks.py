@@ -8,7 +8,7 @@ from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import Batch, Producer, Record, encode_batch, encode_message_set, entries
 from kproxy.protocol.records.compression import CODECS
 from kproxy.protocol.records.record import size_of
-from kproxy.rules.kinds.base.batch_checks import DAMAGED, RecordSizes, codec_name, is_idempotent
+from kproxy.rules.kinds.require import DAMAGED, RecordSizes, codec_name, is_idempotent
 
 ONE = Record(0, 5, b"key", b"v" * 10, (("h", b"12"),))
 

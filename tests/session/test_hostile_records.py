@@ -20,7 +20,7 @@ from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD
 from kproxy.protocol.records.digest import read_digest
 from kproxy.protocol.records.entry import BATCH
 from kproxy.protocol.records.record import Record, read_record, write_record
-from kproxy.rules.kinds.base import batch_checks
+from kproxy.rules.kinds import require as batch_checks
 from kproxy.rules.kinds.base import records_rule as bodies
 from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
