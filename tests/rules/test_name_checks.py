@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.names.checks import check_renames
+from kproxy.rules.kinds.base.name_rule import check_renames
 from kproxy.rules.names.namespace import MAX_TOPIC_NAME
 from kproxy.rules.values.model import KEY
 

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.names.checks import check_renames
+from kproxy.rules.kinds.base.name_rule import check_renames
 from kproxy.rules.names.composed import AnyLayer, NameMap, NameMaps
 from kproxy.rules.names.layer import Layer, PrefixLayer
 from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace

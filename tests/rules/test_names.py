@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.names.checks import check_renames
+from kproxy.rules.kinds.base.name_rule import check_renames
 from kproxy.rules.names.composed import CACHED_NAMES, NameMap
 from kproxy.rules.names.namespace import INTERNAL, TOPIC
 

@@ -38,7 +38,8 @@ class NameMap:
 
     @classmethod
     def of(cls, *renames: Mapping[str, str], space: Namespace = TOPIC) -> NameMap:
-        """Return the map of one or more rename rules, in file order; `rules/names/checks.py` has checked them."""
+        """Return the map of one or more rename rules, in file order; `rules/kinds/base/name_rule.py` has checked
+        them."""
         return cls([Layer.of(one, space) for one in renames], space)
 
     @property

@@ -3,9 +3,9 @@
 Strategy: `forward` and `backward` are each other's inverse wherever both give a name. None means that there is no name
 on the other side: a client name that a rename gives to another one (unreachable), or a broker-side name whose
 client-side spelling a rename has taken (hidden). Names that are not legal, and Kafka's internal topics, pass a rename
-as they are. That no two client names meet on one broker name is checked when rules load (`rules/names/checks.py`);
-this file relies on it. Of a rename's lines the longest literal prefix wins, then the longest suffix; an exact name
-beats both.
+as they are. That no two client names meet on one broker name is checked when rules load
+(`rules/kinds/base/name_rule.py`); this file relies on it. Of a rename's lines the longest literal prefix wins, then the
+longest suffix; an exact name beats both.
 
 Under a prefix rule, what clients call x is called prefix + x on the brokers, and nothing else is there for them. Every
 client-side name has its own broker-side one, so none is unreachable; broker-side names without the prefix, the internal
