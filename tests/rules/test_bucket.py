@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.quota.bucket import Bucket, Buckets
+from kproxy.rules.bucket import Bucket, Buckets
 
 
 def test_a_full_bucket_gives_its_size_at_once_and_then_makes_wait() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.rules.quota.bucket import LIFE, FetchReservations
+from kproxy.rules.bucket import LIFE, FetchReservations
 
 
 def test_fetch_reservation_given_twice_is_replaced() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kproxy.rules.quota.bucket import LIFE, Bucket, FetchBucket, SharedBucket, SharedFetchBucket
+from kproxy.rules.bucket import LIFE, Bucket, FetchBucket, SharedBucket, SharedFetchBucket
 
 from .shared_table import Numbers
 

@@ -26,13 +26,12 @@ from kproxy.protocol.table.api_keys import (
     UPDATE_METADATA,
 )
 from kproxy.rules.bodies import record_shares
+from kproxy.rules.bucket import SHORTEST, Bucket, Buckets, FetchBucket, QuotaTurn, SharedBucket, SharedFetchBucket
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Await, Close, ConnectionView, Decision, Delay, Edit, Exchange, Throttle
 from kproxy.rules.kinds.base.rule import Effect
 
-from .bucket import SHORTEST, Bucket, Buckets, FetchBucket, SharedBucket, SharedFetchBucket
 from .limits import AT_CONNECT, LimitedResource, Override, QuotaKey, QuotaWord, connection_key, key_of
-from .turn import QuotaTurn
 
 FETCHES = frozenset((FETCH, SHARE_FETCH))
 EXEMPT = frozenset((

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from kproxy.app.workers.shared_table import SharedTable
-from kproxy.rules.quota.bucket import SharedBucket
+from kproxy.rules.bucket import SharedBucket
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import SharedTrigger, When
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.app.workers.shared_table import SharedTable
+from kproxy.rules.bucket import Bucket, SharedBucket, SharedFetchBucket
 from kproxy.rules.kinds.quota import Quota
-from kproxy.rules.quota.bucket import Bucket, SharedBucket, SharedFetchBucket
 from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.rules.quota.limits import LimitedResource, QuotaWord
 from kproxy.rules.shared_numbers import SharedNumbers

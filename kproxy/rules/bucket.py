@@ -15,15 +15,12 @@ half second, because a process that ends cannot settle its own: they count for 1
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from kproxy.rules.shared_numbers import NumberCells
-
-if TYPE_CHECKING:
-    from .turn import QuotaTurn
 
 LIFE = 1.0
 """Seconds until a reservation ends without a response. A broker with data responds sooner; one without data waits for
@@ -304,3 +301,88 @@ class SharedFetchBucket(StoredCharges, FetchBucket):
 
     def store(self) -> None:
         self.cells.put(self.level, self.then, self.half, *self.ages, until=self.full_at)
+
+
+LATE = 60.0  # seconds after late bytes of one request, in which bytes of all requests are charged when they arrive
+
+
+class QuotaTurn:
+    """Turn of a request; see `kproxy.rules.exchange.Turn`. `debt`: seconds of the longest debt that it has left."""
+
+    __slots__ = ("charges", "debt", "paid", "waiter", "woken")
+
+    def __init__(self, charges: Sequence[tuple[Bucket, float]]) -> None:
+        """Make a turn for `charges`: each bucket at most once, with the tokens that it is charged."""
+        self.charges = charges
+        self.paid = 0  # of these charges, the leading ones
+        self.debt = 0.0
+        self.waiter: Any = None
+        self.woken: list[Any] = []
+
+    def pay(self, now: float) -> bool:
+        """Charge one limit after the other without waiting; return False at the first one that owes or has a line."""
+        while self.paid < len(self.charges):
+            bucket, amount = self.charges[self.paid]
+            if bucket.line or self.admit(bucket, amount, now):
+                return False
+        return True
+
+    def expected(self) -> float:
+        """Return the seconds of debt that it leaves in all likelihood, once all is charged."""
+        return max([self.debt, *(amount / bucket.rate for bucket, amount in self.charges[self.paid :])])
+
+    def ask(self, now: float) -> float:
+        while self.paid < len(self.charges):
+            bucket, amount = self.charges[self.paid]
+            if self.waiter is not None:
+                bucket.line[self] = None  # keeps its place if it has one
+                if next(iter(bucket.line)) is not self:
+                    return inf
+            wait = self.admit(bucket, amount, now)
+            if wait:
+                return wait
+            self.step_out(bucket)
+        return 0.0
+
+    def admit(self, bucket: Bucket, amount: float, now: float) -> float:
+        """Charge the next limit and return 0; or return the seconds that it owes."""
+        admitted, debt = bucket.admit(amount, now)
+        if not admitted:
+            return min(debt, bucket.review)
+        self.paid += 1
+        self.debt = max(self.debt, debt)
+        return 0.0
+
+    def step_aside(self) -> None:
+        if self.paid < len(self.charges):
+            self.step_out(self.charges[self.paid][0])
+
+    def leave(self, now: float, unsent: float = 0.0) -> None:
+        if self.paid < len(self.charges):
+            self.step_out(self.charges[self.paid][0])
+            unsent = 1.0
+        if unsent:
+            for bucket, amount in self.charges[: self.paid]:
+                bucket.give_back(amount * unsent, now)
+                if bucket.line:  # the first turn waits for a debt that is lower now
+                    self.woken.append(next(iter(bucket.line)).waiter)
+            self.charges = ()
+
+    def has_late(self, now: float) -> bool:
+        return any(now < bucket.late_until for bucket, _ in self.charges)
+
+    def note_late(self, now: float) -> None:
+        for bucket, _ in self.charges:
+            bucket.late_until = now + LATE
+
+    def part(self, share: float) -> QuotaTurn:
+        return QuotaTurn([(bucket, amount * share) for bucket, amount in self.charges])
+
+    def step_out(self, bucket: Bucket) -> None:
+        """Leave the line of a bucket; the next turn is woken if this one was the first."""
+        line = bucket.line
+        if self in line:
+            first = next(iter(line)) is self
+            del line[self]
+            if first and line:
+                self.woken.append(next(iter(line)).waiter)
