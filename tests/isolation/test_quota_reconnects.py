@@ -15,8 +15,8 @@ import pytest
 from kproxy.protocol import Message, encode
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds.base.quota import QuotaEffect
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.quota.effect import QuotaEffect
 from kproxy.session.commands import Wake
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session

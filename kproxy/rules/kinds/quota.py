@@ -10,9 +10,19 @@ from pydantic import Field
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.frame_rule import of_frames
+from kproxy.rules.kinds.base.quota import (
+    AT_CONNECT,
+    EXEMPT,
+    FETCHES,
+    RESOURCES,
+    LimitedResource,
+    Override,
+    QuotaEffect,
+    QuotaWord,
+    has_max_bytes,
+    selectors,
+)
 from kproxy.rules.kinds.base.rule import Direction, Family, LiveRule
-from kproxy.rules.quota.effect import EXEMPT, FETCHES, QuotaEffect, has_max_bytes
-from kproxy.rules.quota.limits import AT_CONNECT, RESOURCES, LimitedResource, Override, QuotaWord, selectors
 from kproxy.rules.select.frame_match import carries
 from kproxy.rules.values.model import KEY, Wrong
 from kproxy.rules.values.quantities import ByteRate, CountRate, Seconds

@@ -9,9 +9,8 @@ import pytest
 
 from kproxy.app.workers.shared_table import SharedTable
 from kproxy.rules.bucket import Bucket, SharedBucket, SharedFetchBucket
+from kproxy.rules.kinds.base.quota import LimitedResource, QuotaEffect, QuotaWord
 from kproxy.rules.kinds.quota import Quota
-from kproxy.rules.quota.effect import QuotaEffect
-from kproxy.rules.quota.limits import LimitedResource, QuotaWord
 from kproxy.rules.shared_numbers import SharedNumbers
 
 RESOURCES: tuple[LimitedResource, ...] = ("produce", "fetch", "requests", "connections")
