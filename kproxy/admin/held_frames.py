@@ -21,7 +21,7 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.observer.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.rules.select.selected import error_number
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.turns import in_turns

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from kproxy.rules.exchange import AfterDrop
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.session.holding.held import LONGEST_HOLD
 
 from .models import Shown

@@ -9,7 +9,7 @@ from collections import deque
 
 from pydantic import Field
 
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.session.holding.held import HeldFrame
 
 from .held_frames import HeldFrames, first_of

@@ -19,8 +19,7 @@ from kproxy.record.live_view.config import ViewConfig
 from kproxy.rules import rule_set
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import Gate, RuleSet
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Gate, RuleSet, Running
 from kproxy.rules.store import RuleStore
 from kproxy.runtime.cluster_watch import ClusterWatch
 from kproxy.runtime.config.limits import Limits

@@ -23,7 +23,7 @@ from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.outlets import make_recorder
 from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 from kproxy.record.events.schema import TELEMETRY_EVENT
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.runtime.io.background import Background
 from kproxy.runtime.io.turns import SLICE, a_few_at_a_time, in_a_turn
 from kproxy.runtime.server import Server

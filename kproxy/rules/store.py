@@ -26,9 +26,10 @@ from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import Document, check_documents, read_document
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import Running
 from kproxy.rules.stored_rules import ORIGINS, RuleOrigin, StoreChange, StoredDocument, StoredRule, carry_over
 from kproxy.rules.values.source import Source, nearest, raise_mistakes
+
+from .rule_set import Running
 
 MOST_COMPARED = 100
 """Names of rules among which the nearest to an unknown one is looked for."""

@@ -11,7 +11,8 @@ from kproxy.rules.document.parsed_rules import ParsedRule
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.scenario import Moment, moment
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
-from kproxy.rules.running import Running
+
+from .rule_set import Running
 
 RuleOrigin = Literal["file", "api", "test"]
 ORIGINS: tuple[RuleOrigin, ...] = ("file", "api", "test")

@@ -32,8 +32,7 @@ from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.rule import LIMITING, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.rule_set import BoundRules
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import BoundRules, Running
 from kproxy.session.live.rule_program import compile_rules, unread
 from kproxy.session.rewrite.addresses import address_rewrite, carries_addresses, newest_rewritable
 from kproxy.session.rewrite.config_addresses import config_addresses

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kproxy.rules.exchange import Facts, How, Turn
-from kproxy.rules.rule_set import BoundRules
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import BoundRules, Running
 from kproxy.rules.values.address import network_of
 from kproxy.session.rewrite.context import Context
 from kproxy.session.sasl.identity import Identity

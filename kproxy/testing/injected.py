@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import trio
 
 from kproxy.base.errors import NoSuchRule
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 from kproxy.runtime.rules.waiters import CounterName

@@ -24,7 +24,7 @@ from kproxy.app.config.document import Config
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from tests.support.held_api import Held

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import ORIGINS
 from kproxy.rules.values.source import Source

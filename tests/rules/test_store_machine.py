@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 )
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import StoreChange
 from kproxy.rules.values.source import Source

@@ -12,7 +12,7 @@ import pytest
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.kinds.base.rule import Effect
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.live.evaluation import Evaluation

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.session.holding.held import HeldFrame
 from kproxy.tools.rehearse.dialogue import Dialogue
 

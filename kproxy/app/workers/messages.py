@@ -269,7 +269,7 @@ class JoinCapture(Question[None], frozen=True):
 
 class HandedRule(msgspec.Struct, frozen=True, array_like=True):
     """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
-    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.running`), else 0."""
+    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.rule_set`), else 0."""
 
     content: bytes
     raw: dict[Any, Any]

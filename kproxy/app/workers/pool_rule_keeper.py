@@ -23,8 +23,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import HowGone, Running
+from kproxy.rules.rule_set import HowGone, RuleSet, Running
 from kproxy.rules.store import RuleStore, Saved
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange
 from kproxy.runtime.io.reactor import Reactor

@@ -21,8 +21,7 @@ import trio
 from kproxy.base.errors import InternalError, UnusableSetting
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
-from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
 from kproxy.runtime.io.turns import in_turns
 from kproxy.runtime.rules.keeper import ApplyRuleSet, release_in_turns

@@ -16,7 +16,7 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.record.exchange import Who
 from kproxy.record.fanout import ClusterMetadata, KnownTopic
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.sasl.principal import LoginOutcome
 
 from .event_sink import EventGate

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import monotonic
 
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.socket_io import keep_alive
 from kproxy.runtime.io.turns import work_through

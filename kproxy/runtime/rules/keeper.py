@@ -16,8 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, DocumentError
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 from kproxy.runtime.io.deadlines import Deadline

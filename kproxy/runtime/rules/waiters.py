@@ -13,7 +13,7 @@ from typing import Literal
 
 import trio
 
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 
 CounterName = Literal["matched", "fired", "applied"]
 FindRunning = Callable[[str], Running | None]

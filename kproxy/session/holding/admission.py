@@ -8,7 +8,7 @@ from kproxy.session.phase import DRAINING
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Hold
-    from kproxy.rules.running import Running
+    from kproxy.rules.rule_set import Running
     from kproxy.session.live.evaluation import EvaluatedExchange
     from kproxy.session.live.rule_part import Part
     from kproxy.session.session_state import SessionState

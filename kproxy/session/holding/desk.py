@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 
 from .held import MOST_BYTES
 

@@ -15,7 +15,7 @@ from kproxy.protocol import decode_request, encode
 from kproxy.protocol.scan.frames import framed
 from kproxy.rules.exchange import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.access import can_say
-from kproxy.rules.running import HowGone, Running
+from kproxy.rules.rule_set import HowGone, Running
 from kproxy.session.respond.answer import fail
 from kproxy.session.respond.tree import Failure
 

@@ -21,7 +21,7 @@ from typing import Any
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.head import plain_head, single_topic
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.live.selection import Selection, SettledAnswer
 from kproxy.session.step import HEAD, Step
 

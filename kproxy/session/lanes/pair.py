@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import Facts, How
-from kproxy.rules.rule_set import BoundRules
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import BoundRules, Running
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
 from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import ANSWER, ANSWERED, ASKED, OWN

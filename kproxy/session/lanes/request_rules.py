@@ -12,7 +12,7 @@ from kproxy.protocol.breath import LONG, freeing
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth, Turn
-from kproxy.rules.running import HowGone, Running
+from kproxy.rules.rule_set import HowGone, Running
 from kproxy.session.commands import BROKER
 from kproxy.session.holding.held import let_all_go, still_held
 from kproxy.session.inflight import FifoEntry, InFlight

@@ -9,7 +9,7 @@ from kproxy.protocol.breath import breathe
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.frames import REQUEST_HEAD
 from kproxy.protocol.scan.head import MAX_ACKS_HEAD
-from kproxy.rules.running import ACTS, Running
+from kproxy.rules.rule_set import ACTS, Running
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.phase import NEW, OPEN

@@ -11,7 +11,7 @@ from kproxy.protocol.scan.frames import framed
 from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.running import HowGone
+from kproxy.rules.rule_set import HowGone
 from kproxy.session.commands import CLIENT
 from kproxy.session.holding.held import let_all_go, still_held
 from kproxy.session.live.engine import milliseconds

@@ -34,7 +34,7 @@ from kproxy.rules.exchange import (
     Throttle,
     TrafficShape,
 )
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape
 from kproxy.session.holding.admission import may_hold, passes_filter

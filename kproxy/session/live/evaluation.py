@@ -26,7 +26,7 @@ from kproxy.rules.exchange import (
     Throttle,
     Turn,
 )
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.holding.held import HeldFrame
 from kproxy.session.lanes.frame import FrameView
 from kproxy.session.respond.listing import leave_out

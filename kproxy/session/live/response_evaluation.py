@@ -26,7 +26,7 @@ from kproxy.rules.exchange import (
     Throttle,
 )
 from kproxy.rules.kinds.base.access import can_say
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.holding.admission import may_hold, passes_filter
 from kproxy.session.respond.answer import fail
 from kproxy.session.respond.listing import leave_out

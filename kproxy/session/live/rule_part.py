@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.select.frame_match import FrameMatch
 
 EntityTest = Callable[[Entity], bool]

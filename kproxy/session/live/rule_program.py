@@ -11,7 +11,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.select.frame_match import FrameMatch
 
 from .name_scan import NameScan

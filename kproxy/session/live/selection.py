@@ -16,7 +16,7 @@ from kproxy.protocol.breath import each, holds_many, keep, spread_tuple
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.session.respond.tree import Failure
 
 from .partition_session import Key

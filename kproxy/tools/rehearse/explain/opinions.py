@@ -14,7 +14,7 @@ from kproxy.rules.kinds.base.rule import Direction, LiveRule, Rule
 from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import Running
 from kproxy.rules.trigger import When
 from kproxy.session.rewrite.addresses import carries_addresses
 from kproxy.session.rewrite.names import name_rewrite

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.running import Running
+from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.counters import Tallies
