@@ -18,7 +18,7 @@ from kproxy.protocol.codec.structs import decode
 from kproxy.protocol.codec.structs import encode as encode_body
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of

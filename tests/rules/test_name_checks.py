@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.rules.kinds.base.name_rule import check_renames
-from kproxy.rules.names.namespace import MAX_TOPIC_NAME
+from kproxy.rules.names.layer import MAX_TOPIC_NAME
 from kproxy.rules.values.model import KEY
 
 

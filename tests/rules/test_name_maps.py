@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from kproxy.rules.kinds.base.name_rule import check_renames
 from kproxy.rules.names.composed import AnyLayer, NameMap, NameMaps
-from kproxy.rules.names.layer import Layer, PrefixLayer
-from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Layer, Namespace, PrefixLayer
 
 LETTERS = "ab."
 SHORT = ["".join(letters).encode() for length in range(4) for letters in product(LETTERS, repeat=length)]

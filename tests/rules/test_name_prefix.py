@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, PrefixLayer
 
 LAYERS = {space: PrefixLayer(space, b"a.") for space in (TOPIC, GROUP, TRANSACTIONAL_ID)}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproxy.rules.kinds.base.name_rule import check_renames
 from kproxy.rules.names.composed import CACHED_NAMES, NameMap
-from kproxy.rules.names.namespace import INTERNAL, TOPIC
+from kproxy.rules.names.layer import INTERNAL, TOPIC
 
 LETTERS = "ab."
 UNIVERSE = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from kproxy.protocol import Message, encode
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.commands import CloseBoth
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import MOST_STEPS, Bound

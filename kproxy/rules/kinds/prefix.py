@@ -10,8 +10,7 @@ from pydantic import Field
 from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import VisiblePart
 from kproxy.rules.names.composed import AnyLayer
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace, PrefixLayer
 from kproxy.rules.values.model import KEY, Wrong
 
 CHOICES = {"topics": TOPIC, "groups": GROUP, "transactional_ids": TRANSACTIONAL_ID}

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kproxy.rules.kinds.base.name_rule import RenameRule
 from kproxy.rules.kinds.base.rule import VisiblePart
-from kproxy.rules.names.namespace import TOPIC, Namespace
+from kproxy.rules.names.layer import TOPIC, Namespace
 
 
 class RenameTopic(RenameRule):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kproxy.rules.kinds.base.name_rule import RenameRule
 from kproxy.rules.kinds.base.rule import VisiblePart
-from kproxy.rules.names.namespace import TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import TRANSACTIONAL_ID, Namespace
 
 
 class RenameTransactionalId(RenameRule):

@@ -15,8 +15,7 @@ from functools import lru_cache, partial
 
 from kproxy.base.unheld import unheld
 
-from .layer import Layer, NamePattern, PrefixLayer, RenameEntry
-from .namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Namespace
+from .layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Layer, NamePattern, Namespace, PrefixLayer, RenameEntry
 
 CACHED_NAMES = 8192
 """Answers kept per direction: at most 8192 × 2 names of 249 bytes, some 5 MB. More names only cost time."""

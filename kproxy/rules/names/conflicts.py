@@ -17,8 +17,7 @@ from kproxy.rules.document.parsed_rules import ParsedRule
 from kproxy.rules.kinds.base.name_rule import NameRule, RenameRule
 
 from .composed import AnyLayer
-from .layer import ByPrefix, Layer, NamePattern, PrefixLayer, RenameEntry
-from .namespace import NAMESPACES
+from .layer import NAMESPACES, ByPrefix, Layer, NamePattern, PrefixLayer, RenameEntry
 
 MOST_STEPS = 60_000
 """Steps from rule to rule, of all names together: a second or two."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.names.namespace import TOPIC
+from kproxy.rules.names.layer import TOPIC
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.holding.admission import may_hold
 from kproxy.session.holding.held import HeldFrame

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, TRANSACTIONAL_ID
 from kproxy.session.rewrite.context import Context
 
 Through = Callable[..., Any]

@@ -8,8 +8,7 @@ import pytest
 
 from kproxy.protocol.table.schema import load
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response

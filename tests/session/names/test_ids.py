@@ -11,8 +11,7 @@ import pytest
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context

@@ -13,8 +13,7 @@ import pytest
 
 from kproxy.protocol import breath
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import NAMESPACES, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.names import SingleTopicRewriter
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response

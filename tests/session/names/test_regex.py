@@ -12,8 +12,7 @@ import pytest
 import re2
 
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import GROUP, TOPIC
+from kproxy.rules.names.layer import GROUP, TOPIC, PrefixLayer
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names import patterns
 from kproxy.session.rewrite.names.patterns import Matcher, compiled

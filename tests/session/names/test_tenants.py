@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import Layer, PrefixLayer
-from kproxy.rules.names.namespace import GROUP, NAMESPACES
+from kproxy.rules.names.layer import GROUP, NAMESPACES, Layer, PrefixLayer
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names import name_rewrite
 

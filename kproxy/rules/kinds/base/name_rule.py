@@ -21,8 +21,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from kproxy.rules.names.composed import AnyLayer
-from kproxy.rules.names.layer import Layer, NamePattern, RenameEntry
-from kproxy.rules.names.namespace import TOPIC, Namespace
+from kproxy.rules.names.layer import TOPIC, Layer, NamePattern, Namespace, RenameEntry
 from kproxy.rules.values.model import KEY, Wrong
 
 from .rule import Rule

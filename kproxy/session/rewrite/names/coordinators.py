@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
-from kproxy.rules.names.namespace import GROUP, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import GROUP, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.rewriter import Apply
 

@@ -15,7 +15,7 @@ from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
 from kproxy.protocol.table.layout import Struct
-from kproxy.rules.names.namespace import Namespace
+from kproxy.rules.names.layer import Namespace
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.rewriter import Apply
 

@@ -34,7 +34,7 @@ from kproxy.protocol.table.api_keys import (
     INCREMENTAL_ALTER_CONFIGS,
     LIST_CONFIG_RESOURCES,
 )
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.rewriter import Apply
 

@@ -23,7 +23,7 @@ from kproxy.protocol.table.api_keys import (
 )
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.rewriter import Apply, Rewrite
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kproxy.protocol.primitives import MAX_STRING
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.namespace import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
+from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}

@@ -20,7 +20,7 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.names.namespace import TOPIC
+from kproxy.rules.names.layer import TOPIC
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 
 from kproxy.protocol.table import schema
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.names.layer import PrefixLayer
-from kproxy.rules.names.namespace import NAMESPACES
+from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import Bound
