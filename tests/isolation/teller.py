@@ -12,7 +12,7 @@ from uuid import UUID
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.select.answer_match import asks_all
+from kproxy.rules.select.frame_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
 from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID
 from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall

@@ -10,8 +10,7 @@ import pytest
 from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
-from kproxy.rules.select.answer_match import ORDER, AnswerMatch, selects
-from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch
+from kproxy.rules.select.frame_match import OF_ENTITY, ORDER, AnswerMatch, FrameMatch, selects
 
 METADATA, OFFSET_FETCH, HEARTBEAT = 3, 9, 12
 VALUES: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol import Message
 from kproxy.protocol.table import schema
-from kproxy.rules.select.answer_match import asks_all, can_ask_all, listed_roles
+from kproxy.rules.select.frame_match import asks_all, can_ask_all, listed_roles
 
 
 def asked(api: str, version: int, **body: Any) -> Message:

@@ -20,7 +20,7 @@ from kproxy.protocol.scan.walk import Hits, Walk, walk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.kinds.base.rule import Direction
-from kproxy.rules.select.answer_match import can_ask_all
+from kproxy.rules.select.frame_match import can_ask_all
 from kproxy.rules.select.mentions import TOPICS, loose, parent
 from kproxy.rules.select.pattern_set import search
 from kproxy.session.cluster import Cluster

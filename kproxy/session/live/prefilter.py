@@ -22,8 +22,7 @@ from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import SPECIAL, ValueReader, number_reader, sightings, what
 from kproxy.rules.exchange import ConnectionView
-from kproxy.rules.select.answer_match import asks_all, can_ask_all
-from kproxy.rules.select.frame_match import OF_ENTITY
+from kproxy.rules.select.frame_match import OF_ENTITY, asks_all, can_ask_all
 from kproxy.session.cluster import Cluster
 
 from .answer_screen import BY_ID, joins

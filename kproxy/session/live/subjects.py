@@ -16,7 +16,7 @@ from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.entity import Entity, entity_reader
-from kproxy.rules.select.answer_match import asks_all
+from kproxy.rules.select.frame_match import asks_all
 from kproxy.session.cluster import Cluster
 from kproxy.session.lanes.frame import RequestView, ResponseView
 from kproxy.session.session_state import SessionState

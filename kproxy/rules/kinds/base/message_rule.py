@@ -15,7 +15,7 @@ from kproxy.protocol.table.api_keys import OFFSET_FETCH
 from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
-from kproxy.rules.select.answer_match import AnswerMatch, selects
+from kproxy.rules.select.frame_match import AnswerMatch, selects
 from kproxy.rules.values.model import KEY, Wrong
 
 from .rule import Decisions, Direction, Effect, SelectingRule
