@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.kinds.deny import DenyRule
-from kproxy.rules.select import pattern_set
-from kproxy.rules.select.match import readable, text_test
-from kproxy.rules.select.pattern_set import FEW, needed_bytes, search
+from kproxy.rules.select import match as pattern_set
+from kproxy.rules.select.match import FEW, needed_bytes, readable, search, text_test
 from kproxy.session.live.name_scan import LONGEST
 from kproxy.session.live.response_evaluation import ResponseEvaluation
 from kproxy.session.rewrite.names.ids import learn

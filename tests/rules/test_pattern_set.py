@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.select import pattern_set
-from kproxy.rules.select.match import text_test
-from kproxy.rules.select.pattern_set import PatternSet
+from kproxy.rules.select import match as pattern_set
+from kproxy.rules.select.match import PatternSet, text_test
 from tests.support.line_count import LineCount
 
 TEXTS = st.text(st.sampled_from("ab-é.\n\udc80"), max_size=8)

@@ -1,6 +1,6 @@
 """A quick test whether a frame can name what rules forbid, before anything of it is read.
 
-Strategy. A rule says which bytes a frame holds if it names what the rule selects (`rules/select/pattern_set.py`), and
+Strategy. A rule says which bytes a frame holds if it names what the rule selects (`rules/select/match.py`), and
 the frame is searched for all of them at once. Topics that a frame gives by their ids alone are found by a walk, and
 their names searched instead. The test may hold for a frame that names nothing of the kind, never the other way round:
 a frame too long, an id that nobody has named and bytes that are no such message are left to who reads them.
@@ -21,8 +21,8 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.select.frame_match import can_ask_all
+from kproxy.rules.select.match import search
 from kproxy.rules.select.mentions import TOPICS, loose, parent
-from kproxy.rules.select.pattern_set import search
 from kproxy.session.cluster import Cluster
 
 LONGEST = 1 << 20

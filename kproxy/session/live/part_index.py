@@ -19,8 +19,7 @@ from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.access import AccessRule
 from kproxy.rules.kinds.base.rule import LIMITING, LiveRule
 from kproxy.rules.select.frame_match import OF_ENTITY, AnswerMatch, FrameMatch
-from kproxy.rules.select.match import is_pattern, readable
-from kproxy.rules.select.pattern_set import PatternSet
+from kproxy.rules.select.match import PatternSet, is_pattern, readable
 
 from .rule_part import Part
 

@@ -17,7 +17,7 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS
-from kproxy.rules.select.pattern_set import MAX_LETTERS, Search, search
+from kproxy.rules.select.match import MAX_LETTERS, Search, search
 
 from .context import Context
 from .rewriter import Apply
