@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from kproxy.rules.filter.tree import quoted
+from kproxy.rules.filter.parse import quoted
 
 from .details import DetailPane
 from .exchange_actions import make_rule, save_detail

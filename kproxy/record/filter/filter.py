@@ -14,8 +14,7 @@ from kproxy.protocol.table import schema
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.records import NotKept
 from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
-from kproxy.rules.filter.parse import parse
-from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
+from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse, written
 
 MOST_LOOKS = 20_000
 """Values of one exchange that a filter looks at: some tens of milliseconds. Filters come over the network, and each of

@@ -1,25 +1,169 @@
-"""Parses the text of a filter into its tree.
-
-    filter     = or
-    or         = and { ("or" | "|" | "||") and }
-    and        = not { ["and" | "&" | "&&"] not }          without a word between them it is "and"
-    not        = ("not" | "!") not | "(" or ")" | claim
-    claim      = field [ operator value | "in" "(" value { "," value } ")" ] | ~short [ [operator] value | "in" … ]
-
-Mistakes are FilterErrors with their place in the text, and with the nearest name where a name is unknown.
-"""
+"""Nodes of a filter's tree, and its one spelling, which is printed whichever of several was read."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from kproxy.base.errors import FilterError
 from kproxy.rules.values.source import nearest
 
 from .fields import BY_NAME, BY_SHORT, Field
 from .kinds import ERROR, FLAG
-from .tokens import Token, tokens
-from .tree import WORDS, All, And, FieldTest, FilterNode, Not, Or
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Filter without any claim, which every exchange passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTest:
+    """Claim `field operator value`. Without an operator: the field is there, and is not 0, empty or false.
+
+    `value`: as the field's kind parsed it; a tuple of such values for `in`, the expression's text for `~`.
+    """
+
+    field: str
+    operator: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Negation, which holds where `inner` does not."""
+
+    inner: FilterNode
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Conjunction of two nodes or more."""
+
+    parts: tuple[FilterNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Disjunction of two nodes or more."""
+
+    parts: tuple[FilterNode, ...]
+
+
+FilterNode = All | FieldTest | Not | And | Or
+
+PLAIN = re.compile(r"[^\s()\"',!&|~<>=]+")
+"""Expression for values that need no quotes."""
+WORDS = frozenset(("and", "or", "not", "in"))
+
+
+def written(node: FilterNode) -> str:
+    """Return the filter as text that parses to the same tree."""
+    match node:
+        case All():
+            return ""
+        case FieldTest():
+            return _claim(node)
+        case Not(inner):
+            return f"not {_part(inner)}"
+        case And(parts):
+            return " and ".join(map(_part, parts))
+        case Or(parts):
+            return " or ".join(map(_part, parts))
+
+
+def _part(node: FilterNode) -> str:
+    return f"({written(node)})" if isinstance(node, And | Or) else written(node)
+
+
+def _claim(claim: FieldTest) -> str:
+    kind = BY_NAME[claim.field].kind
+    if not claim.operator:
+        return claim.field
+    if claim.operator == "in":
+        return f"{claim.field} in ({', '.join(quoted(kind.show(value)) for value in claim.value)})"
+    text = str(claim.value) if claim.operator in ("~", "!~") else kind.show(claim.value)
+    return f"{claim.field} {claim.operator} {quoted(text)}"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a value of the language, in quotes where it needs them.
+
+    Within quotes a backslash stands for itself, unless a quote or another backslash follows.
+    """
+    if PLAIN.fullmatch(text) and text.lower() not in WORDS:
+        return text
+    escaped = re.sub(r'\\(?=[\\"]|\Z)', r"\\\\", text).replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+LONGEST = 4000
+"""Characters of a filter at most. Filters come over the network, too, and nobody types more."""
+
+TokenKind = Literal["word", "text", "short", "operator", "sign", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Token of a filter's text, at index `at` in it.
+
+    `text`: the value of a quoted text, the name of a short form without `~`, else the characters themselves.
+    """
+
+    what: TokenKind
+    text: str
+    at: int
+
+
+_BLANK = re.compile(r"\s+")
+_SHORT = re.compile(r"~([A-Za-z_]+)")
+_OPERATOR = re.compile(r"==|!=|<=|>=|<|>|!~(?![A-Za-z_])|~|=~|=")
+_SIGN = re.compile(r"&&|\|\||[()!&|,]")
+_QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'""", re.DOTALL)
+
+
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of a filter's text, of which the last one is the end. Raises FilterError."""
+    if len(text) > LONGEST:
+        raise FilterError(f"{len(text)} characters, at most {LONGEST} are taken", f"{text[:60]}…", 0)
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        if blank := _BLANK.match(text, at):
+            at = blank.end()
+            continue
+        token, at = _next(text, at)
+        found.append(token)
+    return [*found, Token("end", "", len(text))]
+
+
+def _next(text: str, at: int) -> tuple[Token, int]:
+    if text[at] in "\"'":
+        return _text(text, at)
+    if found := _SHORT.match(text, at):
+        return Token("short", found[1], at), found.end()
+    if found := _OPERATOR.match(text, at):
+        return Token("operator", found[0], at), found.end()
+    if found := _SIGN.match(text, at):
+        return Token("sign", found[0], at), found.end()
+    word = PLAIN.match(text, at)
+    assert word is not None, "whatever is no sign, operator, quote or blank is part of a word"
+    return Token("word", word[0], at), word.end()
+
+
+def _text(text: str, at: int) -> tuple[Token, int]:
+    """Return the quoted text at `at` and the index behind it.
+
+    A backslash stands for itself unless the quote or another backslash follows: regular expressions are full of them.
+    """
+    found = _QUOTED.match(text, at)
+    if found is None:
+        raise FilterError(f"the quote {text[at]} is not closed", text, at)
+    quote = re.escape(text[at])
+    inside = found[1] if found[1] is not None else found[2]
+    return Token("text", re.sub(rf"\\([\\{quote}])", r"\1", inside), at), found.end()
+
 
 DEEPEST = 50
 """Parentheses and negations within each other."""

@@ -12,8 +12,7 @@ from kproxy.base.errors import FilterError
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth, HeldError, Hold
 from kproxy.rules.filter.fields import BY_NAME, RESULT
-from kproxy.rules.filter.parse import parse
-from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or
+from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, SelectingRule
 from kproxy.rules.select.selected import chosen, error_number, spans

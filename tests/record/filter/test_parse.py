@@ -11,8 +11,7 @@ from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
 from kproxy.rules.filter.fields import BY_SHORT, FIELDS
 from kproxy.rules.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
-from kproxy.rules.filter.parse import parse
-from kproxy.rules.filter.tree import All, And, FieldTest, FilterNode, Not, Or, written
+from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse, written
 
 # ---- both spellings
 
