@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.app.config.document import Config
 from kproxy.app.config.reader import config_from
-from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.values.address import Address
 from kproxy.rules.values.source import Source

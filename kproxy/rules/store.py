@@ -21,8 +21,7 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from kproxy.base.errors import NoSuchRule, RuleInUse
-from kproxy.rules.document.check import check_names
-from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.check import ListenerTraits, check_names
 from kproxy.rules.document.read import Document, check_documents, read_document
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet

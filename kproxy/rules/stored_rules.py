@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.rules.document.parsed_rules import ParsedRule
+from kproxy.rules.document.check import ParsedRule
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.scenario import Moment, moment
 from kproxy.rules.kinds.base.rule import LiveRule, Rule

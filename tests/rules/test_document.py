@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.document.read import ALL_KINDS, load_rules, parse_rules, rule_files
 
 FOLDER = Path(__file__).parents[2] / "rules"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.document.lint import lint_rules
-from kproxy.rules.document.parsed_rules import ListenerTraits
 from kproxy.rules.document.read import read_document
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.source import Source

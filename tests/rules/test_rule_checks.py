@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.document.read import parse_rules
 
 LISTENERS = {"inside": ListenerTraits("main", tls=False), "outside": ListenerTraits("main", tls=True)}

@@ -24,7 +24,7 @@ from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.telemetry_config import TelemetryConfig
 from kproxy.record.otlp.config import OtlpConfig
-from kproxy.rules.document.parsed_rules import ListenerTraits
+from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import Model, ValidWords, Wrong
 from kproxy.rules.values.quantities import Seed

@@ -20,7 +20,7 @@ from kproxy.rules.select.frame_match import FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When
 
-from .parsed_rules import ListenerTraits, ParsedRule
+from .check import ListenerTraits, ParsedRule
 
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
 DECIDING = ("error", "deny", "drop", "disconnect")

@@ -21,8 +21,7 @@ from kproxy.rules.values.model import found, unknown, validate
 from kproxy.rules.values.quantities import parse_duration
 from kproxy.rules.values.source import Source, Where, counted, nearest, raise_mistakes, to_value
 
-from .check import check_alone, check_names, check_together, meets_others
-from .parsed_rules import ListenerTraits, ParsedRule
+from .check import ListenerTraits, ParsedRule, check_alone, check_names, check_together, meets_others
 from .scenario import Scenario
 
 ALL_KINDS = '"kproxy kinds" lists all of them'
