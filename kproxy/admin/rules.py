@@ -8,7 +8,7 @@ from time import monotonic
 import trio
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.scenario import Scenario
+from kproxy.rules.document.read import Scenario
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.store import RuleStore
 from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredDocument, StoredRule

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kproxy.rules.document.check import ParsedRule
-from kproxy.rules.document.read import Document
-from kproxy.rules.document.scenario import Moment, moment
+from kproxy.rules.document.read import Document, Moment, moment
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
 
 from .rule_set import Running

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.scenario import Moment, Scenario, moment
+from kproxy.rules.document.read import Moment, Scenario, moment, parse_rules
 
 
 def scenario(*lengths: float | None, repeat: Any = None) -> Scenario:

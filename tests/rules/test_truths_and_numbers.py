@@ -14,8 +14,7 @@ from pydantic import ValidationError
 import kproxy.rules.kinds
 from kproxy.app.config import document as config
 from kproxy.base.errors import DocumentError
-from kproxy.rules.document.read import parse_rules
-from kproxy.rules.document.scenario import Scenario
+from kproxy.rules.document.read import Scenario, parse_rules
 from kproxy.rules.values.model import Model
 from kproxy.tools.rehearse.cases import model as cases
 

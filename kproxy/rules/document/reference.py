@@ -18,7 +18,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size
 
-from .scenario import Scenario
+from .read import Scenario
 
 
 class FieldRow(NamedTuple):
