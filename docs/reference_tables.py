@@ -62,7 +62,7 @@ def families() -> Iterator[Metric]:
     from kproxy.record.component_collectors import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
     from kproxy.record.metrics.traffic import TrafficCollector
     from kproxy.record.otlp.export import OtlpCollector, OtlpCounters
-    from kproxy.rules.store import RuleStore
+    from kproxy.rules.document.store import RuleStore
     from kproxy.session.counters import Counters
 
     nothing = cast("Any", Nothing())

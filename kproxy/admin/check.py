@@ -19,7 +19,7 @@ from pydantic import Field
 from kproxy.base.errors import DocumentError, RuleInUse
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import Document, read_document
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 

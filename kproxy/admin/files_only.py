@@ -26,7 +26,7 @@ from kproxy.admin.operation import Operation
 from kproxy.base.errors import InputError
 from kproxy.base.named_file import open_named, reason
 from kproxy.record.live_view.sources import MOST_SOURCES, OpenedCaptures
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.readiness import Readiness
 from kproxy.runtime.rules.keeper import RuleKeeper

@@ -16,7 +16,7 @@ from time import monotonic
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import KproxyError
-from kproxy.rules.stored_rules import StoredDocument
+from kproxy.rules.document.store import StoredDocument
 from kproxy.runtime.rules.keeper import RuleKeeper
 
 GRACE = 30.0

@@ -9,9 +9,8 @@ import trio
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import Scenario
+from kproxy.rules.document.store import RuleOrigin, RuleStore, StoreChange, StoredDocument, StoredRule
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredDocument, StoredRule
 from kproxy.rules.values.source import Source
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.rules.keeper import Rejection, RuleKeeper

@@ -17,10 +17,10 @@ from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.base.logs.setup import log_of_process, lost_lines
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.rules import rule_set
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Gate, RuleSet, Running
-from kproxy.rules.store import RuleStore
 from kproxy.runtime.cluster_watch import ClusterWatch
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.drain import drain_on_signal

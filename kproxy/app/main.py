@@ -19,9 +19,9 @@ from kproxy.base.errors import DocumentError, InternalError, KproxyError
 from kproxy.base.logs.setup import THRESHOLD
 from kproxy.base.logs.writer import LogQueue
 from kproxy.base.terminal import printable
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.store import RuleStore
 from kproxy.runtime.config.network import ListenerConfig
 from kproxy.runtime.driven import show
 from kproxy.runtime.io.reactor import Reactor

@@ -33,8 +33,8 @@ from kproxy.app.workers.told_rules import RuleNewsSender
 from kproxy.app.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.base.errors import KproxyError
 from kproxy.base.logs.setup import log_of_process, lost_lines
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.store import RuleStore
 from kproxy.runtime.capacity import find_capacity, log_capacity
 from kproxy.runtime.drain import ShutdownDelay, drain_on_signal
 from kproxy.runtime.io.reactor import Reactor

@@ -147,7 +147,7 @@ def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
 
 def check_rules(files: tuple[str, ...]) -> None:
     """Read rule files once before the runs. Raises DocumentError."""
-    from kproxy.rules.store import RuleStore
+    from kproxy.rules.document.store import RuleStore
     from kproxy.rules.values.source import Source
 
     RuleStore().replace_files([Source.open(Path(file)) for file in files], 0.0)

@@ -26,8 +26,8 @@ from kproxy.base.named_file import read_named
 from kproxy.protocol.table.releases import RELEASES
 from kproxy.record.audit.event_sink import EventSink
 from kproxy.record.metrics.traffic import counter_family
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.base.rule import Family
-from kproxy.rules.store import RuleStore
 
 OTHER = "other"
 RULE_COUNTERS = {

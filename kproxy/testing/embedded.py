@@ -25,9 +25,9 @@ from kproxy.app.main import leaves
 from kproxy.base.errors import InternalError
 from kproxy.base.logs.setup import make_log
 from kproxy.rules.document.read import Document
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
-from kproxy.rules.store import RuleStore
 from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.rules.waiters import CounterName
 from kproxy.session.session import Session

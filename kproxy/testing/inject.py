@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.rules.document.read import Document, check_ttl, read_document
+from kproxy.rules.document.store import StoredRule
 from kproxy.rules.rule_set import Running
-from kproxy.rules.stored_rules import StoredRule
 from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.waiters import CounterName
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Self
 import trio
 
 from kproxy.base.errors import NoSuchRule
+from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoreChange
 from kproxy.runtime.rules.waiters import CounterName
 
 from . import hooks

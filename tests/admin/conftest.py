@@ -21,11 +21,11 @@ from kproxy.admin.completion import kinds_shown
 from kproxy.admin.guard import AdminTokens
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from tests.support.held_api import Held
 

@@ -34,7 +34,7 @@ from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.live_view.ring import MOST_KEPT
 from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.limits import Limits
 from kproxy.runtime.driven import ConnectionPhase, HostPort

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.metrics.traffic import exposition, registry
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 
 RULES = """

@@ -9,9 +9,9 @@ import yaml
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules, read_document
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 
 STAYS = {

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
+from kproxy.rules.document.store import ORIGINS, RuleStore
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import ORIGINS
 from kproxy.rules.values.source import Source
 
 pytestmark = pytest.mark.usefixtures("tiny")

@@ -35,9 +35,8 @@ from hypothesis.stateful import (
 )
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
+from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoreChange
 from kproxy.rules.values.source import Source
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.lanes import frame_templates
 from kproxy.session.lanes.frame import RequestView

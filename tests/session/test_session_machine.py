@@ -46,9 +46,9 @@ from hypothesis.stateful import (
 from kproxy.base.errors import DocumentError
 from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.table import schema
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.session.commands import BROKER, CLIENT, Wake

@@ -20,9 +20,8 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.base.named_file import PathGuard, reason
 from kproxy.rules.document.read import Document
+from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoreChange
 from kproxy.rules.values.source import Source, raise_mistakes
 from kproxy.runtime.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look
 from kproxy.runtime.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing

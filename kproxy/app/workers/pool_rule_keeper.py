@@ -23,9 +23,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange
 from kproxy.rules.rule_set import HowGone, RuleSet, Running
-from kproxy.rules.store import RuleStore, Saved
-from kproxy.rules.stored_rules import RuleOrigin, StoreChange
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rules.keeper import (
     LOOK_AFTER,

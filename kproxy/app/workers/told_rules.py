@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from kproxy.base.errors import InternalError
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoredRule
+from kproxy.rules.document.store import RuleStore, StoredRule
 
 from .messages import HandedRule, RuleNews, RulesState
 from .worker_pool import Recipients

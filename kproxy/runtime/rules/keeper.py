@@ -15,10 +15,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, DocumentError
+from kproxy.rules.document.store import RuleOrigin, RuleStore, StoreChange, StoredRule
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet, Running
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import RuleOrigin, StoreChange, StoredRule
 from kproxy.runtime.io.deadlines import Deadline
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.turns import in_turns

@@ -10,7 +10,7 @@ from kproxy.admin.check import check
 from kproxy.admin.completion import kinds_shown
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from tests.admin.page.conftest import OpenPage, expect, tab_to
 from tests.admin.page.test_access import violations

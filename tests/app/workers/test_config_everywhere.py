@@ -12,9 +12,8 @@ from kproxy.app.workers import pool_rule_keeper
 from kproxy.app.workers.messages import Commit, NetworkTerms, Prepare
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
+from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
-from kproxy.rules.store import RuleStore
-from kproxy.rules.stored_rules import StoreChange
 from kproxy.rules.values.source import Source
 from tests.app.workers.test_rules_everywhere import Worker, WorkerPool, crew_of_two
 

@@ -19,8 +19,8 @@ from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.told_rules import RuleNewsSender, packed
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet, Running
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rules.keeper import TurnCheck

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DocumentError
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Delay
 from kproxy.rules.kinds.python import PythonEffect
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 

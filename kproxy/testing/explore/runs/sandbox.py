@@ -18,8 +18,8 @@ from kproxy.protocol.records.digest import RecordsDigest
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 from kproxy.rules.document.read import read_document
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.entity import Entity
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source, json_source
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import SeenExchange, Topics

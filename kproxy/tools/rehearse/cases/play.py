@@ -9,8 +9,8 @@ from uuid import UUID
 
 from kproxy.base.errors import KproxyError
 from kproxy.rules.document.read import Document
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import Running
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Where
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.shared import Shared

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet, Running
-from kproxy.rules.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.counters import Tallies
 from kproxy.session.plan import Bound, Plan

@@ -13,8 +13,8 @@ from uuid import UUID
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.record.exchange import ObservedExchange, Who
 from kproxy.rules.document.read import Document
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
-from kproxy.rules.store import RuleStore
 
 from .candidate import Candidate
 from .exchange import PackedExchange, RecordedClient

@@ -26,7 +26,7 @@ from kproxy.admin.backend import process_backend
 from kproxy.admin.problem import CODES
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
-from kproxy.rules.store import RuleStore
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from tests.lab.fuzz.feed import Feed
 
