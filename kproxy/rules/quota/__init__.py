@@ -1,1 +1,0 @@
-"""Quotas: limits, the buckets that keep them, and what happens to a client that is above one."""
