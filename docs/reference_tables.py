@@ -58,7 +58,7 @@ def metrics() -> str:
 
 def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
-    from kproxy.admin.webhook.metrics import WebhookMetrics
+    from kproxy.admin.webhook.server import WebhookMetrics
     from kproxy.record.component_collectors import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
     from kproxy.record.metrics.traffic import TrafficCollector
     from kproxy.record.otlp.export import OtlpCollector, OtlpCounters

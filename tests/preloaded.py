@@ -193,7 +193,7 @@ def main() -> None:
     # isort: split
     import gc
 
-    import kproxy.admin.live
+    import kproxy.admin.http_server
     import kproxy.app.app
     import kproxy.app.config.reader
     import kproxy.app.supervisor

@@ -24,8 +24,8 @@ from pydantic import BaseModel
 
 import kproxy
 from kproxy.admin import models
-from kproxy.admin.capture_store import CaptureShown, CapturesShown
-from kproxy.admin.config import ConfigChangeShown, ConfigShown
+from kproxy.admin.captures import CaptureShown, CapturesShown
+from kproxy.admin.process import ConfigChangeShown, ConfigShown
 from kproxy.base import terminal
 from kproxy.base.logs.setup import make_log
 from kproxy.cli import main

@@ -2,14 +2,23 @@
 
 `/livez` and `/readyz` tell little and are open, since probes rarely carry tokens, and so are the files of the live view
 (`assets.py`), which hold no data; all else passes the guard (`guard.py`). What the API can do is in the tables of
-`rules.py`, `resources.py` and `tail.py`.
+modules below.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import count
+from pathlib import Path
+from signal import SIGINT, SIGTERM
 from string import printable
 from types import MappingProxyType
 from typing import Any
@@ -20,51 +29,54 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import InputError
+from kproxy.base.named_file import open_named, reason
 from kproxy.record.component_collectors import CertificateFiles, ProcessCollector
+from kproxy.record.live_view.sources import MOST_SOURCES, OpenedCaptures
 from kproxy.record.metrics.traffic import OPEN_METRICS, exposition, registry_of
-from kproxy.runtime.rules.keeper import DOCUMENTS
+from kproxy.rules.document.store import RuleStore
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.readiness import Readiness
+from kproxy.runtime.rules.keeper import DOCUMENTS, RuleKeeper
 
-from . import (
-    capture_download,
-    check,
-    completion,
-    config,
-    exchanges,
-    held,
-    resources,
-    rules,
-    send_again,
-    sources,
-    tail,
-    view,
-)
-from .assets import PAGE, make_page_guard, page_file, to_page
+from . import captures, check, completion, exchanges, held, process, rules, sources, tail, view
 from .backend import Backend
-from .guard import JSON, Guard, make_guard
-from .long_answer import LongAnswer
-from .openapi import describe
-from .operation import SLASH, Operation, OperationCall
+from .captures import ProcessCaptures
+from .guard import (
+    JSON,
+    SAFE,
+    AdminTokens,
+    Guard,
+    RequestHandler,
+    SafeAnswers,
+    check_host,
+    guarded,
+    make_guard,
+    no_route,
+)
+from .http_server import serve_admin
+from .operation import SLASH, Operation, OperationCall, describe
 from .problem import Problem, answer
-from .refusals import RequestHandler, SafeAnswers, guarded, no_route
+from .responses import LongAnswer
 
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
     *check.OPERATIONS,
     *completion.OPERATIONS,
-    *config.OPERATIONS,
-    *resources.CONNECTION_OPERATIONS,
-    *resources.ABOUT_OPERATIONS,
+    *process.CONFIG_OPERATIONS,
+    *process.CONNECTION_OPERATIONS,
+    *process.ABOUT_OPERATIONS,
     *tail.OPERATIONS,
     *held.OPERATIONS,
     *view.OPERATIONS,
     *exchanges.OPERATIONS,
-    *send_again.OPERATIONS,
-    *resources.CAPTURE_OPERATIONS,
-    *capture_download.OPERATIONS,
+    *exchanges.SEND_OPERATIONS,
+    *captures.OPERATIONS,
     *sources.OPERATIONS,
 )
 DESCRIPTION = "/api/openapi.json"
@@ -76,8 +88,8 @@ def make_app(
 ) -> Starlette:  # fmt: skip
     """Make the application. `host` is the name that the port is bound to."""
     guard, page_guard = make_guard(backend.tokens, host), make_page_guard(backend.tokens, host)
-    process = ProcessCollector(certificates)
-    process_registry = registry_of(process)
+    collector = ProcessCollector(certificates)
+    process_registry = registry_of(collector)
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -95,8 +107,8 @@ def make_app(
 
     async def scrape(request: Request) -> Response:
         readiness = await backend.readiness()
-        process.ready, process.clusters = readiness.flags(backend.need)
-        await trio.to_thread.run_sync(process.look, process.files)
+        collector.ready, collector.clusters = readiness.flags(backend.need)
+        await trio.to_thread.run_sync(collector.look, collector.files)
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 
@@ -204,7 +216,7 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> R
 
 def let_go(shown: object) -> None:
     """Close the file of an answer that is not sent."""
-    if isinstance(shown, capture_download.FileResponse):
+    if isinstance(shown, captures.FileResponse):
         shown.close()
 
 
@@ -235,3 +247,145 @@ class KeepSlashes:
             path = raw.partition(b"?")[0].decode("ascii", "replace").replace("%00", NO_CHARACTER)
             scope = {**scope, "path": unquote(path.replace("%2F", SLASH).replace("%2f", SLASH))}
         await self.app(scope, receive, send)
+
+
+HOST = "127.0.0.1"
+VERSION = tuple(one for one in process.ABOUT_OPERATIONS if one.name == "get_version")
+FILE_OPERATIONS: tuple[Operation, ...] = (
+    *VERSION,
+    *check.OPERATIONS,
+    *completion.OPERATIONS,
+    *sources.OPERATIONS,
+    *exchanges.OPERATIONS,
+)
+"""Operations that need no proxy."""
+
+
+@contextmanager
+def files_backend(log: FilteringBoundLogger, most: int) -> Iterator[Backend]:
+    """Give a backend without members, and with room for this many files."""
+    reactor = Reactor(log)
+
+    async def nothing() -> bytes:
+        return b""
+
+    async def readiness() -> Readiness:
+        return Readiness((), {})
+
+    store = RuleStore()
+    kept = OpenedCaptures(max(most, MOST_SOURCES), stay=True)
+    backend = Backend(
+        RuleKeeper(store, lambda rules: None, reactor, log), (), readiness, nothing, ProcessCaptures(None),
+        lambda listener, nodes: {}, log, sources=kept,
+    )  # fmt: skip
+    try:
+        yield backend
+    finally:
+        kept.close()
+        reactor.close()
+
+
+async def serve_files(
+    files: Sequence[str], log: FilteringBoundLogger, told: Callable[[str], None], port: int = 0
+) -> None:
+    """Read captures and serve the page for them until cancelled, SIGINT or SIGTERM.
+
+    `told` gets the page's address when all are read. Raises InputError for a file that is none."""
+    with files_backend(log, len(files)) as backend:
+        for name in files:
+            await add_file(backend, name)
+        turns = count()
+        # KeyboardInterrupt would be raised wherever the loop is, which may be in something that catches it
+        with trio.open_signal_receiver(SIGINT, SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                url = await nursery.start(serve_admin, files_app(backend), HOST, port, log, lambda: next(turns))
+                told(f"{url}/view/")
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+
+def files_app(backend: Backend) -> Starlette:
+    """Return the application of a backend that has files only."""
+    return make_app(backend, HOST, operations=FILE_OPERATIONS)
+
+
+async def add_file(backend: Backend, name: str) -> None:
+    """Read a file and add it to the sources. Raises InputError."""
+    try:
+        with open_named(name) as file:
+            await sources.opened(backend.sources, file, Path(name).name, os.fstat(file.fileno()).st_size)
+    except Problem as problem:
+        raise InputError(problem.message) from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {reason(error)}") from None
+
+
+PAGE = "/view/"
+INDEX = "index.html"
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "mjs": "text/javascript; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "": "text/plain; charset=utf-8",
+}
+"""Media types by the ending of a file's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """File of the page: its bytes, media type and ETag."""
+
+    data: bytes
+    media: str
+    etag: str
+
+
+def make_page_guard(tokens: AdminTokens, host: str) -> Guard:
+    """Return the guard of the page's files. Where a token guards the data, the page may be open under any name, behind
+    a reverse proxy too. A link to the page on some other page may be followed."""
+
+    def check(request: Request) -> bool:
+        if tokens.full is None:
+            check_host(request, host)
+        return False
+
+    return check
+
+
+async def page_file(request: Request) -> Response:
+    """Answer with a file of the page, or with 304 where the browser has it already. Raises Problem."""
+    assets = await trio.to_thread.run_sync(all_assets, limiter=DOCUMENTS)
+    asset = assets.get(request.path_params["file"] or INDEX)
+    if asset is None:
+        raise Problem(404, "not_found", f"there is no {request.scope['path']} here")
+    headers = {**SAFE, "ETag": asset.etag}
+    if asset.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.data, media_type=asset.media, headers=headers)
+
+
+async def to_page(request: Request) -> Response:
+    """Answer with a redirection to the page, whose files are named relative to it."""
+    return RedirectResponse("view/", headers=SAFE)  # relative, as a reverse proxy may have put all of it below a path
+
+
+@cache
+def all_assets() -> dict[str, Asset]:
+    """Read all files of the page; some 300 kB by their paths below `web`."""
+    return dict(below(files("kproxy").joinpath("admin", "page"), ""))
+
+
+def below(folder: Traversable, path: str) -> list[tuple[str, Asset]]:
+    """Return the files in a folder and in those inside it, with their paths."""
+    found: list[tuple[str, Asset]] = []
+    for one in folder.iterdir():
+        if one.is_dir():
+            found += below(one, f"{path}{one.name}/")
+        else:
+            data = one.read_bytes()
+            media = TYPES.get(one.name.rpartition(".")[2], TYPES[""]) if "." in one.name else TYPES[""]
+            found.append((f"{path}{one.name}", Asset(data, media, f'"{sha256(data).hexdigest()[:32]}"')))
+    return found

@@ -7,9 +7,12 @@ backend's own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import count
 from secrets import token_hex
 from time import monotonic
@@ -18,20 +21,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import KproxyError
 from kproxy.record.captures.running_captures import Captures
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.parts import ViewTotals
 from kproxy.record.live_view.sources import OpenedCaptures
+from kproxy.record.live_view.ticks import tick_of, together
+from kproxy.rules.document.store import StoredDocument
 from kproxy.runtime.driven import HostPort
 from kproxy.runtime.io.turns import in_turns
 from kproxy.runtime.readiness import ClusterNeed, Readiness
 from kproxy.runtime.rules.keeper import RuleKeeper
 from kproxy.runtime.server import Server
 
-from .capture_store import CaptureStore, ProcessCaptures
+from .captures import CaptureStore, ProcessCaptures
 from .guard import AdminTokens
-from .member import Member, MemberGone, ProcessMember, ViewTerms
-from .page_leases import PageLeases
-from .view_totals import TotalsKeeper
+from .problem import MemberGone, Problem
+from .worker_api import Member, ProcessMember, ViewTerms
 
 if TYPE_CHECKING:
     from kproxy.app.config.keeper import ConfigKeeper
@@ -137,3 +143,171 @@ async def joined(pieces: Iterable[bytes]) -> bytes:
 
     await in_turns(add())
     return bytes(text)
+
+
+FRESH = 0.5
+"""Seconds for which totals are as good as new: they are asked for each second by each of those who look."""
+MOST_RULES = 1000
+"""Rules whose counters are told each second; all are to be had from /api/rules."""
+
+RuleTotals = tuple[int, int, int, int]
+"""Counters of one rule: matched, fired, applied, and how many it holds now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondTotals:
+    """Totals of all processes at one time, with the counters of rules, and versions of what is to be read again when
+    they change."""
+
+    at: float
+    totals: ViewTotals
+    rules: Mapping[str, RuleTotals] = field(default_factory=dict)
+    rules_version: str = ""
+    captures_version: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Return True if they have been counted."""
+        return self.at > float("-inf")
+
+    def tick(self, before: SecondTotals) -> dict[str, Any]:
+        """Return what has happened since other totals."""
+        told = tick_of(self.totals, before.totals, self.at - before.at)
+        told["rules"] = {name: grown(counts, before.rules.get(name)) for name, counts in self.rules.items()}
+        if self.totals.audit:
+            told["audit"] = dict(
+                zip(("written", "waiting", "lost", "failing", "blocked"), self.totals.audit, strict=True)
+            )
+        return told
+
+
+def grown(counts: RuleTotals, before: RuleTotals | None) -> list[int]:
+    """Return by how much a rule's counters have grown, and what it holds."""
+    return [*(max(0, now - then) for now, then in zip(counts[:3], (before or counts)[:3], strict=True)), counts[3]]
+
+
+class TotalsKeeper:
+    """Keeper of the latest totals of a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.counting = trio.Lock()
+        self.last = SecondTotals(float("-inf"), ViewTotals())
+
+    async def latest(self) -> SecondTotals:
+        """Return totals that are at most FRESH seconds old; the same as before when a process says nothing."""
+        async with self.counting:
+            if monotonic() - self.last.at > FRESH:
+                with suppress(Problem):
+                    self.last = await self.count()
+        return self.last
+
+    async def count(self) -> SecondTotals:
+        backend = self.backend
+        totals = together(await backend.ask_members(lambda member: member.view_totals()))
+        await backend.keeper.count()
+        store = backend.keeper.store
+        rules: dict[str, RuleTotals] = {}
+        for name, stored in list(store.stored_rules.items())[:MOST_RULES]:
+            running = stored.running
+            if running is not None:
+                rules[name] = running.matched, running.fired, running.applied, len(running.held)
+        captures = [(one.name, one.state) for one in await backend.captures.show_all()]
+        switched = [(name, stored.active) for name, stored in store.stored_rules.items()]
+        return SecondTotals(
+            monotonic(), totals, rules, f"{store.rule_set.id}-{digest([*switched, store.killed])}", digest(captures)
+        )
+
+
+def digest(things: list[Any]) -> str:
+    """Return a short text that is another one when these have changed."""
+    return blake2b(repr(things).encode(), digest_size=4).hexdigest()
+
+
+GRACE = 30.0
+"""Seconds that a page may be without a stream: a reload, or a connection that breaks, takes less."""
+
+
+@dataclass(slots=True)
+class LeasedRule:
+    """Rule with the pages that it needs one of. `document`: the rule as they added it."""
+
+    document: StoredDocument
+    pages: set[str] = field(default_factory=set)
+
+
+class PageLeases:
+    """Pages that are present, and the rules that end with them."""
+
+    def __init__(self, keeper: RuleKeeper, log: FilteringBoundLogger, clock: Callable[[], float] = monotonic) -> None:
+        self.keeper, self.log, self.clock = keeper, log, clock
+        self.streams: Counter[str] = Counter()
+        self.left: dict[str, float] = {}  # when a page without a stream is present no more
+        self.rules: dict[str, LeasedRule] = {}
+
+    def opened(self, page: str) -> None:
+        """Count a stream of this page."""
+        self.streams[page] += 1
+        self.left.pop(page, None)
+
+    def closed(self, page: str) -> None:
+        """Count a stream of this page no more; begin the grace period after the last one."""
+        self.streams[page] -= 1
+        if not self.streams[page]:
+            del self.streams[page]
+            self.leave(page)
+
+    def add(self, page: str, names: Iterable[str]) -> None:
+        """Have these rules of the store end with this page, besides others. With "", they end with no page."""
+        stored = self.keeper.store.stored_rules
+        self.rules = {name: leased for name, leased in self.rules.items() if name in stored}
+        for name in names:
+            before = self.rules.pop(name, None)
+            if page:
+                pages = {page} if before is None else {*before.pages, page}
+                self.rules[name] = LeasedRule(stored[name].stored_document, pages)
+        if page not in self.streams:
+            self.leave(page)
+
+    def leave(self, page: str) -> None:
+        """Begin the grace period of a page, if rules depend on it."""
+        if any(page in leased.pages for leased in self.rules.values()):
+            due = self.left[page] = self.clock() + GRACE
+            self.keeper.reactor.call_at(due, lambda: self.look(page))
+
+    def look(self, page: str) -> None:
+        """Remove the rules of a page whose grace period is over."""
+        due = self.left.get(page)
+        if due is None or self.clock() < due:
+            return
+        del self.left[page]
+        gone: dict[str, StoredDocument] = {}
+        for name, leased in list(self.rules.items()):
+            leased.pages.discard(page)
+            if not leased.pages:
+                gone[name] = self.rules.pop(name).document
+        if gone:
+            self.keeper.reactor.spawn(self.remove, gone)
+
+    async def remove(self, gone: Mapping[str, StoredDocument]) -> None:
+        """Remove rules, except those that were replaced, in one operation. If it fails, repeat it after GRACE seconds.
+
+        One operation, because each copies and checks all rules, and changes of operators wait for it.
+        """
+        stored = {id(one) for one in self.keeper.store.documents}
+        gone = {name: one for name, one in gone.items() if id(one) in stored}
+        if not gone:
+            return
+        documents = {id(one) for one in gone.values()}
+        rule = next(iter(gone)) if len(gone) == 1 else None
+        try:
+            await self.keeper.do_everywhere(
+                "removed with its page" if rule else f"{len(gone)} rules removed with their page",
+                lambda store, now: store.remove_documents(documents, now), rule=rule,
+            )  # fmt: skip
+        except KproxyError as error:
+            self.log.warning(
+                "rules not removed with their page, trying again later", rules=len(gone), reason=str(error)
+            )
+            again = partial(self.keeper.reactor.spawn, self.remove, gone)
+            self.keeper.reactor.call_at(self.clock() + GRACE, again)

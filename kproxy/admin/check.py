@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from pydantic import Field
 
 from kproxy.base.errors import DocumentError, RuleInUse
+from kproxy.record.exchange import ObservedExchange
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import Document, read_document
 from kproxy.rules.document.store import RuleStore
-from kproxy.rules.values.source import Source
+from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
-from .backend import Backend
-from .kept_matches import MatchesShown, together
-from .models import Shown
+from .models import Query, Shown
 from .operation import API, Operation, OperationCall
-from .queries import Query
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 MOST_LINTED = 200
 """Rules of one document that are looked at for warnings; `kproxy check` looks at all."""
@@ -116,3 +117,65 @@ OPERATIONS = (
               "What is wrong with rules, what is warned of, and how many kept exchanges they would be about.",
               check_document, CheckShown, CheckQuery, "document", refusals=("too_large",), changes=False),
 )  # fmt: skip
+
+
+LONGEST_LOOK = 0.2
+"""Seconds in which kept exchanges are looked at."""
+KEPT = "<kept>"
+"""Text in place of a file's name: the document was checked before."""
+
+
+class RuleMatchesShown(Shown):
+    """Matches of one rule among the kept exchanges."""
+
+    name: str
+    kind: str
+    matched: int = Field(description="exchanges that its selectors held for")
+    fired: int = Field(description="those of them that its trigger chose")
+
+
+class MatchesShown(Shown):
+    """Matches of the checked rules among the exchanges that are kept for the view. Rules in force are not looked at."""
+
+    of: int = Field(description="exchanges that were looked at, the latest ones")
+    kept: int = Field(description="exchanges that there are to look at; there may not have been the time for all")
+    unfit: int = Field(description="exchanges that cannot be looked at, since not all of their bytes are kept")
+    matched: int = Field(description="of all rules together")
+    fired: int = Field(description="of all rules together")
+    rules: list[RuleMatchesShown]
+
+
+async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+    """Return the matches of rules, a JSON document without mistakes, among exchanges that this process has kept, the
+    latest of which comes first. `records`: whether a rule's filter may ask about records; else it holds for nothing,
+    since how many matches there are would tell what is in them."""
+    return await trio.to_thread.run_sync(rehearsed, text, kept, records, limiter=DOCUMENTS)
+
+
+def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+    from kproxy.tools.rehearse.whatif.kept import rehearse_kept
+
+    until = monotonic() + LONGEST_LOOK
+    document = read_document(json_source(KEPT, text.encode()), from_api=True)
+    found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records)
+    rules = [
+        RuleMatchesShown(name=one.name, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
+    ]
+    return shown_matches(found.of, found.kept, found.unfit, rules)
+
+
+def shown_matches(of: int, kept: int, unfit: int, rules: Sequence[RuleMatchesShown]) -> MatchesShown:
+    matched, fired = sum(one.matched for one in rules), sum(one.fired for one in rules)
+    return MatchesShown(of=of, kept=kept, unfit=unfit, matched=matched, fired=fired, rules=list(rules))
+
+
+def together(answers: Iterable[MatchesShown]) -> MatchesShown:
+    """Add up what several processes have found."""
+    rules: dict[str, RuleMatchesShown] = {}
+    of = kept = unfit = 0
+    for one in answers:
+        of, kept, unfit = of + one.of, kept + one.kept, unfit + one.unfit
+        for found in one.rules:
+            sums = rules.setdefault(found.name, RuleMatchesShown(name=found.name, kind=found.kind, matched=0, fired=0))
+            sums.matched, sums.fired = sums.matched + found.matched, sums.fired + found.fired
+    return shown_matches(of, kept, unfit, list(rules.values()))

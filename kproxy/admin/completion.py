@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 import trio
 from pydantic import Field
 
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
+from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filter.filter import Filter
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
@@ -19,13 +22,15 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.values.source import Source
+from kproxy.runtime.io.turns import in_turns
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
-from .backend import Backend
-from .kept_names import KeptNamesShown, joined
-from .models import Shown
+from .models import Query, Shown
 from .operation import Operation, OperationCall
-from .queries import Query
+from .tail_lines import whole
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 LONGEST_FILTER = 10_000
 """Characters of a filter's text."""
@@ -183,3 +188,71 @@ OPERATIONS = (
               read_filter, FilterShown, FilterQuery),
     Operation("GET", "/api/names", "list_names", "Names to complete filters and rules with.", list_names, NamesShown),
 )  # fmt: skip
+
+
+MOST_EXCHANGES = 5000
+"""Exchanges that are looked at, the latest ones."""
+MOST_NAMES = 500
+"""Names of each sort; who has more types some letters first."""
+LONGEST_LOOK = 0.2
+"""Seconds for all exchanges; names that come often come early."""
+LONGEST_NAME = 249
+"""Characters; Kafka's topics have no more, and longer names complete nothing."""
+
+
+class KeptNamesShown(Shown):
+    """Names in the exchanges that are kept for the view, the latest first."""
+
+    topics: list[str] = Field(default=[], description="as clients call them")
+    groups: list[str] = []
+    client_ids: list[str] = []
+    principals: list[str] = []
+    transactional_ids: list[str] = []
+
+
+async def names_in(kept: Sequence[ObservedExchange]) -> KeptNamesShown:
+    """Return the names in these exchanges, the latest of which comes first."""
+    found = KeptNamesShown()
+    await in_turns(collect(kept[:MOST_EXCHANGES], found, monotonic() + LONGEST_LOOK))
+    return found
+
+
+def collect(kept: Sequence[ObservedExchange], into: KeptNamesShown, until: float) -> Iterator[None]:
+    """Add the names of one exchange a step, until there are enough or the time is over."""
+    sorts: dict[str, dict[str, None]] = {name: {} for name in KeptNamesShown.model_fields}
+    read: set[tuple[object, ...]] = set()
+    try:
+        for seen in kept:
+            if monotonic() > until:
+                return
+            add(sorts["client_ids"], (seen.client_id,))
+            add(sorts["principals"], (seen.who.principal,))
+            like = seen.client_id, seen.key, seen.request and seen.request.size
+            if like not in read:  # one like it has the same names, most of the time
+                read.add(like)
+                data = whole(seen)
+                add(sorts["topics"], (topic.get("topic") for topic in data.get("topics") or ()))
+                add(sorts["groups"], (data.get("group"),))
+                add(sorts["transactional_ids"], (data.get("transactional_id"),))
+            yield
+    finally:
+        for name, values in sorts.items():
+            setattr(into, name, list(values))
+
+
+def add(names: dict[str, None], more: Iterable[object]) -> None:
+    for name in more:
+        if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and len(names) < MOST_NAMES:
+            names[name] = None
+
+
+def joined(answers: Iterable[KeptNamesShown]) -> KeptNamesShown:
+    """Return the names that any of several processes has."""
+    answers = list(answers)
+    sorts = {}
+    for name in KeptNamesShown.model_fields:
+        values: dict[str, None] = {}
+        for one in answers:
+            add(values, getattr(one, name))
+        sorts[name] = list(values)
+    return KeptNamesShown(**sorts)

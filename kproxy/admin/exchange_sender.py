@@ -34,8 +34,8 @@ from kproxy.tools.replay.recording import Recording, ReplayOutcome, record
 from kproxy.tools.replay.single_play import SinglePlay
 from kproxy.tools.replay.target import TargetCluster
 
-from .exchange_models import SentAgainShown, SentOutcome
 from .kept import READERS, KeptExchanges
+from .models import SentAgainShown, SentOutcome
 from .problem import Problem
 
 MOST_AT_ONCE = 4

@@ -10,30 +10,37 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from heapq import merge
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+import trio
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from kproxy.record.live_view.parts import UNKNOWN
 from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
 
-from .awaited_exchanges import FIRST_PLACE, LONGEST_WAIT, ExchangeCount
-from .backend import Backend
 from .guard import JSON
+from .held import check_view, worker_gone
 from .kept import FoundExchanges
-from .long_answer import CountedResponse, room_for_answer
-from .member import Member
-from .models import Shown
+from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
-from .problem import Problem
-from .queries import AS_TEXT, Query, duration
-from .source_exchanges import SourceExchanges
-from .sources import source_of
-from .view import filter_of, place_of, places_in
+from .problem import MemberGone, Problem
+from .responses import CountedResponse, room_for_answer
+from .sources import SourceExchanges, source_of
+from .tail import room_for_another
+from .view import MOST_ROWS, ViewSource, filter_of, place_of, places_in
 
+if TYPE_CHECKING:
+    from .backend import Backend
+    from .worker_api import Member
+
+LONGEST_WAIT = 60.0
+"""Seconds; who wants to wait longer asks again, behind the place of the answer or from the same one."""
+FIRST_PLACE = 0
+"""Place before all that a process keeps."""
 MOST_LISTED = 1000
 MOST_STEPS = 100_000
 _BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
@@ -240,4 +247,86 @@ OPERATIONS = (
               refusals=REFUSALS, media=BYTES),
     Operation("GET", "/api/exchanges/{id}/capture", "save_exchange", "One exchange as a capture, a pcapng file.",
               save_exchange, Shown, ExchangeSourceQuery, refusals=REFUSALS, media=BYTES),
+)  # fmt: skip
+
+
+class ExchangeCount:
+    """Count of the exchanges that fit a filter, over all members of a backend, until it is `wanted`."""
+
+    def __init__(self, backend: Backend, text: str, after: Mapping[int, int], wanted: int) -> None:
+        self.backend, self.text, self.after, self.wanted = backend, text, after, wanted
+        self.number = next(backend.numbers)
+        self.matched: dict[int, int] = {}
+        self.sources: list[ViewSource] = []
+
+    @property
+    def reached(self) -> bool:
+        return sum(self.matched.values()) >= self.wanted
+
+    async def wait(self, seconds: float) -> bool:
+        """Return True as soon as there are so many, False after these seconds. Raises Problem when too many listen."""
+        room_for_another(len(self.backend.listeners))
+        self.backend.listeners.add(self.number)
+        try:
+            with trio.move_on_after(seconds):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep_forever)  # members may end, and others begin in their places
+                    for member in self.backend.members:
+                        if member.process is not None:
+                            nursery.start_soon(self.count, member, nursery.cancel_scope)
+        finally:
+            self.backend.listeners.discard(self.number)
+            for source in self.sources:
+                source.end()
+        return self.reached
+
+    async def count(self, member: Member, scope: trio.CancelScope) -> None:
+        """Count what fits at one member, until it ends; cancel the scope when there are enough of all."""
+        source = member.view(self.number, self.text, MOST_ROWS, self.after.get(member.index, FIRST_PLACE))
+        self.sources.append(source)
+        try:
+            await source.begin()
+            with suppress(MemberGone):
+                while not self.reached:
+                    self.matched[member.index] = (await source.next()).matched
+                scope.cancel()
+        except Problem as problem:
+            self.backend.log.warning(
+                "waiting for exchanges misses a worker", of_worker=member.index, reason=str(problem)
+            )
+
+
+LONGEST_NAME = 100
+"""Characters of an API's name."""
+
+
+class SendAgainBody(BaseModel, extra="forbid"):
+    """Word of whoever sends a request again that it may change something."""
+
+    confirm: str = Field(
+        default="", max_length=LONGEST_NAME, description="its API, where the request changes something"
+    )
+
+
+async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:
+    """Have the member that kept the exchange send its request again."""
+    assert isinstance(call.body, SendAgainBody), "the table says so"
+    check_view(backend, writes=True)
+    member, number = live_member(backend, call.path["id"])
+    try:
+        shown = await member.send_again(number, call.body.confirm)
+    except Problem as error:
+        raise worker_gone(error) from None
+    backend.log.info("exchange sent again", of=shown.again_of, exchange=shown.id, outcome=shown.outcome,
+                     who=call.who or None)  # fmt: skip
+    return shown
+
+
+SEND_OPERATIONS = (
+    Operation(
+        "POST", "/api/exchanges/{id}/send", "send_exchange_again",
+        "Send the request again, by the listener that it came by.", send_again, SentAgainShown, body=SendAgainBody,
+        refusals=(*(one for one in REFUSALS if one not in ("no_such_source", "too_many_answers")), "not_sendable",
+                  "cannot_log_in", "not_let_in", "confirm_first", "too_many_sent", "worker_gone", "invalid_body"),
+    ),
 )  # fmt: skip

@@ -18,17 +18,38 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import Scope
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
 
-from .problem import Problem
+from kproxy.base.errors import KproxyError
 
+from .problem import Problem, answer, problem_of
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+"""Content-Security-Policy of every file."""
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""Content-Security-Policy of all other answers, which are no pages."""
+SAFE = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked again each time: a page of another version of kproxy would not fit its API
+}
 LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 JSON, YAML, BYTES = "application/json", "application/yaml", "application/octet-stream"
 OWN_SITES = frozenset(("same-origin", "none"))
@@ -135,3 +156,61 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
             headers={"Accept": ", ".join(allowed)},
         )  # fmt: skip
     return given
+
+
+RequestHandler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> RequestHandler:
+    """Return `inner` for those who may use it, with every refusal in the same form."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            request.state.may_write = guard(request)
+            return await inner(request)
+        except Problem as problem:
+            return answer(problem)
+        except KproxyError as error:
+            return answer(problem_of(error))
+        except Exception as error:  # one request fails, whatever it was
+            log.error("request failed", path=request.scope["path"], exc_info=error)
+            # The error may quote a secret of the document that is being handled.
+            return answer(Problem(500, "internal", f"{type(error).__name__}, see the log of kproxy"))
+
+    return handle
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """Answer paths and methods that are not there."""
+    assert isinstance(error, HTTPException), "it is registered for these"
+    path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {path}, "
+                              f"allowed: {allowed}", headers=error.headers))  # fmt: skip
+    return answer(Problem(404, "not_found", f"there is no {path} here"))
+
+
+ANSWERED = tuple(
+    (name.lower().encode(), value.encode())
+    for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
+)
+"""Headers of all answers that do not say otherwise."""
+
+
+class SafeAnswers:
+    """Middleware that tells browsers of every answer, refusals too, that it is what its media type says and no page,
+    that no other site may have it, and that it is not to be kept: it may tell what passes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                given = {name for name, _ in headers}
+                message["headers"] = [*headers, *(one for one in ANSWERED if one[0] not in given)]
+            await send(message)
+
+        await self.app(scope, receive, told)

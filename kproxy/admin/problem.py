@@ -27,6 +27,10 @@ class Problem(Exception):
         self.mistakes, self.headers = tuple(mistakes), headers
 
 
+class MemberGone(Problem):
+    """Worker process that ended before it responded."""
+
+
 CODES: Mapping[int, Mapping[str, str]] = {
     401: {"unauthorized": "a bearer token is needed"},
     403: {

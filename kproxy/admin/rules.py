@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,23 +16,29 @@ from kproxy.rules.values.source import Source
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.rules.keeper import Rejection, RuleKeeper
 
-from .backend import Backend
-from .long_answer import LongAnswer
 from .models import (
+    AddQuery,
     KilledShown,
+    OriginQuery,
+    PutQuery,
     RejectionShown,
     ReleasedShown,
+    ReplaceQuery,
     ResetShown,
     RuleShown,
     RulesShown,
     ScenarioShown,
     TurnedShown,
+    WaitQuery,
     WaitShown,
     calendar_time,
 )
 from .operation import Operation, OperationCall
 from .problem import Problem, mistake_of
-from .queries import AddQuery, OriginQuery, PutQuery, ReplaceQuery, WaitQuery
+from .responses import LongAnswer
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 MOST_NAMED = 100
 """Rules that the answer of the kill switch names, in each of its lists."""

@@ -15,7 +15,7 @@ to from then on.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from pydantic import Field
@@ -26,14 +26,15 @@ from kproxy.base.errors import FilterError
 from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.config import ViewConfig
 
-from .backend import Backend
-from .guarded_stream import GuardedStream
-from .member import Member, MemberGone, TailSource
-from .models import Shown
+from .models import Query, Shown
 from .operation import Operation, OperationCall
-from .problem import Problem
-from .queries import Query
+from .problem import MemberGone, Problem
+from .responses import GuardedStream
 from .tail_lines import ALIVE, line
+
+if TYPE_CHECKING:
+    from .backend import Backend
+    from .worker_api import Member, TailSource
 
 NDJSON = "application/x-ndjson"
 MOST_LISTENERS = 16

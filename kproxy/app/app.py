@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from kproxy.admin.backend import Backend
-    from kproxy.admin.member import ProcessMember, ViewTerms
+    from kproxy.admin.worker_api import ProcessMember, ViewTerms
     from kproxy.record.captures.running_captures import Captures
     from kproxy.record.component_collectors import CertificateSide
     from kproxy.record.live_view.watch import ViewWatch
@@ -413,7 +413,7 @@ class ProxyProcess:
 
     def view_terms(self) -> ViewTerms:
         """Return on which terms this process can be looked at over the admin address."""
-        from kproxy.admin.member import ViewTerms
+        from kproxy.admin.worker_api import ViewTerms
 
         def make_watch() -> ViewWatch:
             from .viewing import make_watch
@@ -467,7 +467,7 @@ class ProxyProcess:
         """Open the admin address. HTTP is imported only then: it takes a third of the start."""
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import process_backend
-        from kproxy.admin.member import ProcessMember
+        from kproxy.admin.worker_api import ProcessMember
 
         backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,

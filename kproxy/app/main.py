@@ -105,7 +105,7 @@ async def open_admin(
     nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
 ) -> str:
     """Serve the admin API from now on, and return its URL. Raises InternalError when its address cannot be bound."""
-    from kproxy.admin.live import serve_admin
+    from kproxy.admin.http_server import serve_admin
 
     try:
         url = await nursery.start(serve_admin, app, admin.bind.host, admin.bind.port, log, lambda: reactor.turns)

@@ -168,14 +168,14 @@ class Worker(ProxyProcess):
     def import_measuring(self, config: Config) -> None:
         """Import what answers the supervisor, if this config has it ask: that would keep the loop waiting."""
         if config.measured:
-            import kproxy.admin.member
+            import kproxy.admin.worker_api
             import kproxy.app.workers.answers  # noqa: F401
 
     def follow_measuring(self) -> None:
         """Answer from now on, if the config in force has the supervisor ask."""
         if not self.config.measured or self.member is not None or not self.parts.begun:
             return
-        from kproxy.admin.member import ProcessMember
+        from kproxy.admin.worker_api import ProcessMember
         from kproxy.app.workers.answers import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules

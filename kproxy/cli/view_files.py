@@ -17,7 +17,7 @@ def serve(files: Sequence[str]) -> None:
     """Read these captures and serve the page for them, until Ctrl-C. Raises InputError for a file that is none."""
     import trio
 
-    from kproxy.admin.files_only import serve_files
+    from kproxy.admin.api import serve_files
 
     if not files:
         raise click.UsageError("--web is for files: name some, or open http://127.0.0.1:9190/view/ of a running proxy")

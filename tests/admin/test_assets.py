@@ -15,7 +15,7 @@ MEDIA = {
     "": "text/html", "app.mjs": "text/javascript", "vendor/preact.mjs": "text/javascript", "view.css": "text/css",
     "vendor/NOTICE": "text/plain", "icon.svg": "image/svg+xml",
 }  # fmt: skip
-WEB = files("kproxy").joinpath("view", "web")
+WEB = files("kproxy").joinpath("admin", "page")
 
 
 @pytest.mark.trio

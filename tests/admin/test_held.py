@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.admin.held_news import HeldNewsShown
-from kproxy.admin.held_stream import HeldFollower
+from kproxy.admin.held_news import HeldFollower, HeldNewsShown
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct

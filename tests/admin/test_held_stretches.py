@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kproxy.admin.held_models import ResumeBody
+from kproxy.admin.held import ResumeBody
 from kproxy.admin.operation import has_few_values
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.tools.rehearse.dialogue import request, response

@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Send
 
-from kproxy.admin import live
+from kproxy.admin import http_server as live
 from kproxy.runtime.io import socket_io
 from tests.support.dead_peer import vanish
 

@@ -20,10 +20,10 @@ import trio
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
 from kproxy.admin.guard import AdminTokens
-from kproxy.admin.long_answer import LongAnswer
-from kproxy.admin.member import ProcessMember
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
+from kproxy.admin.responses import LongAnswer
+from kproxy.admin.worker_api import ProcessMember
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.changes import FLAGS
 from kproxy.app.config.document import Config

@@ -17,7 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kproxy.admin import rules as rule_operations
 from kproxy.admin.api import OPERATIONS, make_app
-from kproxy.admin.capture_download import PIECE, FileResponse
+from kproxy.admin.captures import PIECE, FileResponse
 from kproxy.admin.guard import AdminTokens
 from kproxy.admin.models import Shown
 from kproxy.admin.operation import Operation, OperationCall

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from kproxy.admin.webhook.annotations import SidecarOptions
-from kproxy.admin.webhook.sidecar import mounts
+from kproxy.admin.webhook.injection import mounts
 from kproxy.testing.process import Child, free_port
 from tests.support.fake_broker import FakeBroker
 

@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kproxy.admin.assets import SAFE, all_assets
+from kproxy.admin.api import all_assets
+from kproxy.admin.guard import SAFE
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
 from kproxy.record.filter.filter import Filter

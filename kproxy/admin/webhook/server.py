@@ -1,20 +1,27 @@
 """HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe, and
 `/metrics` Prometheus.
 
-Strategy: it is the admin address' own server (`kproxy.admin.live`) with TLS, so that connections, bodies, the time that
-they may take and the form of refusals are bounded and made as there. Reviews are answered beside the event loop, one at
-a time, and those who ask take turns: whoever reaches the webhook over the network may send the largest there are.
+Strategy: it is the admin address' own server (`kproxy.admin.http_server`) with TLS, so that connections, bodies, the
+time that they may take and the form of refusals are bounded and made as there. Reviews are answered beside the event
+loop, one at a time, and those who ask take turns: whoever reaches the webhook over the network may send the largest
+there are.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import signal
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, Literal, get_args
 
 import trio
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,23 +30,25 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.admin.guard import JSON, media_type
-from kproxy.admin.live import CERTIFIED, serve_admin
-from kproxy.admin.operation import body_of
-from kproxy.admin.places import network_of_peer
+from kproxy.admin.connection_limits import network_of_peer
+from kproxy.admin.guard import JSON, SafeAnswers, guarded, media_type, no_route
+from kproxy.admin.http_server import CERTIFIED, serve_admin
+from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, body_of, has_few_values
 from kproxy.admin.problem import Problem
-from kproxy.admin.refusals import SafeAnswers, guarded, no_route
 from kproxy.base.errors import InternalError
-from kproxy.record.metrics.traffic import OPEN_METRICS
+from kproxy.base.terminal import in_line
+from kproxy.record.component_collectors import ProcessCollector
+from kproxy.record.metrics.traffic import OPEN_METRICS, counter_family, exposition, registry
 from kproxy.rules.values.address import Address
+from kproxy.rules.values.model import found
+from kproxy.rules.values.source import json_source, to_value, told
 from kproxy.rules.values.tls import ListenerTls
 from kproxy.runtime.io.tls import ClientTls
 from kproxy.runtime.io.turn_order import Queue
 from kproxy.runtime.rules.keeper import DOCUMENTS
 
-from .annotations import SidecarOptions, short
-from .metrics import WebhookMetrics, outcome_of
-from .review import AdmissionAnswer, answer_review
+from .annotations import SidecarOptions, short, shown
+from .injection import Injection, inject
 
 PATH = "/inject"
 LONGEST_NAME = 256
@@ -171,3 +180,162 @@ async def run_webhook(bind: Address, tls: ListenerTls, defaults: SidecarOptions,
                 log.info("signal", name=signal.Signals(number).name)
                 break
             nursery.cancel_scope.cancel()
+
+
+ReviewOutcome = Literal["injected", "left", "refused", "unreadable", "uncertified"]
+"""Outcome of a review for its pod. unreadable: what came could not be read as an AdmissionReview; uncertified: it came
+without the certificate that --client-ca asks for. Kubernetes does what its `failurePolicy` says of both."""
+
+
+class WebhookMetrics(Collector):
+    """Counters of the webhook's process, which has one certificate."""
+
+    def __init__(self, certificate: str) -> None:
+        self.reviews: Counter[str] = Counter(dict.fromkeys(get_args(ReviewOutcome), 0))
+        self.process = ProcessCollector({("client", "webhook"): certificate})
+        self.process.ready = True
+        self.registry = registry(self, self.process)
+
+    def count(self, outcome: ReviewOutcome) -> None:
+        self.reviews[outcome] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Reviews that the webhook has answered, by what became of the pod."
+        yield counter_family("kproxy_webhook_reviews", text, "outcome", self.reviews)
+
+    async def text(self) -> bytes:
+        await trio.to_thread.run_sync(self.process.look, self.process.files)
+        return b"".join(exposition(self.registry))
+
+
+def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
+    injection = answer.injection
+    return "refused" if injection.reasons else "injected" if injection.patch else "left"
+
+
+VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+LONGEST_UID = 256
+LONGEST_REASON = 4000
+"""Characters of a refusal: Kubernetes shows it to whoever made the pod, and writes it into events."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """Request of an AdmissionReview, as far as it is used: about which object, and what is done with it."""
+
+    uid: str
+    operation: str
+    kind: str
+    subresource: str
+    namespace: str
+    name: str
+    pod: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionAnswer:
+    """Answer to one AdmissionReview: the body of the response, and the outcome of which the log tells."""
+
+    request: AdmissionRequest
+    injection: Injection
+
+    def body(self) -> dict[str, Any]:
+        injection = self.injection
+        response: dict[str, Any] = {"uid": self.request.uid, "allowed": not injection.reasons}
+        if injection.reasons:
+            message = "; ".join(injection.reasons)
+            if len(message) > LONGEST_REASON:
+                message = message[: LONGEST_REASON - 1] + "…"
+            response["status"] = {"code": 422, "reason": "Invalid", "message": f"no kproxy sidecar: {message}"}
+        if injection.patch:
+            data = json.dumps(injection.patch, separators=(",", ":")).encode()
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(data).decode()}
+        if injection.warnings:
+            response["warnings"] = [f"kproxy: {one}" for one in injection.warnings]
+        return {"apiVersion": VERSION, "kind": KIND, "response": response}
+
+
+def answer_review(data: bytes, defaults: SidecarOptions) -> AdmissionAnswer:
+    """Return the answer to the body of a request. Raises Problem for what is no AdmissionReview."""
+    request = read_request(data)
+    return AdmissionAnswer(request, decide(request, defaults))
+
+
+def decide(request: AdmissionRequest, defaults: SidecarOptions) -> Injection:
+    if request.kind != "v1 Pod" or request.subresource:
+        what = f"{request.kind}{'/' if request.subresource else ''}{request.subresource}"
+        reason = f"the webhook is for pods (v1 Pod), and was asked about {shown(what)}"
+        return Injection(reasons=[f"{reason}: its MutatingWebhookConfiguration has other rules"])
+    if request.operation != "CREATE":
+        warning = f"a pod gets its sidecar when it is made; nothing was done at {shown(request.operation)}"
+        return Injection(left="not a new pod", warnings=[warning])
+    return inject(request.pod, defaults)
+
+
+def read_request(data: bytes) -> AdmissionRequest:
+    """Return the request of an AdmissionReview. Raises Problem with the places of all mistakes."""
+    document = read_document(data)
+    if not isinstance(document, dict):
+        raise invalid([("", f"an {KIND} is a mapping, found {found(document)}")])
+    mistakes: list[tuple[str, str]] = []
+    for name, wanted in (("apiVersion", VERSION), ("kind", KIND)):
+        if document.get(name) != wanted:
+            mistakes.append((name, f'"{wanted}" is wanted, found {shown(document.get(name))}'))
+    request = document.get("request")
+    if not isinstance(request, dict):
+        raise invalid([*mistakes, ("request", f"a mapping is wanted, found {shown(request)}")])
+    texts = {
+        name: text_of(request, name, mistakes) for name in ("uid", "operation", "subResource", "namespace", "name")
+    }
+    if not 0 < len(texts["uid"]) <= LONGEST_UID:
+        mistakes.append(("request.uid", f"1 to {LONGEST_UID} characters are wanted, found {len(texts['uid'])}"))
+    elif in_line(texts["uid"]) != texts["uid"]:  # it is sent back as it came, and half a character cannot be
+        mistakes.append(("request.uid", f"characters that are seen are wanted, found {shown(texts['uid'])}"))
+    kind = request.get("kind")
+    if not isinstance(kind, dict):
+        mistakes.append(("request.kind", f"a mapping is wanted, found {shown(kind)}"))
+        kind = {}
+    parts = [text_of(kind, name, mistakes, "request.kind.") for name in ("group", "version", "kind")]
+    if mistakes:
+        raise invalid(mistakes)
+    group, version, name = parts
+    pod = request.get("object")
+    return AdmissionRequest(
+        texts["uid"], texts["operation"], f"{group}{'/' if group else ''}{version} {name}", texts["subResource"],
+        texts["namespace"], texts["name"] or name_of(pod), pod,
+    )  # fmt: skip
+
+
+def read_document(data: bytes) -> Any:
+    """Return the values of a JSON document. Raises Problem with the line and column of each mistake."""
+    if not has_few_values(data):
+        message = f"more than {MOST_VALUES} values, or nested deeper than {MOST_NESTED} times"
+        raise Problem(422, "invalid_body", message)
+    source = json_source(API, data)
+    document = to_value(source)
+    if lines := told(source.lines(), source.untold):
+        raise Problem(422, "invalid_document", f"the body is no {KIND}", lines)
+    return document
+
+
+def invalid(mistakes: list[tuple[str, str]]) -> Problem:
+    """Return the refusal of a document that is JSON and no AdmissionReview."""
+    return Problem(422, "invalid_body", f"the body is no {KIND} of {VERSION}", mistakes)
+
+
+def text_of(part: Mapping[Any, Any], name: str, mistakes: list[tuple[str, str]], before: str = "request.") -> str:
+    """Return the text under a name, "" where there is none; another type is added to the mistakes."""
+    value = part.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        mistakes.append((f"{before}{name}", f"text is wanted, found {shown(value)}"))
+        return ""
+    return value
+
+
+def name_of(pod: Any) -> str:
+    """Return the name of a pod that gets its own only later: the beginning that its owner gives, and a star."""
+    metadata = pod.get("metadata") if isinstance(pod, dict) else None
+    beginning = metadata.get("generateName") if isinstance(metadata, dict) else None
+    return f"{beginning}*" if isinstance(beginning, str) else ""

@@ -12,12 +12,12 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from kproxy.admin.capture_store import ProcessCaptures
-from kproxy.admin.held_models import BODIES, HeldShown, ResumeBody
-from kproxy.admin.member import ProcessMember
+from kproxy.admin.captures import ProcessCaptures
+from kproxy.admin.held import BODIES, HeldShown, ResumeBody
 from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
 from kproxy.admin.tail_lines import TailLines
+from kproxy.admin.worker_api import ProcessMember
 from kproxy.base.errors import KproxyError
 from kproxy.record.captures.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.record.captures.policy import Policy
@@ -47,7 +47,7 @@ from .messages import (
 )
 
 if TYPE_CHECKING:
-    from kproxy.admin.view_source import ProcessViewSource
+    from kproxy.admin.view import ProcessViewSource
     from kproxy.app.labelling import Labelling
 
 NAMES = 1000

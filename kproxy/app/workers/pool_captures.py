@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 import trio
 
-from kproxy.admin.capture_store import CaptureQuery, CaptureShown, no_such_capture
+from kproxy.admin.captures import CaptureQuery, CaptureShown, no_such_capture
 from kproxy.admin.problem import Problem
 from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
 from kproxy.record.captures.policy import Policy

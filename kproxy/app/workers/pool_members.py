@@ -14,15 +14,14 @@ import trio.lowlevel
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kproxy.admin.backend import joined
-from kproxy.admin.exchange_models import SentAgainShown
-from kproxy.admin.held_models import HeldBody, HeldRows, HeldShown, ResumeBody
+from kproxy.admin.check import MatchesShown
+from kproxy.admin.completion import KeptNamesShown
+from kproxy.admin.held import HeldBody, HeldRows, HeldShown, ResumeBody
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.kept import FoundExchanges
-from kproxy.admin.kept_matches import MatchesShown
-from kproxy.admin.kept_names import KeptNamesShown
-from kproxy.admin.member import Member, MemberGone, RecycleChoice
-from kproxy.admin.models import ConnectionShown, EndsShown, TopologyShown
-from kproxy.admin.problem import Problem
+from kproxy.admin.models import ConnectionShown, EndsShown, SentAgainShown, TopologyShown
+from kproxy.admin.problem import MemberGone, Problem
+from kproxy.admin.worker_api import Member, RecycleChoice
 from kproxy.record.live_view.parts import ViewPart, ViewTotals
 from kproxy.record.metrics.label_collector import LabelCollector
 from kproxy.record.metrics.merged import (

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.admin.webhook import sidecar
+from kproxy.admin.webhook import injection as sidecar
 from kproxy.admin.webhook.annotations import ANNOTATIONS, SidecarOptions
 from kproxy.admin.webhook.injection import MOST_REASONS, inject
-from kproxy.admin.webhook.review import answer_review
+from kproxy.admin.webhook.server import answer_review
 from kproxy.runtime.config.limits import Limits
 from tests.support import manifests
 from tests.support.admission import RECORDED, apply_patch, patched, review_of, review_with

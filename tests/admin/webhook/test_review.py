@@ -17,8 +17,7 @@ from starlette.responses import JSONResponse
 from kproxy.admin.operation import LONGEST_BODY
 from kproxy.admin.problem import Problem, answer
 from kproxy.admin.webhook.annotations import SidecarOptions
-from kproxy.admin.webhook.review import KIND, LONGEST_REASON, VERSION, answer_review
-from kproxy.admin.webhook.server import tell
+from kproxy.admin.webhook.server import KIND, LONGEST_REASON, VERSION, answer_review, tell
 from kproxy.base.terminal import in_line
 from tests.support.admission import review_of, review_with
 from tests.support.stretches import BY_COST, Cost

@@ -17,10 +17,11 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from kproxy.admin import live, operation
+from kproxy.admin import http_server as live
+from kproxy.admin import operation
 from kproxy.admin.webhook import server
 from kproxy.admin.webhook.annotations import SidecarOptions
-from kproxy.admin.webhook.review import answer_review
+from kproxy.admin.webhook.server import answer_review
 from kproxy.base.errors import InternalError
 from kproxy.rules.values.address import Address
 from kproxy.rules.values.tls import ListenerTls

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin.capture_store import CaptureShown, no_such_capture
+from kproxy.admin.captures import CaptureShown, no_such_capture
 from kproxy.record.live_view.config import ViewConfig
 from tests.admin import conftest as admin
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.admin import kept_matches
-from kproxy.admin.kept_names import KeptNamesShown, joined, names_in
+from kproxy.admin import check as kept_matches
+from kproxy.admin.completion import KeptNamesShown, joined, names_in
 from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.rules.document.read import read_document
 from kproxy.rules.kinds import KINDS
@@ -28,7 +28,7 @@ def keep(api: Any, monkeypatch: pytest.MonkeyPatch) -> Kept:
     """`keep(exchanges)`: the proxy has kept these, the latest first."""
 
     def set_kept(exchanges: Sequence[ObservedExchange]) -> None:
-        monkeypatch.setattr("kproxy.admin.member.ProcessMember.kept", lambda member: list(exchanges))
+        monkeypatch.setattr("kproxy.admin.worker_api.ProcessMember.kept", lambda member: list(exchanges))
 
     return set_kept
 
@@ -262,7 +262,7 @@ async def test_names_come_from_the_tables_and_from_what_is_kept(api: Any, keep: 
 @pytest.mark.trio
 async def test_names_have_a_number_and_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each sort, in each process and of all."""
-    monkeypatch.setattr("kproxy.admin.kept_names.MOST_NAMES", 5)
+    monkeypatch.setattr("kproxy.admin.completion.MOST_NAMES", 5)
     kept = [produce(number, f"t{number}", Somebody(client_id=f"c{number}")) for number in range(20)]
     found = await names_in(kept)
 
@@ -271,7 +271,7 @@ async def test_names_have_a_number_and_a_time(monkeypatch: pytest.MonkeyPatch) -
         *found.topics,
         *(["z"] if len(found.topics) < 5 else []),
     ]
-    monkeypatch.setattr("kproxy.admin.kept_names.LONGEST_LOOK", -1.0)
+    monkeypatch.setattr("kproxy.admin.completion.LONGEST_LOOK", -1.0)
     assert (await names_in(kept)).topics == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin import long_answer
+from kproxy.admin import responses as long_answer
 from kproxy.base.errors import KproxyError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema

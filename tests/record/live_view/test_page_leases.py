@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin.page_leases import GRACE
+from kproxy.admin.backend import GRACE
 from kproxy.base.errors import NotEverywhere
 from tests.record.live_view.stream_reader import viewing
 

@@ -216,7 +216,7 @@ async def test_each_second_it_says_what_passed(
     api: Any, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that did by what the metrics count; what was matched; the counters of rules."""
-    monkeypatch.setattr("kproxy.admin.view_totals.FRESH", -1.0)
+    monkeypatch.setattr("kproxy.admin.backend.FRESH", -1.0)
     async with viewing(api.app, "filter=~t+orders") as reader:
         tally = api.proxy.tallies.of(0, 9, "Produce", "opaque")
         tally.requests += 5
@@ -239,7 +239,7 @@ async def test_latencies_of_a_tick_are_those_of_the_rows(
     api: Any, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the client sees them: with the time of rules, which the brokers' histogram in the metrics lacks."""
-    monkeypatch.setattr("kproxy.admin.view_totals.FRESH", -1.0)
+    monkeypatch.setattr("kproxy.admin.backend.FRESH", -1.0)
     async with viewing(api.app) as reader:
         seen = produced("orders")
         seen.add_wait(0.5, response=False, by_rule=True)
@@ -259,7 +259,7 @@ async def test_it_tells_that_rules_have_changed(
     api: Any, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that whoever shows them reads them again."""
-    monkeypatch.setattr("kproxy.admin.view_totals.FRESH", -1.0)
+    monkeypatch.setattr("kproxy.admin.backend.FRESH", -1.0)
     async with viewing(api.app) as reader:
         (before,) = await reader.until("rules")
         assert (await api("POST", "/api/rules/base/disable")).status == 200

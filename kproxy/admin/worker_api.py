@@ -19,12 +19,9 @@ from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.rewrite.addresses import controller_id
 
-from .exchange_models import SentAgainShown
+from .held import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_frames import HeldFrames
-from .held_models import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_news import HeldNews, HeldNewsShown
-from .kept_matches import MatchesShown, rehearse
-from .kept_names import KeptNamesShown, names_in
 from .models import (
     ClusterShown,
     ConnectionShown,
@@ -33,6 +30,7 @@ from .models import (
     ListenerShown,
     NodeShown,
     Role,
+    SentAgainShown,
     TopologyShown,
     calendar_time,
 )
@@ -43,15 +41,13 @@ if TYPE_CHECKING:
     from kproxy.record.live_view.parts import ViewTotals
     from kproxy.record.live_view.watch import ViewWatch
 
+    from .check import MatchesShown
+    from .completion import KeptNamesShown
     from .exchange_sender import ExchangeSender
     from .kept import FoundExchanges, KeptExchanges
-    from .view_source import ProcessViewSource, ViewSource
+    from .view import ProcessViewSource, ViewSource
 
 RecycleChoice = Literal["outdated", "all"]
-
-
-class MemberGone(Problem):
-    """End of a member's process while it was asked."""
 
 
 class TailSource(Protocol):
@@ -240,9 +236,13 @@ class ProcessMember:
         return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
 
     async def rehearse(self, text: str) -> MatchesShown:
+        from .check import rehearse
+
         return await rehearse(text, self.kept(), self.records)
 
     async def names(self) -> KeptNamesShown:
+        from .completion import names_in
+
         return await names_in(self.kept())
 
     def kept(self) -> Sequence[ObservedExchange]:
@@ -265,7 +265,7 @@ class ProcessMember:
         return self._kept
 
     def view(self, number: int, text: str, rows: int, after: int | None) -> ProcessViewSource:
-        from .view_source import ProcessViewSource
+        from .view import ProcessViewSource
 
         return ProcessViewSource(self.kept_exchanges.watch, self.server.reactor.notify, Filter(text), rows, after)
 

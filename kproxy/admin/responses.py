@@ -7,18 +7,22 @@ another one is refused. An answer is not cut short: what it says was so while it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from kproxy.record.live_view.config import ViewConfig
 from kproxy.runtime.io.turns import in_turns
 
 from .guard import JSON
 from .models import Shown
 from .problem import Problem, answer
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 MOST_HELD = 64 << 20
 """Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules."""
@@ -101,3 +105,29 @@ class CountedResponse(Response):
             await super().__call__(scope, receive, send)
         finally:
             _held.size -= size
+
+
+class GuardedStream(StreamingResponse):
+    """Response that ends when the token that it was asked for with is no token any more, or when what it shows may not
+    be seen any more: in order, or together with its connection where it has said how long it is. Subclasses send all of
+    it in `stream_response`."""
+
+    def __init__(self, backend: Backend, media: str, headers: Mapping[str, str] | None = None) -> None:
+        self.backend, self.why = backend, "stream ends, its token is out of force"
+        super().__init__(iter(()), media_type=media, headers=headers)
+
+    def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
+        """Return True if the stream goes on where the config lets those who look see and do something else."""
+        return True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.backend.tokens.while_allowed(scope) as allowed:
+            self.backend.streams[self] = allowed
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                del self.backend.streams[self]
+        if allowed.cancelled_caught:
+            self.backend.log.info(self.why, path=scope["path"])
+            if "content-length" not in self.headers:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})

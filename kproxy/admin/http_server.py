@@ -44,7 +44,7 @@ from kproxy.runtime.io.tls_stream import TlsStream
 from kproxy.runtime.listeners.acceptor import BACKLOG, EXHAUSTED
 from kproxy.runtime.reporting import LogThrottle
 
-from .places import to_make_room
+from .connection_limits import to_make_room
 from .problem import Problem, answer
 
 PAUSE = 0.0005

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from urllib.parse import quote
 
 import trio
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from starlette.responses import Response
+from starlette.types import Send
 
+from kproxy.base.errors import FilterError
+from kproxy.base.named_file import check_kind, reason
+from kproxy.base.system.files import NO_LINK, UNKNOWN
 from kproxy.record.captures.capture_file import CaptureLimits
 from kproxy.record.captures.policy import HEAD, Policy
-from kproxy.record.captures.running_captures import STOP_TIMEOUT, Captures, NoSuchCapture, StartedCapture, usable
+from kproxy.record.captures.running_captures import (
+    STOP_TIMEOUT,
+    CaptureRefused,
+    Captures,
+    NoSuchCapture,
+    StartedCapture,
+    usable,
+)
 from kproxy.rules.values.quantities import parse_size
 
-from .models import Shown, iso_time
+from .guard import BYTES
+from .models import Query, Shown, Timeout, iso_time
+from .operation import Operation, OperationCall
 from .problem import Problem
-from .queries import Query, Timeout
+from .responses import GuardedStream
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 LEAST_SIZE = 16_384
 """Bytes; below that not even one exchange may fit."""
@@ -186,3 +205,115 @@ def show_capture(capture: StartedCapture) -> CaptureShown:
         dropped=file.dropped,
         unknown=capture.sink.wanted.unknown,
     )  # fmt: skip
+
+
+PIECE = 256 << 10
+"""Bytes that are read at once."""
+
+
+class FileResponse(GuardedStream):
+    """Response with the first `size` bytes of an open file, which it closes when it was sent, or by `close` when it is
+    not sent at all. `name` is what a browser saves it as."""
+
+    def __init__(self, backend: Backend, number: int, size: int, name: str) -> None:
+        self.number, self.size = number, size
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+            "X-Content-Type-Options": "nosniff",
+        }
+        super().__init__(backend, BYTES, headers)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the bytes. If the file has become shorter, the connection ends before the announced length."""
+        # Not a generator: one that is cancelled between two pieces is collected late, with a ResourceWarning.
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            at = 0
+            while at < self.size:
+                piece = await trio.to_thread.run_sync(os.read, self.number, min(PIECE, self.size - at))
+                if not piece:
+                    raise OSError("the file has become shorter while it was sent")
+                at += len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file and of its room."""
+        os.close(self.number)
+
+
+async def download_capture(backend: Backend, call: OperationCall) -> Response:
+    """Answer with the file. Raises Problem while it is written, and when it cannot be read."""
+    shown = await backend.captures.show(call.path["name"])
+    if shown.state in ("running", "ending"):
+        raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
+    if not backend.view.records and shown.payload not in ("none", "sketch"):
+        raise Problem(403, "records_hidden", "the config has `view: {records: false}`, and the file has records")
+    try:
+        number, size = await trio.to_thread.run_sync(partial(opened, shown.file))
+    except OSError as error:
+        raise Problem(409, "capture_failed", f"{shown.file} cannot be read: {reason(error)}") from None
+    return FileResponse(backend, number, size, shown.name)
+
+
+def opened(path: str) -> tuple[int, int]:
+    """Open a regular file that is no link; return its descriptor and its size. Raises OSError."""
+    number = os.open(path, os.O_RDONLY | UNKNOWN | NO_LINK)
+    try:
+        found = os.fstat(number)
+        check_kind(found.st_mode)
+    except OSError:
+        os.close(number)
+        raise
+    return number, found.st_size
+
+
+async def list_captures(backend: Backend, call: OperationCall) -> CapturesShown:
+    captures = backend.captures
+    folder = None if captures.folder is None else str(captures.folder)
+    return CapturesShown(folder=folder, captures=await captures.show_all())
+
+
+async def get_capture(backend: Backend, call: OperationCall) -> CaptureShown:
+    return await backend.captures.show(call.path["name"])
+
+
+async def start_capture(backend: Backend, call: OperationCall) -> CaptureShown:
+    try:
+        shown = await backend.captures.start(call.query)
+    except (CaptureRefused, FilterError) as error:
+        raise not_started(error) from None
+    backend.log.info("capture started", file=shown.file, payload=shown.payload, filter=shown.filter)
+    return shown
+
+
+async def stop_capture(backend: Backend, call: OperationCall) -> CaptureShown:
+    """Answer when the file is whole, or still being written after some seconds."""
+    shown = await backend.captures.stop(call.path["name"])
+    backend.log.info("capture stopped", file=shown.file, exchanges=shown.exchanges, dropped=shown.dropped)
+    return shown
+
+
+def not_started(error: CaptureRefused | FilterError) -> Problem:
+    """Return the problem of a capture that cannot start."""
+    if isinstance(error, FilterError):
+        return Problem(422, "invalid_query", f"filter: {error}")
+    return Problem(422 if error.code == "invalid_query" else 409, error.code, str(error))
+
+
+OPERATIONS = (
+    Operation("GET", "/api/captures", "list_captures", "All captures.", list_captures, CapturesShown),
+    Operation("POST", "/api/captures", "start_capture", "Start to record what passes, in a file of pcapng.",
+              start_capture, CaptureShown, CaptureQuery, status=201,
+              refusals=("no_captures", "capture_exists", "too_many_captures", "capture_failed")),
+    Operation("GET", "/api/captures/{name}", "get_capture", "One capture.", get_capture,
+              CaptureShown, refusals=("no_such_capture",)),
+    Operation("DELETE", "/api/captures/{name}", "stop_capture", "Stop a capture; its file stays.",
+              stop_capture, CaptureShown, refusals=("no_such_capture", "no_captures")),
+    Operation("GET", "/api/captures/{name}/file", "download_capture", "The file of a capture that is over.",
+              download_capture, CaptureShown, media=BYTES,
+              refusals=("no_such_capture", "capture_runs", "capture_failed", "records_hidden")),
+)  # fmt: skip
