@@ -22,7 +22,7 @@ def test_numbers_are_consecutive_and_the_index_lists_each_file() -> None:
     index = (FOLDER / "index.md").read_text()
 
     assert [int(file.name[:3]) for file in FILES] == list(range(1, len(FILES) + 1))
-    assert re.findall(r"\]\((\d[^)]*)\)", index) == [file.name for file in FILES]
+    assert re.findall(r"^\| \d+ \| \[[^]]*\]\(([^)]*)\)", index, re.MULTILINE) == [file.name for file in FILES]
     assert {file.name for file in FOLDER.iterdir()} == {"index.md", *(file.name for file in FILES)}
 
 
