@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
-from kproxy.base.logs.setup import make_log
+from kproxy.base.logs import make_log
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.base.logs.setup import LEVELS, Threshold, make_log
+from kproxy.base.logs import LEVELS, Threshold, make_log
 from kproxy.runtime import connection_view
 from kproxy.runtime.reporting import LogThrottle
 

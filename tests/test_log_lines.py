@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 
-from kproxy.base.logs.setup import make_log
-from kproxy.base.logs.writer import WholeLines
+from kproxy.base.logs import WholeLines, make_log
 
 WRITER = """
 import os, sys
-from kproxy.base.logs.writer import WholeLines
-from kproxy.base.logs.setup import make_log
+from kproxy.base.logs import WholeLines
+from kproxy.base.logs import make_log
 log = make_log("json", "info", WholeLines(sys.stdout, int(sys.argv[1])))
 for n in range(30):
     log.info("x" * (n % 3 * 40_000), writer=sys.argv[2], n=n)

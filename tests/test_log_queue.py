@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.base.logs.setup import LONGEST, make_log
-from kproxy.base.logs.writer import LogQueue, WholeLines
+from kproxy.base.logs import LONGEST, LogQueue, WholeLines, make_log
 from kproxy.testing.process import free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
@@ -26,7 +25,7 @@ from tests.support.wait import until
 HOSTILE = "b1\n2026-11-23T00:00:00Z [info] forged\x1b[2J\r\x85\u2028\u202e\ud800"
 STRAY = """
 import logging, sys, threading, warnings
-from kproxy.base.logs.setup import log_of_process
+from kproxy.base.logs import log_of_process
 log, _ = log_of_process("json", "info")
 log.info("begins", secret="no")
 class Bad:

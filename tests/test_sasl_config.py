@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.app.config.reader import config_from
-from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.sasl.scram import make_line
 from kproxy.rules.values.source import Source
 
 LINE = make_line("alice", "SCRAM-SHA-256", "secret", b"salt", 4096)

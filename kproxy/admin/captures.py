@@ -15,7 +15,7 @@ from starlette.types import Send
 
 from kproxy.base.errors import FilterError
 from kproxy.base.named_file import check_kind, reason
-from kproxy.base.system.files import NO_LINK, UNKNOWN
+from kproxy.base.system import NO_LINK, UNKNOWN
 from kproxy.record.captures.capture_file import CaptureLimits
 from kproxy.record.captures.policy import HEAD, Policy
 from kproxy.record.captures.running_captures import (

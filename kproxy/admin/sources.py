@@ -25,7 +25,7 @@ from pydantic import Field
 from starlette.requests import ClientDisconnect
 
 from kproxy.base.named_file import reason
-from kproxy.base.system.processes import HAS_LIMITS
+from kproxy.base.system import HAS_LIMITS
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.exchange import ObservedExchange

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.app.config.changes import FLAGS, Origin
 from kproxy.app.config.document import AdminConfig, Config
 from kproxy.app.config.keeper import ConfigKeeper
-from kproxy.base.logs.setup import log_of_process, lost_lines
+from kproxy.base.logs import log_of_process, lost_lines
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.rules import rule_set
 from kproxy.rules.document.store import RuleStore

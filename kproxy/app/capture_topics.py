@@ -26,8 +26,7 @@ from kproxy.base.errors import DecodeError, KproxyError
 from kproxy.protocol import Message, encode
 from kproxy.protocol.breath import breathe, drop, each
 from kproxy.protocol.codec.structs import header_version
-from kproxy.protocol.scan.frames import framed
-from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.framing import framed, known_body_start
 from kproxy.protocol.scan.walk import read_string, walk
 from kproxy.protocol.table import errors, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA

@@ -16,8 +16,7 @@ from kproxy.app.config.changes import Origin, written_paths
 from kproxy.app.config.document import Config
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import DocumentError, InternalError, KproxyError
-from kproxy.base.logs.setup import THRESHOLD
-from kproxy.base.logs.writer import LogQueue
+from kproxy.base.logs import THRESHOLD, LogQueue
 from kproxy.base.terminal import printable
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.advertise import Advertise

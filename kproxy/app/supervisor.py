@@ -32,7 +32,7 @@ from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.told_rules import RuleNewsSender
 from kproxy.app.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.base.errors import KproxyError
-from kproxy.base.logs.setup import log_of_process, lost_lines
+from kproxy.base.logs import log_of_process, lost_lines
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.capacity import find_capacity, log_capacity

@@ -40,8 +40,8 @@ from kproxy.app.workers.remote import RemotePortChange, RemotePorts, Reporter
 from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import DocumentError, KproxyError
-from kproxy.base.logs.setup import log_of_process
-from kproxy.base.system.processes import die_with_parent
+from kproxy.base.logs import log_of_process
+from kproxy.base.system import die_with_parent
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.driven import HostPort

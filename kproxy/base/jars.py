@@ -19,9 +19,8 @@ from time import monotonic
 
 from crc32c import crc32c
 
-from kproxy.base.system.files import lock
-
 from .errors import InternalError
+from .system import lock
 
 JAVA_AT_LEAST = 17
 """Lowest version of Java: brokers of Kafka 4 need it (KIP-1013), and so does Spark 4."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from kproxy.base.system.files import UNKNOWN
+from .system import UNKNOWN
 
 MOST_BYTES = 4 << 20
 """Bytes of a document: some ten thousand rules. The admin API takes no more either."""
@@ -202,3 +202,18 @@ def reason(error: OSError) -> str:
     """Return what is wrong, in words for a message."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
+
+
+BYTE_ORDER_MARK = "\ufeff"
+LATIN = 0xFF
+"""Last character of Latin-1, which headers are written in."""
+
+
+def not_for_headers(text: str) -> str | None:
+    """Return why a header cannot carry this text, or None. The reason contains no part of the text: it is a secret."""
+    if text != text.strip():
+        return "it begins or ends with a blank or a line end, which no header carries"
+    for at, char in enumerate(text, 1):
+        if not char.isprintable() or ord(char) > LATIN:
+            return f"its character {at} is one that no header carries"
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from kproxy.base.distribution import DISTRIBUTION
-from kproxy.base.lazy_group import LazyGroup
+from kproxy.base.terminal import LazyGroup
 
 COMMANDS = {
     "run": ("kproxy.cli.run:command", "Start the proxy."),

@@ -20,8 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError
-from kproxy.base.header_text import BYTE_ORDER_MARK, not_for_headers
-from kproxy.base.named_file import reason, text_named
+from kproxy.base.named_file import BYTE_ORDER_MARK, not_for_headers, reason, text_named
 
 DEFAULT = "http://127.0.0.1:9190"
 JSON, YAML, EVENTS = "application/json", "application/yaml", "text/event-stream"

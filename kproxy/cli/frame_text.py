@@ -26,7 +26,7 @@ from kproxy.base.errors import DecodeError, InputError
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import TraceStep, trace
-from kproxy.protocol.scan.frames import RESPONSE_HEADER, split
+from kproxy.protocol.framing import RESPONSE_HEADER, split
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.protocol.table.schema import Api, load, names, paths

@@ -10,7 +10,7 @@ import click
 from kproxy.base.errors import InputError
 from kproxy.base.terminal import say
 from kproxy.cli.exchange_input import said_of
-from kproxy.protocol.scan.frames import MAX_FRAME
+from kproxy.protocol.framing import MAX_FRAME
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.pseudonyms import Pseudonyms

@@ -160,7 +160,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     """Return the exchanges of these captures that the filter holds for. Raises NoInput if a file is no capture, or if
     none are left, and CaptureError."""
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
-    from kproxy.protocol.scan.frames import MAX_FRAME
+    from kproxy.protocol.framing import MAX_FRAME
     from kproxy.record.captures.reader import Capture
     from kproxy.record.filter.view import ExchangeView
     from kproxy.record.observer.records import OF_FILES
@@ -216,7 +216,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 
 def warn_of_names(options: Options, files: list[str], recording: Recording) -> None:
     """Warn if the requests have names of the client side, and the recorded proxy sent others to its brokers."""
-    from kproxy.protocol.scan.frames import MAX_FRAME
+    from kproxy.protocol.framing import MAX_FRAME
     from kproxy.record.captures.reader import Capture
 
     if options.side == "broker":

@@ -15,8 +15,16 @@ import click
 from kproxy.base.errors import InternalError
 from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import say
-from kproxy.protocol.sasl.scram import HASHES, LEAST_ITERATIONS, MOST_ITERATIONS
-from kproxy.protocol.sasl.users import ITERATIONS, SALT, check_name, make_line, names_in
+from kproxy.protocol.sasl.scram import (
+    HASHES,
+    ITERATIONS,
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    SALT,
+    check_name,
+    make_line,
+    names_in,
+)
 from kproxy.runtime.config.sasl import LARGEST
 
 LONGEST = 4096

@@ -53,7 +53,7 @@ def command(
     from kproxy.admin.webhook.annotations import SidecarOptions, check_name
     from kproxy.admin.webhook.server import run_webhook
     from kproxy.app.main import run_all
-    from kproxy.base.logs.setup import log_of_process
+    from kproxy.base.logs import log_of_process
     from kproxy.rules.values.address import Address
     from kproxy.rules.values.tls import ListenerTls
 

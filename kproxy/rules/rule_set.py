@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from kproxy.base.unheld import unheld
+from kproxy.base.weak_method import unheld
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.allow_from import AllowFrom

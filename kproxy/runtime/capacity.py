@@ -14,7 +14,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.system.processes import UNLIMITED, lift_open_files, open_files
+from kproxy.base.system import UNLIMITED, lift_open_files, open_files
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.config.limits import Limits
 

@@ -14,8 +14,7 @@ from uuid import UUID
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, encode
 from kproxy.protocol.breath import drop, each
-from kproxy.protocol.scan.frames import framed
-from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.framing import body_start, framed
 from kproxy.protocol.scan.walk import Walk, read_string, walk
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA

@@ -2,8 +2,8 @@
 
 Strategy. A session is in one phase at a time, and moves only by `SessionPhase.to`, which refuses what the table does
 not have. The diagram in ARCHITECTURE.md is drawn from the table, and a test drives real sessions through each line of
-it. How far a client's login is, is a state of its own (protocol/sasl/server.py), for a login can go on while a session
-drains.
+it. How far a client's login is, is a state of its own (protocol/sasl/mechanisms.py), for a login can go on while a
+session drains.
 """
 
 from __future__ import annotations

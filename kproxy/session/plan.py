@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kproxy.base.unheld import unheld
-from kproxy.protocol.scan.has_no_endpoints import has_no_endpoints
-from kproxy.protocol.scan.head import produce_acks
+from kproxy.base.weak_method import unheld
+from kproxy.protocol.framing import produce_acks
+from kproxy.protocol.scan.walk import has_no_endpoints
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import (
     ADD_RAFT_VOTER,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
 
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.session.holding.desk import HoldingDesk
 from kproxy.session.live.partition_session import Room

@@ -23,7 +23,7 @@ from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
 from kproxy.app.main import leaves
 from kproxy.base.errors import InternalError
-from kproxy.base.logs.setup import make_log
+from kproxy.base.logs import make_log
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts

@@ -20,7 +20,7 @@ from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
 from kproxy.app.main import leaves, read_rules
 from kproxy.base.errors import InternalError
-from kproxy.base.logs.setup import make_log
+from kproxy.base.logs import make_log
 from kproxy.runtime.driven import show
 
 from .embedded import PATIENCE, NoBroker

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from kproxy.base.errors import InternalError
-from kproxy.base.system.processes import HAS_PRCTL, die_with_parent
+from kproxy.base.system import HAS_PRCTL, die_with_parent
 
 
 def begin(

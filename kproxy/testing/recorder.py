@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any, NamedTuple
 
-from kproxy.protocol.scan.head import produce_acks
+from kproxy.protocol.framing import produce_acks
 from kproxy.protocol.scan.sketch import Sketcher
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.framing import acks_of
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.record.captures.pairs import BothSides, SideMatcher

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli import main
 from kproxy.protocol import Message, encode
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from tests.support.frames import message
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.protocol.sasl.users import read_users
+from kproxy.protocol.sasl.scram import read_users
 
 
 def user(*words: str, password: str = "") -> tuple[int, str]:

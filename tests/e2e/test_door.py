@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.sasl.scram import make_line
 from tests.support.fake_broker import FakeBroker, answer_versions, silence
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

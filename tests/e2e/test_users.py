@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.sasl.scram import make_line
 from kproxy.testing.cluster import MockCluster
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

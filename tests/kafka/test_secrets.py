@@ -23,7 +23,7 @@ from kafka import KafkaProducer
 
 from kproxy.admin.api import DESCRIPTION
 from kproxy.cli.admin_client import Admin
-from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port

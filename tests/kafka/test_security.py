@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.sasl.scram import make_line
 from kproxy.testing import ask
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.kafka_processes import HOST

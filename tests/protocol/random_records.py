@@ -18,7 +18,7 @@ from kproxy.protocol.records import (
     entries,
 )
 from kproxy.protocol.records.compression import CODECS
-from kproxy.protocol.records.digest import HEADER_FIELDS, MOST_HEADERS, RecordsDigest
+from kproxy.protocol.records.entry import HEADER_FIELDS, MOST_HEADERS, RecordsDigest
 from kproxy.protocol.records.record import Control
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.scan.frames import MAX_FRAME, REQUEST_HEADER, Splitter, framed, split
+from kproxy.protocol.framing import MAX_FRAME, REQUEST_HEADER, Splitter, framed, split
 
 FRAMES = [b"first frame", b"\x00" * 8, b"x" * 3000, b"last"]
 STREAM = b"".join(map(framed, FRAMES))

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from kproxy.protocol import Message, encode
-from kproxy.protocol.scan.has_no_endpoints import has_no_endpoints
-from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.scan.walk import has_no_endpoints, walk
 from kproxy.protocol.table import layout, schema
 from tests.support.random_values import random_struct
 

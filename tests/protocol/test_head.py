@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol.codec.structs import encode
-from kproxy.protocol.scan.head import body_start, plain_head, produce_acks, single_topic
+from kproxy.protocol.framing import body_start, plain_head, produce_acks, single_topic
 from kproxy.protocol.scan.walk import read_string
 from kproxy.protocol.table import layout, schema
 from tests.support.random_values import random_struct

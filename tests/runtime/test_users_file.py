@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.base.errors import InternalError
-from kproxy.base.logs.setup import make_log
-from kproxy.protocol.sasl.server import LoginWork
-from kproxy.protocol.sasl.users import ITERATIONS, Users, make_line, read_users
+from kproxy.base.logs import make_log
+from kproxy.protocol.sasl.mechanisms import LoginWork
+from kproxy.protocol.sasl.scram import ITERATIONS, Users, make_line, read_users
 from kproxy.runtime.listeners.listener import UsersFile
 from tests.support.line_count import LineCount
 from tests.support.stretches import BY_COST, Cost

@@ -208,7 +208,7 @@ def test_line_count_without_yield_points_is_one_stretch(monkeypatch: pytest.Monk
 
 def test_an_array_of_more_than_can_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection ends, and it is said why."""
-    monkeypatch.setattr("kproxy.protocol.codec.compiled.MOST_ELEMENTS", 1000)
+    monkeypatch.setattr("kproxy.protocol.codec.decoder.MOST_ELEMENTS", 1000)
     rule = "{name: other, kind: set, match: {api: Metadata}, at: request, fields: {allow_auto_topic_creation: false}}"
     talk = Dialogue(f"rules: [{rule}]")
     talk.client(large(3, 12, "request", 1001))

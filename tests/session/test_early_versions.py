@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol.sasl.server import Checker
-from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.sasl.mechanisms import Checker
+from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import AskVersions, Dial

@@ -14,8 +14,8 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.framing import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
 from kproxy.protocol.primitives import write_uvarint
-from kproxy.protocol.scan.head import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
 from kproxy.protocol.scan.sketch import Sketcher, decode_sketch
 from kproxy.protocol.scan.walk import error_codes_in
 from kproxy.protocol.table import schema

@@ -12,13 +12,11 @@ import pytest
 from crc32c import crc32c
 
 from kproxy.base.errors import RecordsError
-from kproxy.base.system import memory
 from kproxy.protocol import breath
 from kproxy.protocol.records import compression
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress
-from kproxy.protocol.records.digest import read_digest
-from kproxy.protocol.records.entry import BATCH
+from kproxy.protocol.records.entry import BATCH, read_digest
 from kproxy.protocol.records.record import Record, read_record, write_record
 from kproxy.rules.kinds import require as batch_checks
 from kproxy.rules.kinds.base import records_rule as bodies
@@ -184,7 +182,7 @@ def test_buffer_of_a_failed_decompression_is_freed_in_pieces(
     codec: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log: list[int | None] = []
-    monkeypatch.setattr(memory, "give_back", lambda buffer, start, size: log.append(size))
+    monkeypatch.setattr(compression, "free_pages", lambda buffer, start, size: log.append(size))
     before = breath.use(lambda: log.append(None))
     try:
         with pytest.raises(RecordsError):

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.protocol import decode_request
-from kproxy.protocol.sasl.client import Tokens, plain
+from kproxy.protocol.sasl.mechanisms import Tokens, plain
 from kproxy.session.sasl.login import CORRELATION, LoggedIn, Steps, log_in
 from kproxy.tools.rehearse.dialogue import response
 

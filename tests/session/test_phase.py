@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import InternalError
-from kproxy.protocol.sasl.server import Checker
-from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.sasl.mechanisms import Checker
+from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.phase import CLOSING, DRAINING, LOGIN, NEW, OPEN, OVER, REFUSED, STALLED, TRANSITIONS, SessionPhase
 from kproxy.session.plan import Bound

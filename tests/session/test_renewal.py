@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.protocol import decode_request
-from kproxy.protocol.sasl.client import Tokens, plain
+from kproxy.protocol.sasl.mechanisms import Tokens, plain
 from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.lane_logins import NO_SASL

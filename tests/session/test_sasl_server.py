@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.protocol.sasl.client import ScramClient
-from kproxy.protocol.sasl.server import BAD_PLAIN, Checker, LoginWork
-from kproxy.protocol.sasl.users import Users, make_line, read_users
+from kproxy.protocol.sasl.mechanisms import BAD_PLAIN, Checker, LoginWork, ScramClient
+from kproxy.protocol.sasl.scram import Users, make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.server import SaslServer, Terms

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol import decode_response
-from kproxy.protocol.sasl.server import Checker
-from kproxy.protocol.sasl.users import make_line, read_users
+from kproxy.protocol.sasl.mechanisms import Checker
+from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.protocol.table.errors import error_name
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts

@@ -16,7 +16,7 @@ from kproxy.app.config.changes import FLAGS, Origin
 from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
 from kproxy.app.config.reader import config_from
 from kproxy.base.errors import DocumentError
-from kproxy.base.logs.setup import make_log
+from kproxy.base.logs import make_log
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.values.source import Source, raise_mistakes

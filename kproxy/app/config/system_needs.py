@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.base.system.files import HAS_LOCKS
-from kproxy.base.system.processes import HAS_FORKS
-from kproxy.base.system.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MARK, UNIX
+from kproxy.base.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MARK, UNIX
+from kproxy.base.system import HAS_FORKS, HAS_LOCKS
 from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import Wrong
 

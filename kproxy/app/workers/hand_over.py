@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from kproxy.base.system.sockets import HAS_HAND_OVER
+from kproxy.base.sockets import HAS_HAND_OVER
 from kproxy.runtime.driven import HostPort
 from kproxy.runtime.io.reactor import IN, Reactor
 from kproxy.runtime.listeners.named_port import OnClient

@@ -24,7 +24,7 @@ from math import inf
 from struct import Struct
 
 from kproxy.base.errors import InternalError
-from kproxy.base.system.files import fcntl
+from kproxy.base.system import fcntl
 from kproxy.rules.shared_numbers import MOST_NUMBERS, NumberCells
 
 GROUPS = 1 << 13

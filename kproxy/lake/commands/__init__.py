@@ -5,7 +5,7 @@ Spark is imported inside of them, so that help needs neither Spark nor Java.
 
 from __future__ import annotations
 
-from kproxy.base.lazy_group import LazyGroup
+from kproxy.base.terminal import LazyGroup
 
 _LAKE = "kproxy.lake.commands.lake"
 _ANSWERS = "kproxy.lake.commands.answers"

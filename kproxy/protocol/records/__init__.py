@@ -12,10 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .batch import Producer, decode_batch, encode_batch, rewrite_batch
+from .batch import (
+    Producer,
+    decode_batch,
+    decode_legacy,
+    encode_batch,
+    encode_message_set,
+    rewrite_batch,
+    rewrite_legacy,
+)
 from .compression import DECOMPRESSED_LIMIT
 from .entry import Batch, Cut, Entry, LegacyEntry, check_crc, entries
-from .legacy import decode_legacy, encode_message_set, rewrite_legacy
 from .record import ANY_HEADERS, Control, Record, decode_control, encode_control
 
 __all__ = [

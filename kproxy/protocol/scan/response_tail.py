@@ -16,7 +16,7 @@ from functools import cache
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe, steps
-from kproxy.protocol.codec.compiled import SourceCode
+from kproxy.protocol.codec.decoder import SourceCode
 from kproxy.protocol.primitives import MAX_LENGTH, Buffer, Chunk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH

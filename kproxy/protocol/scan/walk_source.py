@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.protocol.breath import breathe, steps
-from kproxy.protocol.codec.compiled import SourceCode, form
+from kproxy.protocol.codec.decoder import SourceCode, form
 from kproxy.protocol.codec.trace import smallest
 from kproxy.protocol.primitives import read_uvarint
 from kproxy.protocol.table.layout import FIXED, Slot, Struct, loop_over

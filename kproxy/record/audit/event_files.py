@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kproxy.base.system.files import lock
+from kproxy.base.system import lock
 
 OPEN, PACKING, PACKED, BAD = ".ndjson.tmp", ".ndjson.gz.tmp", ".ndjson.gz", ".ndjson.bad"
 SESSION, NEW_SESSION = ".session", ".session.tmp"

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import IO, Any, Literal, cast
 
-from kproxy.base.system.files import BINARY
+from kproxy.base.system import BINARY
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import Frame, ObservedExchange, Who
 from kproxy.rules.shared_numbers import NumberCells

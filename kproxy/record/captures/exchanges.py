@@ -12,7 +12,7 @@ from collections import deque
 from struct import Struct
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.framing import acks_of
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kproxy.protocol.scan.frames import MAX_FRAME
+from kproxy.protocol.framing import MAX_FRAME
 
 from .tcp import StreamPiece
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
-from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.framing import known_body_start
 from kproxy.protocol.scan.sketch import Sketcher, decode_sketch, sketch
 from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange
 from kproxy.record.observer.credentials import CONFIG_VALUES, REQUEST, RESPONSE, take_out

@@ -17,10 +17,10 @@ from kproxy.protocol.breath import each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import trace
 from kproxy.protocol.edit import Edits
+from kproxy.protocol.framing import known_body_start
 from kproxy.protocol.primitives import read_uvarint, write_uvarint
 from kproxy.protocol.records import Batch, Cut, Entry, Record, decode, entries, rewrite
 from kproxy.protocol.records.entry import BATCH, LEGACY, MAGIC_AT, TIMESTAMP
-from kproxy.protocol.scan.head import known_body_start
 from kproxy.protocol.scan.walk import read_string, walk, write_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN

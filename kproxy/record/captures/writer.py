@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from kproxy.protocol.scan.head import acks_of
+from kproxy.protocol.framing import acks_of
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Errors, Frame, ObservedExchange, Who
 from kproxy.record.observer.response_errors import errors_of

@@ -21,7 +21,7 @@ import msgspec
 
 from kproxy.base.errors import CaptureError
 from kproxy.base.named_file import reason
-from kproxy.base.system.processes import HAS_PRCTL, die_with_parent, resource
+from kproxy.base.system import HAS_PRCTL, die_with_parent, resource
 from kproxy.record.captures.losses import losses
 from kproxy.record.captures.packet_file import PacketFile
 from kproxy.record.captures.pairs import SideMatcher, is_at_broker

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from kproxy.base.unheld import unheld
+from kproxy.base.weak_method import unheld
 from kproxy.rules.select.match import text_test
 
 from .config import MetricsConfig

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.framing import known_body_start, short_uvarint
 from kproxy.protocol.primitives import Buffer, read_uvarint
 from kproxy.protocol.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
-from kproxy.protocol.scan.head import known_body_start, short_uvarint
 from kproxy.protocol.scan.sketch import RecordsDigest
 from kproxy.protocol.scan.walk import walk
 from kproxy.protocol.table import layout, schema

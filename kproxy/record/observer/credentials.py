@@ -15,8 +15,8 @@ from functools import cache
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import drop, each
 from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.framing import body_start, known_body_start
 from kproxy.protocol.primitives import Buffer, read_uvarint
-from kproxy.protocol.scan.head import body_start, known_body_start
 from kproxy.protocol.scan.walk import walk
 from kproxy.protocol.table import schema
 

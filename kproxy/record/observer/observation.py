@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproxy.protocol.scan.head import acks_reader
+from kproxy.protocol.framing import acks_reader
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN, FETCH, PRODUCE, SASL_HANDSHAKE, SHARE_FETCH
 from kproxy.record.exchange import Depth

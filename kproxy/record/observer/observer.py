@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from kproxy.protocol.framing import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.frames import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.record.exchange import Depth, ObservedExchange, TakeExchange, Who
 
 from .exchange_builder import Interest

@@ -18,10 +18,9 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.elements import Partition, partitions_in
+from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import Buffer, read_compact_length
-from kproxy.protocol.records.digest import CODECS, read_digest
-from kproxy.protocol.records.entry import CODEC, CONTROL, OVERHEAD, batch_fields
-from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.records.entry import CODEC, CODECS, CONTROL, OVERHEAD, batch_fields, read_digest
 from kproxy.protocol.scan.walk_source import WalkWriter
 from kproxy.protocol.scan.walk_support import Bad, far
 from kproxy.protocol.table import layout, schema

@@ -12,9 +12,8 @@ from functools import cache
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.framing import CORRELATION_ID_ENDS, known_body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.frames import CORRELATION_ID_ENDS
-from kproxy.protocol.scan.head import known_body_start
 from kproxy.protocol.scan.walk import code_slots, error_codes_in, walk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH

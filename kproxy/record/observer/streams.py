@@ -11,8 +11,8 @@ from __future__ import annotations
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.framing import MAX_ACKS_HEAD, body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import MAX_ACKS_HEAD, body_start
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
 from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens

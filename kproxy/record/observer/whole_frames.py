@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe, each
+from kproxy.protocol.framing import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.frames import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.protocol.table.api_keys import PRODUCE, SHARE_FETCH
 from kproxy.record.exchange import NO_ERRORS, Depth, Form, Frame
 

@@ -17,8 +17,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
-from kproxy.base.header_text import not_for_headers
-from kproxy.base.named_file import PathGuard, read_named, reason
+from kproxy.base.named_file import PathGuard, not_for_headers, read_named, reason
 from kproxy.rules.values.model import Model, Wrong
 
 DEFAULT: Final = "DEFAULT"

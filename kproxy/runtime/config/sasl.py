@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from kproxy.base.named_file import PathGuard, read_named, reason
-from kproxy.protocol.sasl.client import is_extension
-from kproxy.protocol.sasl.users import Users, read_users
+from kproxy.protocol.sasl.mechanisms import is_extension
+from kproxy.protocol.sasl.scram import Users, read_users
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
 from kproxy.rules.values.tls import ExistingFile, Secret, files_of

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import trio
 
-from kproxy.base.system.sockets import HAS_EPOLL
+from kproxy.base.sockets import HAS_EPOLL
 
 from .deadlines import KernelTimer
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from kproxy.base.system.sockets import HAS_TCP_STATE, KEEPIDLE, UNIX
+from kproxy.base.sockets import HAS_TCP_STATE, KEEPIDLE, UNIX
 
 MOST_AT_ONCE = 1 << 16
 """Bytes of one read: Python makes room for all that is asked for."""

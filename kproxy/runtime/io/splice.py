@@ -17,8 +17,8 @@ import socket
 from contextlib import suppress
 from typing import Any, Protocol
 
-from kproxy.base.system.files import fcntl
-from kproxy.base.system.sockets import HAS_SPLICE
+from kproxy.base.sockets import HAS_SPLICE
+from kproxy.base.system import fcntl
 from kproxy.runtime.driven import ConnectionPhase, Feed, LaneState
 from kproxy.session.commands import LONG, Command
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from time import monotonic
 
-from kproxy.base.system.sockets import HAS_REUSE
+from kproxy.base.sockets import HAS_REUSE
 from kproxy.runtime.driven import HostPort, host_port
 from kproxy.runtime.io.reactor import IN, Reactor
 from kproxy.runtime.io.socket_io import keep_alive

@@ -18,8 +18,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InternalError, UnusableSetting
-from kproxy.protocol.sasl.server import Checker, LoginWork
-from kproxy.protocol.sasl.users import Users
+from kproxy.protocol.sasl.mechanisms import Checker, LoginWork
+from kproxy.protocol.sasl.scram import Users
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
 from kproxy.rules.values.address import network_of

@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DocumentError, NotEverywhere
 from kproxy.base.named_file import PathGuard
-from kproxy.base.system.processes import HANGUP
+from kproxy.base.system import HANGUP
 from kproxy.rules.document.read import Document, read_document, rule_files
 from kproxy.rules.values.source import Source
 

@@ -16,7 +16,7 @@ from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
 from time import monotonic
 from typing import NamedTuple
 
-from kproxy.base.system.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
+from kproxy.base.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
 from kproxy.runtime.driven import HostPort, show
 from kproxy.runtime.io.deadlines import Deadline
 from kproxy.runtime.io.reactor import OUT, Reactor

@@ -16,7 +16,7 @@ import trio
 
 from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.base.named_file import read_named, reason
-from kproxy.protocol.sasl.client import ScramClient, Tokens, oauthbearer, plain
+from kproxy.protocol.sasl.mechanisms import ScramClient, Tokens, oauthbearer, plain
 from kproxy.runtime.config.sasl import OAUTH, UpstreamSasl
 from kproxy.runtime.driven import AddressPair, HostPort, show
 from kproxy.runtime.io.socket_io import exactly, send

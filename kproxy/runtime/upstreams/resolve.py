@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from kproxy.base.system.sockets import UNIX
+from kproxy.base.sockets import UNIX
 from kproxy.runtime.driven import HostPort, host_port
 from kproxy.runtime.transparent import is_own
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.protocol import decode_request, encode
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.rules.exchange import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.rule_set import HowGone, Running

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from kproxy.protocol.framing import MAX_REQUEST_HEADER, body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import MAX_REQUEST_HEADER, body_start
 from kproxy.protocol.table import schema
 from kproxy.session.inflight import FifoEntry
 from kproxy.session.rewrite.context import Context

@@ -18,8 +18,8 @@ from itertools import count
 from struct import Struct
 from typing import Any
 
+from kproxy.protocol.framing import plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import plain_head, single_topic
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.rules.rule_set import Running
 from kproxy.session.live.selection import Selection, SettledAnswer

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe, rest
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 from kproxy.session.cluster import fresh_topics, topics_heard
 from kproxy.session.commands import BROKER

@@ -6,9 +6,8 @@ from struct import Struct
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe
+from kproxy.protocol.framing import MAX_ACKS_HEAD, REQUEST_HEAD
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.frames import REQUEST_HEAD
-from kproxy.protocol.scan.head import MAX_ACKS_HEAD
 from kproxy.rules.rule_set import ACTS, Running
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.held_memory import HeldMemory, Hold

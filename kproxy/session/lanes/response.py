@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe, rest
-from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
+from kproxy.protocol.framing import MAX_RESPONSE_HEADER
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.session.inflight import ANSWER, OWN
 from kproxy.session.rewrite.names import DISGUISED, OPENS, learn_session

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from kproxy.protocol.breath import freeing, rest
-from kproxy.protocol.scan.frames import framed
-from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER
+from kproxy.protocol.framing import MAX_RESPONSE_HEADER, framed
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.rule_set import HowGone

@@ -6,8 +6,8 @@ from typing import Any
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import breathe
+from kproxy.protocol.framing import RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.frames import RESPONSE_BEGINS
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory

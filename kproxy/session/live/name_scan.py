@@ -14,8 +14,8 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import each
+from kproxy.protocol.framing import known_body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import known_body_start
 from kproxy.protocol.scan.walk import Hits, Walk, walk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.framing import FIXED_HEAD, known_body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import FIXED_HEAD, known_body_start
 from kproxy.protocol.scan.walk import Hits, read_string, walk, write_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import FETCH

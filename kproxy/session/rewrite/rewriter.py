@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import drop, spread
 from kproxy.protocol.edit import Edits
+from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import body_start
 from kproxy.protocol.scan.walk import Hits, Walk, walk
 from kproxy.protocol.table import schema
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.breath import each
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, TELEMETRY
 from kproxy.session.counters import Counters

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from kproxy.protocol import Message, encode
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.session.step import Step

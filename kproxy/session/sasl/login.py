@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 from kproxy.base.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.protocol import Message, decode_response, encode
-from kproxy.protocol.sasl.client import Tokens
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
+from kproxy.protocol.sasl.mechanisms import Tokens
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 

@@ -22,11 +22,10 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
+from kproxy.protocol.framing import framed
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.sasl.scram import ScramKeys
-from kproxy.protocol.sasl.server import Accepted, Checker, Denied, LoginSteps, LoginWork
-from kproxy.protocol.sasl.users import Users
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.sasl.mechanisms import Accepted, Checker, Denied, LoginSteps, LoginWork
+from kproxy.protocol.sasl.scram import ScramKeys, Users
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.session.commands import BROKER, CLIENT, Compute

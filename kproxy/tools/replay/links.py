@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 
 from .target import NodeAddress
 

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterator
 from time import monotonic
 
-from kproxy.protocol.scan.frames import MAX_FRAME, RESPONSE_HEADER
+from kproxy.protocol.framing import MAX_FRAME, RESPONSE_HEADER
 
 from .links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from .player import ReplayPlayer

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 import trio
 
 from kproxy.base.errors import InputError, KproxyError
-from kproxy.protocol.scan.frames import REQUEST_HEADER, Splitter, framed
+from kproxy.protocol.framing import REQUEST_HEADER, Splitter, framed
 
 from .links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from .player import ReplayPlayer

@@ -11,8 +11,7 @@ from kproxy.base.errors import RecordsError
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import Partition
 from kproxy.protocol.records import Batch, LegacyEntry, decode, decode_control
-from kproxy.protocol.records.digest import RecordHeaders
-from kproxy.protocol.records.entry import BATCH
+from kproxy.protocol.records.entry import BATCH, RecordHeaders
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ALTER_CONFIGS, FETCH
 from kproxy.protocol.table.layout import ZERO_UUID

@@ -17,7 +17,7 @@ MOST_LINES = 60
 
 def instrument_made_programs() -> None:
     """Decoders, encoders, walks, checks for endpoints and readers of rows."""
-    from kproxy.protocol.codec.compiled import SourceCode
+    from kproxy.protocol.codec.decoder import SourceCode
 
     build = SourceCode.build
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.protocol.records import Producer, Record, encode_batch, encode_control, encode_message_set
-from kproxy.protocol.records.digest import MOST_HEADERS, RecordsDigest, read_digest
+from kproxy.protocol.records.entry import MOST_HEADERS, RecordsDigest, read_digest
 from kproxy.protocol.records.record import Control
 
 IDEMPOTENT = Producer(7, 1, 40, transactional=True)

@@ -15,9 +15,9 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import LegacyEntry, Record, check_crc, decode, encode_message_set, entries, rewrite
+from kproxy.protocol.records.batch import write_message
 from kproxy.protocol.records.compression import compress
 from kproxy.protocol.records.entry import LOG_APPEND_TIME
-from kproxy.protocol.records.legacy import write_message
 from tests.protocol.records.test_record import RECORDS as ANY
 
 # The message set of a Produce v0 request, from a guide of the 0.8 era: value "hello world", no key

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.base.errors import LoginFailed
 from kproxy.protocol.sasl import scram
-from kproxy.protocol.sasl.client import ScramClient, Tokens, is_extension, oauthbearer, plain
+from kproxy.protocol.sasl.mechanisms import ScramClient, Tokens, is_extension, oauthbearer, plain
 
 NONCE, SERVERS = "rOprNGfwEbeRWgbNEkqO", "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 CHALLENGE = f"r={SERVERS},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()

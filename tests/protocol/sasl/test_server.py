@@ -8,9 +8,8 @@ from itertools import count
 import pytest
 
 from kproxy.protocol.sasl import scram
-from kproxy.protocol.sasl.client import ScramClient, plain
-from kproxy.protocol.sasl.server import BAD_PLAIN, Accepted, Checker, Denied, LoginWork
-from kproxy.protocol.sasl.users import Users, make_line, read_users
+from kproxy.protocol.sasl.mechanisms import BAD_PLAIN, Accepted, Checker, Denied, LoginWork, ScramClient, plain
+from kproxy.protocol.sasl.scram import Users, make_line, read_users
 
 SALT, PASSWORD = b"0123456789abcdef", "pen,c=il\u00e7"
 NAME = "al,i=ce"

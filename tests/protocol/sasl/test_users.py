@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.protocol.sasl.users import Credential, make_line, names_in, read_users
+from kproxy.protocol.sasl.scram import Credential, make_line, names_in, read_users
 
 SALT = b"0123456789abcdef"
 LINE = make_line("alice", "SCRAM-SHA-256", "secret", SALT, 4096)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.base.system.files import lock
+from kproxy.base.system import lock
 from kproxy.record.audit import event_files
 from kproxy.record.audit.event_files import OpenFile, ProcessMark, WriterIdentity, lock_if_ended
 

@@ -19,7 +19,7 @@ from kproxy.protocol import Message
 from kproxy.protocol.records import entries
 from kproxy.protocol.records.batch import ANYBODY, Producer, encode_batch
 from kproxy.protocol.records.record import Record
-from kproxy.protocol.sasl.users import make_line
+from kproxy.protocol.sasl.scram import make_line
 from kproxy.protocol.table.api_keys import HEARTBEAT, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.testing.process import free_port_with_room
 from kproxy.testing.proxy import Proxy

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kproxy.protocol.records.digest import RecordsDigest
+from kproxy.protocol.records.entry import RecordsDigest
 from kproxy.record.events.schema import MOST_BATCHES
 
 OF_WRITTEN = ("producer_id", "producer_epoch", "base_sequence", "attributes", "crc")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from kproxy.protocol.breath import FEW, breathe, each
 from kproxy.protocol.codec.structs import header_version
-from kproxy.protocol.scan.head import known_body_start
+from kproxy.protocol.framing import known_body_start
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import ConnectionView, Exchange, FrameDepth, ShapedDirection, TrafficShape
 from kproxy.rules.select.frame_match import FrameMatch

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.protocol.edit import Edits
+from kproxy.protocol.framing import MAX_RESPONSE_HEADER, body_start
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import MAX_RESPONSE_HEADER, body_start
 from kproxy.protocol.scan.walk import Hits, Walk
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH

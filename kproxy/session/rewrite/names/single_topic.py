@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kproxy.protocol.framing import body_start, plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.head import body_start, plain_head, single_topic
 from kproxy.protocol.scan.walk import read_string, write_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE

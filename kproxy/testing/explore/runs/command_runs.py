@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from typing import IO
 
 from kproxy.base.errors import KproxyError
-from kproxy.base.system.processes import die_with_parent
+from kproxy.base.system import die_with_parent
 from kproxy.rules.values.source import Source
 from kproxy.testing.cluster import readable_mock
 from kproxy.testing.embedded import Embedded, NoBroker

@@ -20,7 +20,7 @@ from secrets import token_hex
 from time import monotonic
 
 from kproxy.base.errors import InputError, InternalError
-from kproxy.base.system.processes import HAS_FORKS
+from kproxy.base.system import HAS_FORKS
 from kproxy.testing.explore.model import ExploredRun, FaultPlan, RaisedError, RunEnd, loads
 
 from .child import ChildAnswer, EndedChild, MessageBuffer, RunJob, ServerOrder, ServerReport, code_text, packed

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, sleep
 
-from kproxy.base.system.processes import adopt_orphans, die_with_parent
+from kproxy.base.system import adopt_orphans, die_with_parent
 from kproxy.testing.explore.model import loads
 from kproxy.testing.process import children_of, process_tree
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kproxy.app.config.document import Config
 from kproxy.base.errors import DecodeError, RecordsError, WireError
 from kproxy.protocol.records import Batch, Entry, entries
-from kproxy.protocol.records.digest import RecordsDigest
+from kproxy.protocol.records.entry import RecordsDigest
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import FETCH, INIT_PRODUCER_ID, JOIN_GROUP, OFFSET_FETCH, PRODUCE, TXN_OFFSET_COMMIT
 from kproxy.rules.document.read import read_document

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.scan.head import body_start
+from kproxy.protocol.framing import body_start
 from kproxy.protocol.scan.walk import Hits, walk
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID

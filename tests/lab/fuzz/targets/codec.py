@@ -21,9 +21,8 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.codec.trace import trace
 from kproxy.protocol.edit import Edits
-from kproxy.protocol.scan.has_no_endpoints import has_no_endpoints
 from kproxy.protocol.scan.sketch import decode_sketch
-from kproxy.protocol.scan.walk import Walk, compile_walk, write_string
+from kproxy.protocol.scan.walk import Walk, compile_walk, has_no_endpoints, write_string
 from kproxy.protocol.scan.walk_source import tags_path
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct

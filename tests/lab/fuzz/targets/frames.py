@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.scan.frames import Splitter, framed
-from kproxy.protocol.scan.head import body_start, produce_acks, single_topic
+from kproxy.protocol.framing import Splitter, body_start, framed, produce_acks, single_topic
 from kproxy.protocol.scan.response_tail import PrefixSkipper
 from kproxy.protocol.table import schema
 from kproxy.tools.rehearse.dialogue import request, response

@@ -28,8 +28,7 @@ from kproxy.protocol.records import (
     entries,
     rewrite,
 )
-from kproxy.protocol.records.digest import read_digest
-from kproxy.protocol.records.entry import crc_of
+from kproxy.protocol.records.entry import crc_of, read_digest
 from tests.lab.fuzz.feed import Feed
 
 LIMIT = 1 << 16
