@@ -154,7 +154,7 @@ def filled(kind: Any) -> Any:
 
 SHAPES: dict[tuple[str, str], Any] = {
     ("GET", "/api/rules"): filled(models.RulesShown),
-    ("GET", "/api/connections"): filled(models.ConnectionsShown),
+    ("GET", "/api/connections"): filled(process.ConnectionsShown),
     ("GET", "/api/captures"): filled(CapturesShown),
     ("POST", "/api/captures"): filled(CaptureShown),
     ("GET", "/api/captures/"): filled(CaptureShown),

@@ -10,7 +10,6 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from kproxy.rules.document.read import LONGEST_TTL
 from kproxy.rules.values.quantities import parse_duration
-from kproxy.runtime.rules.waiters import CounterName
 
 Role = Literal["broker", "controller"]
 SentOutcome = Literal["answered", "no_answer_due", "unanswered"]
@@ -167,12 +166,6 @@ class ConnectionShown(Shown):
     leaving: bool = Field(description="it closes as soon as nothing is in flight")
 
 
-class ConnectionsShown(Shown):
-    """Open connections, oldest first."""
-
-    connections: list[ConnectionShown]
-
-
 class EndShown(Shown):
     """Client connection that has ended."""
 
@@ -195,12 +188,6 @@ class EndsShown(Shown):
     """Ends of connections, the newest first."""
 
     ended: list[EndShown]
-
-
-class CountShown(Shown):
-    """Number of connections that the request was about."""
-
-    connections: int
 
 
 class NodeShown(Shown):
@@ -238,17 +225,6 @@ class TopologyShown(Shown):
 
     clusters: dict[str, ClusterShown]
     listeners: dict[str, ListenerShown]
-
-
-class VersionShown(Shown):
-    """Version of the running program, and of its rules."""
-
-    kproxy: str
-    kafka: str = Field(description="newest release whose protocol is known whole")
-    python: str
-    pid: int
-    since: str = Field(description="ISO 8601")
-    rules: str = Field(description="version of the rules in force")
 
 
 class SentAgainShown(Shown):
@@ -292,62 +268,6 @@ class Query(BaseModel, extra="forbid"):
 
 PageId = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
 """Random id that a page of the view gives itself; empty: none."""
-
-
-class PutQuery(Query):
-    """Query with rules that are added."""
-
-    origin: Literal["api", "test"] = Field(
-        default="api", description="rules of a test stand behind all others, and always have a ttl"
-    )
-    ttl: Ttl | None = Field(
-        default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
-    )
-    page: PageId = Field(
-        default="", description="id of a page: its rules are removed when it has had no stream (`/api/view`) for 30 s"
-    )
-
-
-class AddQuery(PutQuery):
-    """Query with a document of rules that is added."""
-
-    replace: bool = Field(default=False, description="rules of the same names and origin are replaced in their places")
-
-
-class OriginQuery(Query):
-    """Origin of the rules to remove."""
-
-    origin: Literal["api", "test"] = Field(default="api", description="where they came from")
-
-
-class ReplaceQuery(Query):
-    """Query with the API's whole document."""
-
-    ttl: Ttl | None = Field(
-        default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
-    )
-
-
-class WaitQuery(Query):
-    """Number that a rule's counter has to reach."""
-
-    hits: int = Field(default=1, ge=1, description="until the counter is at least this")
-    count: CounterName = Field(default="fired", description="which counter")
-    timeout: Timeout = Field(default=10.0, description="how long at most, such as 10s")
-
-
-class CloseQuery(Query):
-    """Manner of closing a connection."""
-
-    reset: bool = Field(default=False, description="with a reset, and without what still waits to be written")
-
-
-class RecycleQuery(Query):
-    """Choice of the connections to recycle."""
-
-    which: Literal["outdated", "all"] = Field(
-        default="outdated", description="those that are bound to other rules than a new one would be, or all"
-    )
 
 
 def printable(name: str) -> str:

@@ -28,19 +28,14 @@ from kproxy.session.rewrite.addresses import controller_id
 from .guard import JSON
 from .models import (
     LONGEST_NUMBER,
-    CloseQuery,
     ClusterShown,
     ConnectionShown,
-    ConnectionsShown,
-    CountShown,
     EndsShown,
     ListenerShown,
     NodeShown,
     Query,
-    RecycleQuery,
     Shown,
     TopologyShown,
-    VersionShown,
     calendar_time,
 )
 from .operation import Operation, OperationCall
@@ -53,6 +48,43 @@ if TYPE_CHECKING:
 
     from .backend import Backend
     from .worker_api import Member
+
+
+class ConnectionsShown(Shown):
+    """Open connections, oldest first."""
+
+    connections: list[ConnectionShown]
+
+
+class CountShown(Shown):
+    """Number of connections that the request was about."""
+
+    connections: int
+
+
+class VersionShown(Shown):
+    """Version of the running program, and of its rules."""
+
+    kproxy: str
+    kafka: str = Field(description="newest release whose protocol is known whole")
+    python: str
+    pid: int
+    since: str = Field(description="ISO 8601")
+    rules: str = Field(description="version of the rules in force")
+
+
+class CloseQuery(Query):
+    """Manner of closing a connection."""
+
+    reset: bool = Field(default=False, description="with a reset, and without what still waits to be written")
+
+
+class RecycleQuery(Query):
+    """Choice of the connections to recycle."""
+
+    which: Literal["outdated", "all"] = Field(
+        default="outdated", description="those that are bound to other rules than a new one would be, or all"
+    )
 
 
 async def get_version(backend: Backend, call: OperationCall) -> VersionShown:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import trio
+from pydantic import Field
 
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import Scenario
@@ -15,21 +16,21 @@ from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.values.source import Source
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.rules.keeper import Rejection, RuleKeeper
+from kproxy.runtime.rules.waiters import CounterName
 
 from .models import (
-    AddQuery,
     KilledShown,
-    OriginQuery,
-    PutQuery,
+    PageId,
+    Query,
     RejectionShown,
     ReleasedShown,
-    ReplaceQuery,
     ResetShown,
     RuleShown,
     RulesShown,
     ScenarioShown,
+    Timeout,
+    Ttl,
     TurnedShown,
-    WaitQuery,
     WaitShown,
     calendar_time,
 )
@@ -42,6 +43,48 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 100
 """Rules that the answer of the kill switch names, in each of its lists."""
+
+
+class PutQuery(Query):
+    """Query with rules that are added."""
+
+    origin: Literal["api", "test"] = Field(
+        default="api", description="rules of a test stand behind all others, and always have a ttl"
+    )
+    ttl: Ttl | None = Field(
+        default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
+    )
+    page: PageId = Field(
+        default="", description="id of a page: its rules are removed when it has had no stream (`/api/view`) for 30 s"
+    )
+
+
+class AddQuery(PutQuery):
+    """Query with a document of rules that is added."""
+
+    replace: bool = Field(default=False, description="rules of the same names and origin are replaced in their places")
+
+
+class OriginQuery(Query):
+    """Origin of the rules to remove."""
+
+    origin: Literal["api", "test"] = Field(default="api", description="where they came from")
+
+
+class ReplaceQuery(Query):
+    """Query with the API's whole document."""
+
+    ttl: Ttl | None = Field(
+        default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
+    )
+
+
+class WaitQuery(Query):
+    """Number that a rule's counter has to reach."""
+
+    hits: int = Field(default=1, ge=1, description="until the counter is at least this")
+    count: CounterName = Field(default="fired", description="which counter")
+    timeout: Timeout = Field(default=10.0, description="how long at most, such as 10s")
 
 
 def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
