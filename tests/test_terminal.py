@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 import kproxy
-from kproxy.admin import models
+from kproxy.admin import models, process
 from kproxy.admin.captures import CaptureShown, CapturesShown
 from kproxy.admin.process import ConfigChangeShown, ConfigShown
 from kproxy.base import terminal

@@ -1,8 +1,11 @@
-"""Admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, and the API below `/api`.
+"""Admin application: `/livez`, `/readyz`, `/readyz/CLUSTER`, `/metrics`, the page below `/view/`, and the API below
+`/api`.
 
-`/livez` and `/readyz` tell little and are open, since probes rarely carry tokens, and so are the files of the live view
-(`assets.py`), which hold no data; all else passes the guard (`guard.py`). What the API can do is in the tables of
-modules below.
+Probes rarely carry tokens, so `/livez` and `/readyz` are open and return little. The files of the page contain no data
+and are open as well. All other paths pass the guard (`guard.py`). Each module of operations contains a table of its
+paths.
+
+`serve_files` serves the page and the operations that need no proxy, for `kproxy view --web FILE…`.
 """
 
 from __future__ import annotations
@@ -128,7 +131,7 @@ def make_app(
     ]
 
     def of_view(answer_page: RequestHandler) -> RequestHandler:
-        """Return what answers for the page while the config lets anybody look."""
+        """Return `answer_page` behind the config's `view.enabled`."""
 
         async def answered(request: Request) -> Response:
             if not backend.view.enabled:
@@ -157,18 +160,16 @@ def make_app(
 
 
 def ready(missing: list[str]) -> dict[str, Any]:
-    """Return the answer of /readyz, as probes are told it."""
+    """Body of /readyz."""
     return {"ready": not missing, "waiting_for": missing}
 
 
 def told(body: dict[str, Any]) -> Response:
-    """Make a response with the status that probes look at."""
     return JSONResponse(body, 200 if body["ready"] else 503)
 
 
 @cache
 def description() -> dict[str, Any]:
-    """Describe the API as an OpenAPI document."""
     return describe(OPERATIONS)
 
 
@@ -215,13 +216,13 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> R
 
 
 def let_go(shown: object) -> None:
-    """Close the file of an answer that is not sent."""
+    """Close the file of a response that is not sent."""
     if isinstance(shown, captures.FileResponse):
         shown.close()
 
 
 def tell_change(backend: Backend, request: Request, operation: Operation, call: OperationCall) -> None:
-    """Log a change with the address that it came from, and who says to have made it."""
+    """Log a change with its peer address and the name in `Kproxy-Who`."""
     peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
     of = "/".join(call.path.values()) or None
     backend.log.info("admin change", operation=operation.name, of=of, peer=peer, who=call.who or None)
@@ -290,7 +291,8 @@ async def serve_files(
 ) -> None:
     """Read captures and serve the page for them until cancelled, SIGINT or SIGTERM.
 
-    `told` gets the page's address when all are read. Raises InputError for a file that is none."""
+    `told` receives the page's URL after all files are read. Raises InputError for an unreadable file.
+    """
     with files_backend(log, len(files)) as backend:
         for name in files:
             await add_file(backend, name)
@@ -368,7 +370,7 @@ async def page_file(request: Request) -> Response:
 
 
 async def to_page(request: Request) -> Response:
-    """Answer with a redirection to the page, whose files are named relative to it."""
+    """Redirect `/view` to `/view/`: the page names its files by relative paths."""
     return RedirectResponse("view/", headers=SAFE)  # relative, as a reverse proxy may have put all of it below a path
 
 

@@ -1,8 +1,7 @@
-"""Backend of the admin API: the running proxy that it shows and changes.
+"""Backend of the admin API: the running proxy.
 
-A proxy carries its traffic in one process or in several, the members of its pool; one without workers is a pool with
-one member in this process. Members are asked for connections, nodes and tails; rules, captures and ports are the
-backend's own.
+A proxy has one member per process that carries traffic; without workers this is one member in this process. Operations
+ask members for connections, nodes and tails. Rules, captures and ports belong to the backend.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Backend:
-    """Running proxy, as far as it can be asked and told. `readiness`: what is missing before clients can be served.
-    `scraped`: the metrics that Prometheus reads. `addresses`: where clients of a listener reach those of these nodes
-    that they have been told of. `need`: which clusters have to answer for the whole to be ready."""
+    """Running proxy as the operations see it. `readiness`: clusters that do not respond yet. `scraped`: the metrics for
+    Prometheus. `addresses`: where clients of a listener reach these nodes. `need`: clusters that have to respond before
+    the proxy is ready."""
 
     keeper: RuleKeeper
     members: Sequence[Member]
@@ -82,15 +81,15 @@ class Backend:
         self.leases = PageLeases(self.keeper, self.log)
 
     def use_view(self, view: ViewConfig) -> None:
-        """Let those who look see and do what this config says. Streams that say or show something else end."""
+        """Apply another view config, and end the streams that it no longer allows."""
         before, self.view = self.view, view
         for stream, scope in self.streams.items():
             if not stream.goes_on(before, view):
                 scope.cancel()
 
     async def ask_members(self, ask: Callable[[Member], Awaitable[T]]) -> list[T]:
-        """Ask all members at the same time; return their answers, in their order. One whose process ends meanwhile is
-        left out. Raises Problem when one refuses or says nothing."""
+        """Call all members concurrently; return their results in order. Results of a process that ends during the call
+        are missing. Raises Problem if a member refuses or does not respond."""
         answers: dict[int, T] = {}
         errors: dict[int, Exception] = {}
 
@@ -133,7 +132,6 @@ def process_backend(
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:
-    """Join pieces that take some time to make."""
     text = bytearray()
 
     def add() -> Iterator[None]:
@@ -146,9 +144,9 @@ async def joined(pieces: Iterable[bytes]) -> bytes:
 
 
 FRESH = 0.5
-"""Seconds for which totals are as good as new: they are asked for each second by each of those who look."""
+"""Maximum age of cached totals in seconds: every viewer requests them each second."""
 MOST_RULES = 1000
-"""Rules whose counters are told each second; all are to be had from /api/rules."""
+"""Rules with counters in each tick; /api/rules lists all rules."""
 
 RuleTotals = tuple[int, int, int, int]
 """Counters of one rule: matched, fired, applied, and how many it holds now."""
@@ -156,8 +154,8 @@ RuleTotals = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SecondTotals:
-    """Totals of all processes at one time, with the counters of rules, and versions of what is to be read again when
-    they change."""
+    """Totals of all processes at one time, with counters of rules, and versions of rules and captures. A page reads
+    these resources again when a version changes."""
 
     at: float
     totals: ViewTotals
@@ -171,7 +169,7 @@ class SecondTotals:
         return self.at > float("-inf")
 
     def tick(self, before: SecondTotals) -> dict[str, Any]:
-        """Return what has happened since other totals."""
+        """Return the difference from earlier totals."""
         told = tick_of(self.totals, before.totals, self.at - before.at)
         told["rules"] = {name: grown(counts, before.rules.get(name)) for name, counts in self.rules.items()}
         if self.totals.audit:
@@ -195,7 +193,7 @@ class TotalsKeeper:
         self.last = SecondTotals(float("-inf"), ViewTotals())
 
     async def latest(self) -> SecondTotals:
-        """Return totals that are at most FRESH seconds old; the same as before when a process says nothing."""
+        """Return totals at most FRESH seconds old; the previous totals if a process does not respond."""
         async with self.counting:
             if monotonic() - self.last.at > FRESH:
                 with suppress(Problem):
@@ -246,7 +244,6 @@ class PageLeases:
         self.rules: dict[str, LeasedRule] = {}
 
     def opened(self, page: str) -> None:
-        """Count a stream of this page."""
         self.streams[page] += 1
         self.left.pop(page, None)
 
@@ -276,7 +273,7 @@ class PageLeases:
             self.keeper.reactor.call_at(due, lambda: self.look(page))
 
     def look(self, page: str) -> None:
-        """Remove the rules of a page whose grace period is over."""
+        """Remove the rules of pages with an expired grace period."""
         due = self.left.get(page)
         if due is None or self.clock() < due:
             return

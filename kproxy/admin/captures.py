@@ -1,4 +1,8 @@
-"""Captures of a proxy as the admin API starts, shows and stops them: their models, and those of this process."""
+"""Operations on captures, their models, and the captures of one process.
+
+A download opens the file once, as a regular file, without following a link. A thread reads it in pieces, so a slow disk
+does not block the event loop. A slow client holds one descriptor and one piece.
+"""
 
 from __future__ import annotations
 
@@ -241,7 +245,6 @@ class FileResponse(GuardedStream):
             self.close()
 
     def close(self) -> None:
-        """Let go of the file and of its room."""
         os.close(self.number)
 
 
@@ -260,7 +263,7 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
 
 
 def opened(path: str) -> tuple[int, int]:
-    """Open a regular file that is no link; return its descriptor and its size. Raises OSError."""
+    """Open a regular file without following a link; return its descriptor and size. Raises OSError."""
     number = os.open(path, os.O_RDONLY | UNKNOWN | NO_LINK)
     try:
         found = os.fstat(number)
@@ -298,7 +301,6 @@ async def stop_capture(backend: Backend, call: OperationCall) -> CaptureShown:
 
 
 def not_started(error: CaptureRefused | FilterError) -> Problem:
-    """Return the problem of a capture that cannot start."""
     if isinstance(error, FilterError):
         return Problem(422, "invalid_query", f"filter: {error}")
     return Problem(422 if error.code == "invalid_query" else 409, error.code, str(error))

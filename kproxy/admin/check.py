@@ -1,8 +1,8 @@
-"""`POST /api/check`: what is wrong with rules, what is warned of, and how many kept exchanges they would be about.
+"""`POST /api/check`: mistakes and warnings in rules, and the kept exchanges that they match.
 
-Strategy. The document is read as `POST /api/rules` reads one, and put into a copy of the store, so that a name that is
-taken and rules that cannot be in force together are told, too; the copy is thrown away. Each process rehearses the
-rules on the exchanges that it has kept, in a thread, for a fifth of a second at most.
+The document is parsed like a body of `POST /api/rules` and added to a copy of the store. So the result includes taken
+names and rules that conflict. Each process evaluates the rules on its kept exchanges in a thread, for at most 0.2
+seconds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CheckShown(Shown):
 
 
 async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
-    """Answer with 200 also where there are mistakes."""
+    """Respond with 200 even if the rules have mistakes."""
     assert call.body is not None, "the operation has a body"
     trial, again = backend.keeper.store.trial(), call.query.replace
     shown, raws = await trio.to_thread.run_sync(check, call.body, trial, again, limiter=DOCUMENTS)
@@ -73,8 +73,8 @@ async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
 
 
 def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Sequence[Mapping[str, Any]] | None]:
-    """Return what is said of a document without looking at traffic, and its rules as they were written if they are to
-    be rehearsed. Changes the store."""
+    """Return mistakes and warnings of a document, and the raw rules to evaluate on kept exchanges. None: do not
+    evaluate. Changes the store."""
     from kproxy.tools.rehearse.whatif.kept import MOST_RULES
 
     document = read_document(source, from_api=True)
@@ -88,7 +88,7 @@ def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Se
 
 
 def mistakes_of(document: Document, trial: RuleStore, again: bool) -> list[str]:
-    """Return what would be wrong if this document was added to the store, which changes."""
+    """Return the mistakes that adding this document to the store causes. Changes the store."""
     try:
         trial.put(document, "api", monotonic(), again=again)
     except DocumentError as error:
@@ -120,7 +120,7 @@ OPERATIONS = (
 
 
 LONGEST_LOOK = 0.2
-"""Seconds in which kept exchanges are looked at."""
+"""Time limit in seconds for the evaluation of kept exchanges."""
 KEPT = "<kept>"
 """Text in place of a file's name: the document was checked before."""
 
@@ -146,9 +146,8 @@ class MatchesShown(Shown):
 
 
 async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
-    """Return the matches of rules, a JSON document without mistakes, among exchanges that this process has kept, the
-    latest of which comes first. `records`: whether a rule's filter may ask about records; else it holds for nothing,
-    since how many matches there are would tell what is in them."""
+    """Return the matches of valid rules among kept exchanges, newest first. `records`: False makes filters on records
+    match nothing, because match counts would disclose their content."""
     return await trio.to_thread.run_sync(rehearsed, text, kept, records, limiter=DOCUMENTS)
 
 
@@ -170,7 +169,7 @@ def shown_matches(of: int, kept: int, unfit: int, rules: Sequence[RuleMatchesSho
 
 
 def together(answers: Iterable[MatchesShown]) -> MatchesShown:
-    """Add up what several processes have found."""
+    """Sum the results of several processes."""
     rules: dict[str, RuleMatchesShown] = {}
     of = kept = unfit = 0
     for one in answers:

@@ -134,7 +134,7 @@ class FilterShown(Shown):
 
 
 async def read_filter(backend: Backend, call: OperationCall) -> FilterShown:
-    """Answer with 200 also where there is a mistake."""
+    """Respond with 200 even if the filter is invalid."""
     try:
         wanted = Filter(call.query.text)
     except FilterError as error:
@@ -211,7 +211,7 @@ class KeptNamesShown(Shown):
 
 
 async def names_in(kept: Sequence[ObservedExchange]) -> KeptNamesShown:
-    """Return the names in these exchanges, the latest of which comes first."""
+    """Return the names in these exchanges; the newest exchange comes first."""
     found = KeptNamesShown()
     await in_turns(collect(kept[:MOST_EXCHANGES], found, monotonic() + LONGEST_LOOK))
     return found
@@ -247,7 +247,6 @@ def add(names: dict[str, None], more: Iterable[object]) -> None:
 
 
 def joined(answers: Iterable[KeptNamesShown]) -> KeptNamesShown:
-    """Return the names that any of several processes has."""
     answers = list(answers)
     sorts = {}
     for name in KeptNamesShown.model_fields:

@@ -1,9 +1,8 @@
-"""Places that those who ask share: connections, handshakes and bytes of bodies, each with a limit.
+"""Limits shared by all clients of the admin address: connections, TLS handshakes, bytes of bodies.
 
-Strategy. One who asks a lot must not have all places. A limit for each address would be wrong either way: many share
-the address of a gateway, and whoever is alone may have all there is. So nothing is limited but the sum; once all places
-are taken, a network that has fewer than another gets one of that other's, and it is the one that has said nothing for
-the longest time. Of one network nobody makes room for another of the same, save those who are late already.
+Only the total is limited. A limit per address would be wrong: many clients share the address of a gateway, and a lone
+client may use all. Once the limit is reached, a network with fewer connections evicts the quietest one of the network
+with the most. Within one network, only late connections are evicted.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from kproxy.runtime.driven import host_port
 
 
 class PlaceHolder(Protocol):
-    """Holder of a place. `network`: where it comes from; `quiet_since`: when it said something last, of monotonic."""
+    """Connection or handshake that counts. `network`: its origin; `quiet_since`: monotonic time of its last
+    activity."""
 
     @property
     def network(self) -> str: ...
@@ -31,10 +31,10 @@ AnyPlaceHolder = TypeVar("AnyPlaceHolder", bound=PlaceHolder)
 
 
 def to_make_room(held: Collection[AnyPlaceHolder], network: str, late: float = float("-inf")) -> AnyPlaceHolder | None:
-    """Return the one whose place somebody of this network gets, where all are taken; None: nobody's.
+    """Return the entry to evict for a connection from this network; None: evict nothing.
 
-    It is one of the network that has the most, if that still has no fewer than this one afterwards, or if it has said
-    nothing since `late`.
+    It belongs to the network with the most entries. Afterwards that network still has at least as many as this one, or
+    the entry was quiet since `late`.
     """
     counts = Counter(one.network for one in held)
     largest = max(counts, key=counts.__getitem__, default=network)
@@ -45,12 +45,11 @@ def to_make_room(held: Collection[AnyPlaceHolder], network: str, late: float = f
 
 
 def network_of_peer(request: Request) -> str:
-    """Return the network that a request comes from."""
     return "" if request.client is None else network_of(host_port(request.client)[0])
 
 
 class BodyBytes:
-    """Counter of the bytes of all bodies that are there now, by network."""
+    """Bytes of all bodies in memory, by network."""
 
     def __init__(self) -> None:
         self.total = 0

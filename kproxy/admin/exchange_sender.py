@@ -41,7 +41,7 @@ from .problem import Problem
 MOST_AT_ONCE = 4
 """Requests that a process sends again at a time."""
 PATIENCE = 20.0
-"""Seconds that an answer is waited for; whoever asks over HTTP gives up after thirty."""
+"""Response timeout in seconds; HTTP clients give up after thirty."""
 LOOKS, LOOK = 50, 0.02
 """Times, and seconds between them, that the end of the new exchange is looked for once the connection is closed."""
 CHANGES = {"data": "changes what is stored or set", "offsets": "changes how far a group has read",
@@ -60,8 +60,8 @@ class ExchangeSender:
         self.busy = 0
 
     async def send(self, number: int, confirm: str) -> SentAgainShown:
-        """Send the request of an exchange again. `confirm`: the API that whoever asks means to call, needed where it
-        changes something. Raises Problem."""
+        """Send the request of an exchange again. `confirm`: the name of its API, required if the request changes
+        something. Raises Problem."""
         kept = self.kept.get(number)
         if self.busy >= MOST_AT_ONCE:
             raise Problem(429, "too_many_sent", f"{MOST_AT_ONCE} requests are being sent again, no more may be")
@@ -130,7 +130,7 @@ class ExchangeSender:
 
 
 def login_at(listener: Listener, who: ConnectionWho) -> str:
-    """Return why a client of this listener has to log in, as whoever sent the request had; empty if it does not."""
+    """Return why a client of this listener has to authenticate; empty if it does not."""
     if listener.config.sasl is not None:
         return f"listener {listener.name} asks for a login"
     if listener.config.tls is not None and listener.config.tls.verify_clients == "required":
@@ -168,8 +168,8 @@ def makes_topics(message: Message) -> bool:
 def talk(
     single: SinglePlay, client: OwnClient, listener: Listener, name: str | None, ends: Sequence[ReplayOutcome]
 ) -> str:
-    """Play over the client's end of a connection, and close it: by a reset where nobody waits any longer for an answer
-    that is due. Return why it could not be; empty if it was."""
+    """Play the recording over the client's end of a connection, and close it. The close is a reset if a response is
+    still due. Return the error; empty if there was none."""
     sock = client.sock
     try:
         if listener.config.tls is not None:

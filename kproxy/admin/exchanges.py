@@ -1,8 +1,11 @@
-"""`GET /api/exchanges`: the exchanges that are kept for those who look, listed, searched, and one in detail.
+"""`GET /api/exchanges`: list, search and details of kept exchanges, and `POST /api/exchanges/{id}/send`.
 
-Each process keeps its own. A list goes through all of them, the newest first, and takes a fifth of a second at most;
-`next` says where the rest begins. `place` is where what comes later begins: a test takes it at its start, asks for what
-is behind it (`after`), and may wait until that is so much (`wait`).
+Each process keeps its own exchanges. A list covers all processes, newest first, and takes at most 0.2 seconds; `next`
+continues it. `place` marks a position in time: tests read it at their start, request later exchanges with `after`, and
+wait for `count` of them with `wait`.
+
+A wait registers as a viewer at each member before it counts kept exchanges, so it misses nothing between both. It
+counts as a listener until its client disconnects, at most one minute.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
 _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
 LIVE = "live"
-"""Source of what passes; all others are captures that somebody has opened."""
+"""Source of live traffic; other sources are opened captures."""
 WaitSeconds = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
 
@@ -160,7 +163,7 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
 
 
 def places(before: str, backend: Backend) -> Mapping[int, int]:
-    """Return the number before which exchanges are wanted, by process. Raises Problem."""
+    """Return the upper bound of exchange numbers by process. Raises Problem."""
     if not before:
         return {}
     if not _BEFORE.fullmatch(before):
@@ -169,7 +172,7 @@ def places(before: str, backend: Backend) -> Mapping[int, int]:
 
 
 def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] | None:
-    """Return the place in each process behind which exchanges are wanted; None for all. Raises Problem."""
+    """Return the position after which exchanges are listed, by process; None: all. Raises Problem."""
     if query.source != LIVE and (query.after or query.wait is not None):
         raise Problem(422, "invalid_query", "after and wait are about what passes, and a capture is over")
     if not query.after:
@@ -222,7 +225,7 @@ def found_member(backend: Backend, call: OperationCall) -> tuple[Member | Source
 
 
 def live_member(backend: Backend, name: str) -> tuple[Member, int]:
-    """Return the process that has kept an exchange of what passes, and its number there. Raises Problem."""
+    """Return the process that keeps a live exchange, and the number of the exchange there. Raises Problem."""
     match = _ONE.fullmatch(name)
     if match is None or int(match[1]) >= len(backend.members):
         raise no_such_exchange(name)
@@ -264,7 +267,8 @@ class ExchangeCount:
         return sum(self.matched.values()) >= self.wanted
 
     async def wait(self, seconds: float) -> bool:
-        """Return True as soon as there are so many, False after these seconds. Raises Problem when too many listen."""
+        """Return True once `wanted` exchanges match, False after the timeout. Raises Problem if too many clients
+        listen."""
         room_for_another(len(self.backend.listeners))
         self.backend.listeners.add(self.number)
         try:

@@ -1,17 +1,20 @@
-"""Guard of the admin address against requests that may not be made.
+"""Guard of the admin address, and the handling that all HTTP servers of kproxy share.
 
-The address is for loopback unless a token is set (the config sees to that). Against web pages in a browser here:
+Without a token the address is bound to loopback (the config checks this). Defences against web pages in a local
+browser:
 
-- The Host header must name this machine, so that no page reaches it under a name of its own (DNS rebinding); with a
-  token the token decides instead, which such a page does not have.
-- An Origin header must be that of this address itself. Nothing else answers with CORS headers here, so a page of
-  another origin can read nothing and send nothing but what a form can send, and
-- a form cannot send `application/json`, which every POST and PUT must be, with or without a body (but for a capture's
-  bytes, which are `application/octet-stream`: no form can send that either).
-- Browsers say in Sec-Fetch-Site whose page has sent a request. Where they do, it must be this address's own, or a
-  person who has typed the address.
+- The Host header must name this machine (DNS rebinding). With a token the token decides.
 
-Whoever shows the token for reading may ask for everything, and change nothing.
+- An Origin header must be this address. No response has CORS headers, so other origins cannot read responses, and send
+only what an HTML form sends.
+
+- POST and PUT need `application/json`, even without a body, and uploads of captures `application/octet-stream`. HTML
+forms send neither.
+
+- Sec-Fetch-Site, if present, must be `same-origin` or `none`.
+
+The read token allows all requests that change nothing. All refusals have one form, and all responses forbid sniffing,
+sharing and caching.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ POLICY = (
 )
 """Content-Security-Policy of every file."""
 DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
-"""Content-Security-Policy of all other answers, which are no pages."""
+"""Content-Security-Policy of responses other than the page."""
 SAFE = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -58,8 +61,8 @@ OWN_SITES = frozenset(("same-origin", "none"))
 
 @dataclass
 class AdminTokens:
-    """Tokens of the admin address, which may change. `full`: for everything; None: this machine may do everything
-    without one. `read`: for whoever may look and change nothing; it is only of use beside the other."""
+    """Tokens of the admin address; a reload may change them. `full`: allows everything; None: no token is required.
+    `read`: allows requests that change nothing; effective only with `full`."""
 
     full: str | None = field(default=None, repr=False)
     read: str | None = field(default=None, repr=False)
@@ -67,7 +70,7 @@ class AdminTokens:
     """Streams that are under way, with the Authorization header that each was asked for with."""
 
     def use(self, other: AdminTokens) -> None:
-        """Ask for the other tokens from now on, and end the streams that could not be asked for with these."""
+        """Replace the tokens, and end streams that the new tokens do not allow."""
         self.full, self.read = other.full, other.read
         for scope, given in self.streams.items():
             if not self.allows(given):
@@ -124,12 +127,12 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
 
 
 def shown_by(headers: Headers) -> bytes:
-    """Return the Authorization header of a request, the first if there are several; empty if there is none."""
+    """Return the first Authorization header of a request; empty if absent."""
     return headers.get("authorization", "").encode()
 
 
 def is_bearer(given: bytes, token: str | None) -> bool:
-    """Return True if an Authorization header shows this token; the time it takes tells nothing about the token."""
+    """True if an Authorization header contains this token; compares in constant time."""
     return token is not None and hmac.compare_digest(given, f"Bearer {token}".encode())
 
 
@@ -141,13 +144,13 @@ def check_host(request: Request, host: str) -> None:
 
 
 def hostname(header: str) -> str:
-    """Return the name in a Host header, without its port; all of one that is no name with a port."""
+    """Return the name in a Host header without its port; the whole header if it is malformed."""
     found = _HOST.fullmatch(header)
     return found[1] if found else header
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:
-    """Return the Content-Type of a request that writes. Raises Problem when it is none of these."""
+    """Return the Content-Type of a request. Raises Problem if it is not allowed."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
         media = f'"{given}"' if given else "none"
@@ -181,7 +184,7 @@ def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> R
 
 
 async def no_route(request: Request, error: Exception) -> Response:
-    """Answer paths and methods that are not there."""
+    """Respond to unknown paths and methods."""
     assert isinstance(error, HTTPException), "it is registered for these"
     path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
     if error.status_code == 405:
@@ -195,12 +198,12 @@ ANSWERED = tuple(
     (name.lower().encode(), value.encode())
     for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
 )
-"""Headers of all answers that do not say otherwise."""
+"""Default headers of all responses."""
 
 
 class SafeAnswers:
-    """Middleware that tells browsers of every answer, refusals too, that it is what its media type says and no page,
-    that no other site may have it, and that it is not to be kept: it may tell what passes."""
+    """Middleware that adds default headers to all responses, refusals included: browsers must not sniff, share or cache
+    them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

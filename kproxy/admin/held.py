@@ -1,4 +1,4 @@
-"""Models of held frames: what the API tells of them, and what it takes to decide about one."""
+"""Operations on held frames, and their models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_LISTED = 1000
 """Frames in one list: more are not held by all rules that a person looks at."""
 MOST_CHANGES = 10_000
 LONGEST_WHO = 100
-"""Characters of a name that somebody gives."""
+"""Characters of a user's name."""
 
 GivenName = Annotated[str, AfterValidator(printable)]
 By = Annotated[float, BeforeValidator(duration), Field(ge=1.0, le=LONGEST_HOLD), AS_TEXT]
@@ -175,11 +175,11 @@ BODIES: dict[str, type[HeldBody]] = {
     "preview": ResumeBody, "resume": ResumeBody, "answer": AnswerBody, "drop": DropBody, "close": CloseBody,
     "extend": ExtendBody, "claim": ClaimBody,
 }  # fmt: skip
-"""Models of what is sent for each of the actions on one held frame."""
+"""Request bodies by action on a held frame."""
 
 
 async def list_held(backend: Backend, call: OperationCall) -> Response:
-    """Answer with what all members hold, oldest first."""
+    """Return the held frames of all members, oldest first."""
     room_for_answer()
     lists = await backend.ask_members(lambda member: member.held())
     rows = sorted(row for each in lists for row in each.rows)[:MOST_LISTED]
@@ -257,7 +257,7 @@ def holder(backend: Backend, number: str) -> Member:
 
 
 def check_view(backend: Backend, *, writes: bool = False) -> None:
-    """Raise Problem if the config does not let anybody look into frames, or change them."""
+    """Raise Problem if the config does not allow viewing, or changing, frames."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
     if writes and not backend.view.write:

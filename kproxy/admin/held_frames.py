@@ -1,8 +1,8 @@
-"""Frames that rules hold in this process, as the admin API shows them and lets decide about them.
+"""Held frames of this process: how the admin API shows them, and the actions on them.
 
-Strategy. Whatever looks into a frame runs as a turn of its connection, not in a thread: that takes as long as the frame
-is long, others are served meanwhile, and of two who decide about the same frame one is first. A thread would have the
-loop wait for the interpreter at each of its system calls. Lists are made in turns, too, a frame at a time.
+Reading a frame runs as a turn of its connection, not in a thread. A turn yields to other connections, and two actions
+on one frame never overlap. A thread would make the event loop wait for the interpreter lock at each of its system
+calls. Lists yield after each frame.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id")
 HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
 
 FRESH = 0.25
-"""Seconds for which what was told of a held frame is told to others, too, unless it changes."""
+"""Seconds for which a row is reused for other viewers, unless the frame changes."""
 
 T = TypeVar("T")
 
 
 class MadeRow(NamedTuple):
-    """Row of a list of held frames, and until when it may be told."""
+    """Cached row of a list of held frames, with its expiry."""
 
     until: float
     row: tuple[str, str, str]
@@ -92,7 +92,7 @@ class HeldFrames:
         return HeldRows(rows=await self.rows(held), passed_over=self.desk.passed_over)
 
     async def rows(self, frames: Iterable[HeldFrame]) -> list[tuple[str, str, str]]:
-        """Return since when each of these is held, its id, and the frame as JSON; without those gone meanwhile."""
+        """Return for each frame its start, its id and its JSON. Frames released during the call are missing."""
         rows: list[tuple[str, str, str]] = []
 
         def make() -> Iterator[None]:
@@ -121,7 +121,7 @@ class HeldFrames:
         return HeldShown(**self.fields(held))
 
     def fields(self, held: HeldFrame) -> dict[str, Any]:
-        """Return what a `HeldShown` has, without looking into the frame."""
+        """Return the fields of a `HeldShown` without reading the frame."""
         session, exchange, now = held.session, held.evaluation.exchange, self.desk.clock()
         why_not, holds = self.why_not(held), held.evaluation.holds or [held]
         last = max(holds, key=lambda one: math.inf if one.until is None else one.until)  # the frame goes on after it
@@ -169,7 +169,7 @@ class HeldFrames:
         return f"{self.show(held).model_dump_json()[:-1]},{made.decode()}}}"
 
     def find(self, number: str) -> HeldFrame:
-        """Return the held frame with this id. Raises Problem, which tells of one that is gone."""
+        """Return the held frame with this id. Raises Problem, with the outcome if it was released."""
         held = self.desk.held.get(number)
         if held is not None:
             return held
@@ -201,7 +201,7 @@ class HeldFrames:
         return await self.in_turn(held, look)
 
     def check_revision(self, held: HeldFrame, body: HeldBody) -> None:
-        """Raise Problem if somebody else was first, or has changed what was looked at."""
+        """Raise Problem if the frame was released, or changed since this revision."""
         self.find(held.id)
         if isinstance(body, RevisedBody) and body.revision != held.revision:
             who = held.claimant(self.desk.clock())
@@ -287,7 +287,7 @@ class HeldFrames:
             raise invalid(error.mistakes) from None
 
     def check_hidden(self, held: HeldFrame, frame: bytes) -> None:
-        """Raise Problem if bytes of the frame are not shown, since whoever edits them would overwrite those."""
+        """Raise Problem if bytes of the frame are redacted: an edit would overwrite them."""
         exchange = held.evaluation.exchange
         key, version = exchange.api.key, exchange.version
         why = withheld_body(key, version, held.at) or take_out(frame, key, version, held.at)[1]
@@ -391,7 +391,7 @@ def first_of(held: HeldFrame) -> HeldFrame:
 
 
 def decoded(text: str) -> bytes:
-    """Return the bytes that base64 stands for. Raises Problem."""
+    """Decode base64. Raises Problem."""
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -399,7 +399,7 @@ def decoded(text: str) -> bytes:
 
 
 def invalid(mistakes: Any) -> Problem:
-    """Return the problem of an edit that does not fit; `mistakes` are (where, message)."""
+    """Problem of an edit that does not fit; `mistakes` are (where, message)."""
     count = len(mistakes)
     return Problem(422, "invalid_edit", f"nothing was changed: {count} mistake{'s' if count > 1 else ''}", mistakes)
 
@@ -414,9 +414,8 @@ MOST_DATA = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """Bytes of a held frame, without their sizes: `frame` in the client's names, `came` as they came; None where not
-    all of it is here. `records`: whether users' records may be shown; `first`: number of the first step that is
-    told."""
+    """Bytes of a held frame without sizes. `frame`: in the client's names; `came`: as received; None: incomplete.
+    `records`: users' records may be shown; `first`: number of the first step to show."""
 
     seen: ObservedExchange
     at: Literal["request", "response"]
@@ -426,7 +425,7 @@ class HeldBytes:
     first: int = 0
 
     def shown(self) -> bytes:
-        """Return `frame`, `broker` and `records` as what stands between the braces of a JSON object."""
+        """Return `frame`, `broker` and `records` as members of a JSON object, without its braces."""
         seen, parts = self.seen, []
         kept = None if self.frame is None else self.kept(self.frame)
         parts.append(b'"frame":' + self.side(kept, "client"))
@@ -447,12 +446,10 @@ class HeldBytes:
         return b",".join(parts)
 
     def kept(self, data: bytes) -> Frame:
-        """Return a frame as an observer would keep it."""
         rest()
         return whole_frame(data, self.seen.key, self.seen.version, self.at, 0.0)
 
     def side(self, kept: Frame | None, side: str) -> bytes:
-        """Return the frame on one side of kproxy."""
         if kept is None:
             return b"null"
         rest()
@@ -468,7 +465,7 @@ class HeldBytes:
 
 
 def bytes_of(held: HeldFrame, frame: bytes | None, records: bool, first: int) -> HeldBytes:
-    """Return what is to be shown of a held frame, with this one in its place, from step number `first` on."""
+    """Bytes to show for a held frame with `frame` in its place, from step number `first` on."""
     exchange, session = held.evaluation.exchange, held.session
     seen = ObservedExchange(SessionWho(session), 0, exchange.api.key, exchange.version, exchange.correlation_id,
                             exchange.client_id, None, acks=exchange.acks, depth="full")  # fmt: skip

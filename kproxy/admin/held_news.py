@@ -1,6 +1,7 @@
-"""News of held frames, for those who look: each process numbers its own, and is asked for the latest.
+"""Changes of held frames for viewers.
 
-What a viewer missed for too long is told anew as a whole.
+Each process numbers its changes, and every viewer polls all processes four times a second. A viewer that missed too
+many changes receives the whole list again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .worker_api import Member
 
 MOST_NEWS = 2000
-"""News that a process remembers; who has missed more is told all that is held."""
+"""Changes that a process remembers; viewers that missed more receive the whole list."""
 
 
 class GoneShown(Shown):
@@ -106,7 +107,7 @@ PAUSE = 0.25
 
 
 class HeldFollower:
-    """Follower of the news of one member: how far it has come, and what it has been told to be held there."""
+    """Position of one viewer in one member's changes, and the ids that it was sent."""
 
     def __init__(self) -> None:
         self.process: object | None = None
@@ -119,7 +120,7 @@ class HeldFollower:
             self.process, self.number = member.process, None
 
     def take(self, news: HeldNewsShown) -> dict[str, list[Any]]:
-        """Return what a viewer is to be told of this news."""
+        """Return the changes to send to the viewer."""
         gone = list(news.gone)
         here = {name for _, name, _ in news.added}
         if news.whole:  # what is not there any more went with its process, or too long ago
@@ -132,7 +133,7 @@ class HeldFollower:
 
 
 async def held_changes(backend: Backend) -> AsyncGenerator[bytes, None]:
-    """Yield what is held now, if anything is, then what becomes of it, as JSON: `added`, `changed` and `gone`."""
+    """Yield the held frames, if any, and then their changes as JSON: `added`, `changed` and `gone`."""
     followers = {member.index: HeldFollower() for member in backend.members}
 
     async def ask(member: Member) -> tuple[int, HeldNewsShown]:

@@ -1,20 +1,17 @@
-"""Admin server: runs the application on Hypercorn's trio worker, beside the reactor, until it is cancelled.
+"""Admin server: runs the application on Hypercorn's trio worker until it is cancelled.
 
-Strategy: the sockets are opened and accepted from here, and each connection is given to Hypercorn's own server, so that
-there can be a limit to them: what is opened at this address must not take the descriptors that clients need. Hypercorn
-has no such limit (its `serve` is these same lines without one).
+This module opens the sockets and accepts connections itself, because Hypercorn has no connection limit: the admin
+address must not use up the descriptors of Kafka clients.
 
-Each connection leaves time to the others and to the traffic of clients. Callbacks of the reactor run while no trio task
-can. Whoever sends one request behind the other, or on hundreds of connections, would have a task that can run at all
-times; so all connections here go through one `Turnstile`, one at a time with a poll of the reactor before it, and what
-a client has sent is taken in small pieces, each of which is short work to read.
+The reactor's callbacks run only while no trio task can. A client with pipelined requests or hundreds of connections
+would keep a task runnable. So all connections pass one `Turnstile`, one at a time, with a poll of the reactor before
+each, and input is read in small pieces.
 
-A client that does not read may take its time, for it may be somebody who looks at a page of `kproxy tail`. But
-Hypercorn shields what it sends from being cancelled: at the end of the process, and where somebody else needs the
-place, the connection is closed under it (`abort`).
+A slow reader is allowed; it may be a person reading `kproxy tail`. Hypercorn shields its sends from cancellation. At
+shutdown, or when the connection is evicted, `abort` closes the socket instead.
 
-Connections that are in their handshake are counted apart, since nobody knows yet who they are. Of both, one who has a
-lot makes room for others (`places.py`).
+Handshakes have a limit of their own, since their clients are not authenticated. `connection_limits.py` selects the
+connection to evict for both.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ from .problem import Problem, answer
 PAUSE = 0.0005
 """Seconds; as soon as no other task can run, the reactor polls its sockets."""
 MOST_PAUSES = 40
-"""Pauses after which a connection goes on although the reactor has not: it may be its own work that takes so long."""
+"""Pauses after which a connection continues without a poll of the reactor: its own work may take that long."""
 PIECE = 4096
 """Bytes that are read at once: some forty requests, or a few hundred frames of HTTP/2."""
 SENDS = 4
@@ -58,8 +55,8 @@ SENDS = 4
 
 
 class Turnstile:
-    """Gate that lets one connection through at a time, in the order in which they come. `polls`: how often the reactor
-    has looked at its sockets."""
+    """Gate that admits one connection at a time, first come, first served. `polls`: returns the number of the reactor's
+    polls."""
 
     def __init__(self, polls: Callable[[], int]) -> None:
         self.polls = polls
@@ -95,10 +92,10 @@ class PacedStream:
         self.stream, self.turnstile, self.network = stream, turnstile, network
         self.socket = stream.socket
         self.quiet_since = monotonic()
-        """Since when nothing has come, and nothing has been taken of what was sent."""
+        """Monotonic time of the last byte received, or sent and read."""
         self.sends = 0
         self.stuck: float | None = None
-        """Since when its client does not read what is being sent."""
+        """Monotonic time of the last byte received, or sent and read."""
         self.lost = False
 
     async def receive_some(self, most: int) -> bytes:
@@ -110,8 +107,7 @@ class PacedStream:
         return bytes(data)
 
     async def send_all(self, data: bytes) -> None:
-        """Send all bytes. Raises BrokenResourceError when the connection is lost, or closed by `abort`. Answers to what
-        has come before are sent all the same, so that takes its turns, too."""
+        """Send all bytes, in turns. Raises BrokenResourceError if the connection is lost or aborted."""
         self.sends += 1
         if self.lost or self.sends % SENDS == 0:
             await self.turnstile.wait()
@@ -159,21 +155,21 @@ CERTIFIED = "certified"
 MOST_CONNECTIONS = 256
 """Open at once: scrapers, people, pages, and those who tail or wait, who keep theirs. Each is one descriptor."""
 MOST_REFUSED = 64
-"""Connections beyond these that are being told so at the same moment; the rest are closed without a word."""
+"""Connections above the limit that receive a 503 concurrently; further ones are closed at once."""
 PATIENCE = 1.0
 """Seconds for a request that is refused to come, so that its answer is not lost with it."""
 LOST_CHECK = 5.0  # seconds between checks for vanished clients
 LONGEST_STUCK = 10.0
-"""Seconds without a byte read by its client, after which a connection makes room for another one if there is none."""
+"""Seconds without a byte read by its client, after which a connection may be evicted."""
 LATE_HANDSHAKE = 1.0
-"""Seconds after which a handshake makes room for another one if there is none: it is some messages, and no thought."""
+"""Seconds after which a handshake may be evicted: it takes a few messages."""
 LAST_WORDS, LOOKS = 1.0, 20
-"""Seconds for what is being sent when the process ends; how often it is looked whether it has been."""
+"""Seconds for pending sends at shutdown, and the number of checks in this time."""
 MOST_READ = 65536
 SPARES = 4
-"""Descriptors kept for this address: with them it is told that a process lives whose descriptors have run out."""
+"""Descriptors reserved for this address: it reports liveness of a process without free descriptors."""
 REST = 0.1
-"""Seconds without accepting when these are used up, too."""
+"""Seconds without accepting when the spares are used up."""
 
 
 LIVEZ = (b"GET /livez ", b"HEAD /livez ")
@@ -181,7 +177,7 @@ ALIVE = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/plain\r\nco
 
 
 class Spares:
-    """Descriptors kept in reserve, which somebody else would have taken."""
+    """Reserved file descriptors."""
 
     def __init__(self, count: int = SPARES) -> None:
         self.count = count
@@ -204,7 +200,6 @@ class Spares:
         return True
 
     def close(self) -> None:
-        """Close all spare descriptors and keep none."""
         self.count = 0
         while self.give():
             pass
@@ -227,7 +222,6 @@ class AdminListener:
         self.spares = Spares()
 
     async def serve(self, sock: socket.socket) -> None:
-        """Accept connections and serve them until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.cut_off)
@@ -241,8 +235,7 @@ class AdminListener:
             self.spares.close()
 
     async def accept(self, sock: socket.socket) -> tuple[socket.socket, str] | None:
-        """Accept the next connection, if there is one, with a spare descriptor if need be; return the network that it
-        comes from, too."""
+        """Accept the next connection, with a spare descriptor if necessary; return it with its network."""
         try:
             client, address = sock.accept()
             return client, network_of(host_port(address)[0])
@@ -256,7 +249,7 @@ class AdminListener:
         return await self.accept(sock)
 
     async def guard(self, client: socket.socket, network: str) -> None:
-        """Serve one connection; what it raises ends no other."""
+        """Serve one connection; log its errors instead of raising them."""
         stream = await self.secure(client, network)
         if stream is None:
             self.spares.keep()
@@ -289,7 +282,7 @@ class AdminListener:
         return None
 
     def end_handshake(self, network: str) -> bool:
-        """End a handshake that makes room for one from this network; return False if there is none."""
+        """Evict a handshake for one from this network; return False if none may be evicted."""
         handshake = to_make_room(self.handshakes, network, monotonic() - LATE_HANDSHAKE)
         if handshake is None:
             return False
@@ -332,8 +325,8 @@ class AdminListener:
             self.streams.discard(paced)
 
     def make_room(self, network: str) -> bool:
-        """Close the connection whose client has not read for the longest time, or one of a network that has more than
-        this one; return False if all are in use."""
+        """Evict the connection that is stuck longest, or one of a network with more connections. Return False if none
+        may be evicted."""
         late = monotonic() - LONGEST_STUCK
         stuck = [(one.stuck, one) for one in self.streams if one.stuck is not None and one.stuck <= late]
         found = min(stuck, key=lambda each: each[0])[1] if stuck else to_make_room(self.streams, network)
@@ -359,7 +352,7 @@ class AdminListener:
 
 
 def too_many() -> bytes:
-    """Build the whole response to a connection too many."""
+    """Response to a connection above the limit."""
     message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
     response = answer(Problem(503, "too_many_connections", message))
     head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kproxy.runtime.connection_view import ConnectionWho
 
 READERS = trio.CapacityLimiter(2)
-"""Exchanges are read in detail beside the event loop, so many at a time; others wait for their turn."""
+"""Details of exchanges are read in at most two threads."""
 WHOEVER_LOOKS = "view"
 """Stands for the address of all who look at exchanges: their work takes turns with that of clients."""
 
@@ -109,7 +109,7 @@ class KeptExchanges:
         return await self.read(make)
 
     async def frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
-        """Return what was kept of one frame, in base64. Raises Problem."""
+        """Return the kept bytes of one frame in base64. Raises Problem."""
         kept = self.get(number)
         make = partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records)
         data = await self.read(make)
@@ -125,7 +125,6 @@ class KeptExchanges:
         return b64encode(await self.read(make)).decode()
 
     async def read(self, make: Callable[[], T]) -> T:
-        """Read frames in turns with what passes."""
         async with READERS:
             return await in_a_turn(self.reactor, WHOEVER_LOOKS, lambda: freeing(LONG, make))
 

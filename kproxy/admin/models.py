@@ -1,4 +1,4 @@
-"""Models of what the admin API answers: the JSON and its description in OpenAPI come from them."""
+"""Models shared by operations: responses and queries. The OpenAPI description is generated from them."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ LONGEST_WAIT = 3600.0
 
 
 def duration(value: Any) -> Any:
-    """Return the seconds of a text such as 10s; what is no text stays as it is, to be checked by who asked."""
+    """Return the seconds of a text such as 10s. Other values are returned unchanged, for pydantic to check."""
     return float(value) if isinstance(value, str) and value.isdecimal() else parse_duration(value)
 
 
@@ -271,5 +271,5 @@ PageId = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_-]*$")]
 
 
 def printable(name: str) -> str:
-    """Return a name that somebody gives without what a terminal would obey."""
+    """Return a name without characters that control a terminal."""
     return "".join(char if char.isprintable() else "?" for char in name).strip()

@@ -1,4 +1,4 @@
-"""Operation of the API as data. Routes and the OpenAPI description are both made from the same table of these."""
+"""Operations of the API as data: the routes and the OpenAPI description are made from one table."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 LONGEST_BODY = 4 << 20
 """Bytes; some ten thousand rules."""
 LONGEST_READ = 10.0
-"""Seconds for a body to come; 4 MiB in ten seconds are a slow line, and less is somebody who does not mean it."""
+"""Seconds in which a body has to arrive; a slow line sends 4 MiB in that time."""
 ALL_BODIES = 32 << 20
-"""Bytes of bodies that are there at a time, until what they ask for is done: eight of the longest, or thousands of
-usual ones. What a document is read into has some ten times as many."""
+"""Bytes of all bodies in memory until their operations finish: eight of the longest. Parsed documents are about ten
+times larger."""
 API = "<api>"
-"""Text in place of a file's name where a mistake is in the body of a request."""
+"""File name of errors in a request's body."""
 
 
 ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]
@@ -61,9 +61,9 @@ class OperationCall:
     query: Any
     body: Any
     may_write: bool = True
-    """True if whoever asks may also change something."""
+    """True if the token allows changes."""
     check: TurnCheck = do_nothing
-    """Raises Problem if whoever asks may not do so any more: to be called after what takes long, as tokens change."""
+    """Raises Problem if the token is no longer valid. Called after long work, since a reload may change tokens."""
     who: str = ""
     """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""
     receive: ReceiveBody | None = None
@@ -74,8 +74,8 @@ class OperationCall:
     """Returns when its client has closed the connection, once the body has been read, if there is one."""
 
     async def while_connected(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns, which may wait long. Raises what it raises, and Problem when the client has gone
-        before: whoever asks and goes away, again and again, must not leave all that behind."""
+        """Return the result of `work`, which may wait long. Raises its error, and Problem if the client disconnects
+        first. This bounds what clients that disconnect and retry leave running."""
         done, failed = list[T](), list[Exception]()
         async with trio.open_nursery() as nursery:
 
@@ -105,12 +105,12 @@ class NoQuery(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Operation of the API. `body`: what is sent, a rule, a document of rules, bytes, or what this model says.
-    `refusals`: codes beside those that any request may get.
+    """Operation of the API. `body`: a rule, a document of rules, bytes, or this model. `refusals`: codes besides those
+    of every operation.
 
-    `media`: of the answer; for another than JSON `handle` gives the whole response. `changes`: whether it changes
-    something, so that a token for reading is not enough, and the log says who asked; None: unless it is a GET.
-    `longest`: bytes of a body of bytes, which the operation takes as they come.
+    `media`: of the response; if it is not JSON, `handle` returns the whole response. `changes`: True requires the full
+    token and logs the change; None: every method except GET. `longest`: limit in bytes for a body of bytes, which the
+    operation reads in pieces.
     """
 
     method: HttpMethod
@@ -134,9 +134,8 @@ class Operation:
 
     @asynccontextmanager
     async def called(self, request: Request, check: MayWrite) -> AsyncIterator[OperationCall]:
-        """Read the path, query and body of a request that the guard has let in, and `check` once more when all of it is
-        there. The body counts until the end of the context: what was made of it is larger, and an operation may wait
-        for its turn. Raises Problem."""
+        """Read path, query and body of an authorized request, then call `check` again. The body counts towards
+        ALL_BODIES until the context ends, since parsed values are larger and an operation may wait. Raises Problem."""
         async with AsyncExitStack() as bodies:
             yield await self._call(request, check, bodies)
 
@@ -186,14 +185,14 @@ LONGEST_WHO = 60
 
 
 def who_of(request: Request) -> str:
-    """Return the name in the header `Kproxy-Who`: printable, short, and empty if there is none. What a header cannot
-    have is written as in addresses, %C3%BC for ü."""
+    """Return the name in the header `Kproxy-Who`: printable, short, empty if absent. It is percent-decoded: %C3%BC for
+    ü."""
     name = unquote(request.headers.get("kproxy-who", "")[: 9 * LONGEST_WHO], errors="replace")[:LONGEST_WHO]
     return printable(name)
 
 
 def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
-    """Return what a body of JSON says. Raises Problem with all mistakes in it."""
+    """Return the model of a JSON body. Raises Problem with all mistakes."""
     if not has_few_values(data):
         raise Problem(422, "invalid_body", f"more than {MOST_VALUES} values, or nested deeper than {MOST_NESTED} times")
     try:
@@ -208,15 +207,14 @@ def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
 
 MOST_MISTAKES = 100
 MOST_VALUES = 50_000
-"""Values in a body of JSON, which the parser makes in one go while nobody else runs: ten milliseconds."""
+"""Values in a JSON body. The parser does not yield: this many take ten milliseconds."""
 MOST_NESTED = 100
 _SIGN = re.compile(rb'[\[\]{},"]')
 _TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def has_few_values(data: bytes) -> bool:
-    """Return False for JSON of too many values, or nested too deep, as soon as that is seen; true of all that is no
-    JSON, too."""
+    """Return False for JSON with too many or too deeply nested values. Invalid JSON returns True."""
     at = count = depth = 0
     while found := _SIGN.search(data, at):
         at, sign = found.end(), found[0]
@@ -237,8 +235,7 @@ def text_end(data: bytes, at: int) -> int:
 
 
 SLASH = "\x00"
-"""Stands for a slash within a path parameter, %2F, which is none of the path's own. A name that has this character gets
-another one for it."""
+"""Placeholder of %2F in a path parameter. A name with this character receives another character for it."""
 
 
 async def until_gone(request: Request) -> None:
@@ -252,8 +249,8 @@ _bodies = BodyBytes()
 
 @asynccontextmanager
 async def body_of(request: Request) -> AsyncIterator[bytes]:
-    """Read the body, which counts among those that are there until it is done with. Raises Problem when it is too long,
-    without reading on, and when it does not come."""
+    """Read the body, which counts towards ALL_BODIES until the context ends. Raises Problem if it is too long or too
+    slow."""
     check_length(request, LONGEST_BODY)
     data, network = bytearray(), network_of_peer(request)
     try:
@@ -271,7 +268,7 @@ async def body_of(request: Request) -> AsyncIterator[bytes]:
 
 
 def check_length(request: Request, most: int) -> None:
-    """Check the length of a body that is to come, as far as it is said. Raises Problem."""
+    """Check the announced length of a body. Raises Problem."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
         raise too_large(int(length), most)
@@ -290,7 +287,7 @@ async def _read(request: Request, data: bytearray, network: str) -> None:
 
 
 def too_large(length: int, most: int) -> Problem:
-    """Return the refusal of a body with so many bytes, or more."""
+    """Refusal of a body with at least this many bytes."""
     return Problem(413, "too_large", f"the body has {length} bytes or more, at most {most} are taken",
                    headers={"Connection": "close"})  # fmt: skip
 
@@ -321,7 +318,6 @@ with the address it came from, and with the name in the header `Kproxy-Who` wher
 
 
 def describe(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return the document that describes these operations."""
     answers: list[type[BaseModel]] = list(
         dict.fromkeys([FailureShown, *(operation.answer for operation in operations)])
     )

@@ -16,7 +16,7 @@ _PLACE = re.compile(r"(.*?:\d+:\d+): (.*)", re.DOTALL)
 
 
 class Problem(Exception):
-    """Refusal of a request. `mistakes` are `file:line:column: message` lines, or pairs of where and message."""
+    """Refused request. `mistakes` are `file:line:column: message` lines, or (where, message) pairs."""
 
     def __init__(
         self, status: int, code: str, message: str, mistakes: Sequence[str | tuple[str, str]] = (),
@@ -94,7 +94,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
 
 
 def problem_of(error: KproxyError) -> Problem:
-    """Return the problem that one of kproxy's own exceptions is for whoever has asked."""
+    """Convert an exception of kproxy to a Problem."""
     match error:
         case NoSuchRule():
             return Problem(404, "no_such_rule", str(error))
@@ -113,8 +113,8 @@ def problem_of(error: KproxyError) -> Problem:
 
 
 def answer(problem: Problem) -> JSONResponse:
-    """Return `{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`. What others have written is escaped
-    in it: half a character could not be sent, and this is the last one to say something."""
+    """Return `{"error": {"code", "message", "mistakes": [{"where", "message"}]}}`. Texts of users are escaped: lone
+    surrogates cannot be encoded."""
     mistakes = [mistake_of(line) for line in problem.mistakes]
     shown = FailureShown(error=ErrorShown(code=problem.code, message=printable(problem.message), mistakes=mistakes))
     return JSONResponse(shown.model_dump(mode="json"), problem.status, problem.headers)

@@ -1,5 +1,8 @@
-"""Operations that show the version and the topology, and those on connections and on captures, files of what passes
-that are made while kproxy runs."""
+"""Operations on the process: version, topology, connections and config.
+
+A config in the body may name files and variables of this machine. So it is accepted only with the full token, where the
+admin address requires a token. Without a body, kproxy reads its own config file again.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ async def get_version(backend: Backend, call: OperationCall) -> VersionShown:
 
 
 async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
-    """Answer with what any member knows, and where clients reach nodes, which the process with the ports knows."""
+    """Return what any member knows, with the addresses that listeners give to clients."""
     topologies = await backend.ask_members(lambda member: member.topology())
     if not topologies:
         raise Problem(500, "internal", "no worker is running")
@@ -125,7 +128,7 @@ async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
 
 
 def key_of(node: NodeShown) -> int:
-    """Return the id by which a node is told from brokers and controllers alike, see `session.rewrite.addresses`."""
+    """Return an id that is unique among brokers and controllers, see `session.rewrite.addresses`."""
     return node.id if node.role == "broker" else controller_id(node.id)
 
 
@@ -248,8 +251,8 @@ def keeper_of(backend: Backend) -> ConfigKeeper:
 
 
 def document_of(backend: Backend, call: OperationCall) -> Source | None:
-    """Return the document in the body; None if there is no body, which stands for kproxy's own file: one with comments
-    only is a document, of whoever meant to send a config. Raises ConfigRefused."""
+    """Return the document in the body; None if the body is empty: kproxy reads its own file. A body of comments is a
+    document. Raises ConfigRefused."""
     assert isinstance(call.body, Source), "the operation has such a body"
     if call.body.is_yaml and not call.body.has_text:
         return None
@@ -271,7 +274,7 @@ def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> LongAnswer:
 
 
 async def get_config(backend: Backend, call: OperationCall) -> Response:
-    """Answer with what is in force; a config of thousands of listeners is written beside the loop."""
+    """Return the config in force. A thread serializes it, since it may have thousands of listeners."""
     keeper = keeper_of(backend)
     room_for_answer()
     told = ConfigShown(version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=[],
@@ -292,7 +295,7 @@ async def check_config(backend: Backend, call: OperationCall) -> LongAnswer:
 
 
 async def apply_config(backend: Backend, call: OperationCall) -> LongAnswer:
-    """Answer when the config is in force; connections of what was removed may still end then."""
+    """Respond once the config is in force. Connections of removed listeners may still be closing."""
     keeper, document = keeper_of(backend), document_of(backend, call)
     came_by: Literal["file", "api"] = "file" if document is None else "api"
     checked = await keeper.apply(

@@ -1,8 +1,8 @@
-"""Answers with a list of thousands: made some at a time, so that the event loop goes on, and held by few at a time.
+"""Responses with thousands of items, and responses that stream.
 
-Strategy. Models are made and written one by one, a few milliseconds at a time. What is written is held until the
-client has read it, and clients may be slow: so the bytes of all such answers are counted, and beyond a limit
-another one is refused. An answer is not cut short: what it says was so while it was made.
+Items of a long list are converted a few milliseconds at a time. The bytes stay in memory until the client has read
+them, so the bytes of all long responses are counted, and new ones are refused above a limit. A response is never
+truncated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class LongAnswer:
         return CountedResponse(bytes(text[:at] + written[:-1] + text[at:]), status, media_type=JSON)
 
     async def values(self) -> list[dict[str, Any]]:
-        """Make the list as plain values."""
         rows: list[dict[str, Any]] = []
 
         def make() -> Iterator[None]:
@@ -89,8 +88,8 @@ def room_for_answer() -> None:
 
 
 class CountedResponse(Response):
-    """Response whose bytes count as held until it is sent. Many may have been asked for while there was room; so it is
-    asked once more when this one is made, which is refused if the others have taken it."""
+    """Response that counts towards the limit until it is sent. It checks the limit again when it is built, because
+    other responses may have reached it in between."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = len(self.body) if len(self.body) > LONG else 0
@@ -108,9 +107,8 @@ class CountedResponse(Response):
 
 
 class GuardedStream(StreamingResponse):
-    """Response that ends when the token that it was asked for with is no token any more, or when what it shows may not
-    be seen any more: in order, or together with its connection where it has said how long it is. Subclasses send all of
-    it in `stream_response`."""
+    """Response that ends when its token, or the view config, no longer allows it. A response with a Content-Length ends
+    by closing its connection. Subclasses send everything in `stream_response`."""
 
     def __init__(self, backend: Backend, media: str, headers: Mapping[str, str] | None = None) -> None:
         self.backend, self.why = backend, "stream ends, its token is out of force"

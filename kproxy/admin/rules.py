@@ -142,7 +142,8 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
 
 
 def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
-    """Return the kill switch, and what has come of it; `before` are the names of rules that were in force."""
+    """Return the state of the kill switch and the rules that it changed. `before`: names of the rules that were in
+    force."""
     rules = list(store.stored_rules.values())
     turned = [one for one in rules if one.is_fault and one.active is not (one.name in before)]
     left = [one for one in rules if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
@@ -332,10 +333,7 @@ async def _load(backend: Backend, call: OperationCall, document: Source, *, agai
 
 
 def as_document(source: Source, name: str) -> Source:
-    """Return the document with this one rule; what the path says of its name need not be said again.
-
-    Raises DocumentError when the body says something else.
-    """
+    """Return a document with this one rule, named by the path. Raises DocumentError if the body has another name."""
     root = source.root
     if isinstance(root, Mapping):
         named = [value for key, value in root.pairs if isinstance(key, Scalar) and key.text == "name"]

@@ -1,8 +1,8 @@
-"""Operations on sources: captures that somebody opens in the view, of kproxy, tcpdump or dumpcap.
+"""Operations on sources: captures of kproxy, tcpdump or dumpcap that are opened in the view.
 
-Strategy. The bytes go into a file without a name as they come, written by a thread, so that a slow disk holds nobody. A
-process of its own reads it (`kproxy.record.live_view.reading`), one at a time, into a spool, which is a file without a
-name, too; the capture itself is not kept. Whatever goes wrong, both are gone when their descriptors are closed.
+A thread writes the bytes into an unnamed file as they arrive, so a slow disk does not block the loop. A process
+(`kproxy.record.live_view.reading`) reads it into an unnamed spool, one at a time. The capture is not kept. Both files
+disappear when their descriptors are closed.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ LONGEST = 256 << 20
 PIECE = 1 << 20
 """Bytes that are gathered before a thread writes them."""
 LONGEST_SILENCE = 30.0
-"""Seconds without a byte, after which the rest of a file is not waited for."""
+"""Timeout in seconds between two pieces of a file."""
 LONGEST_UPLOAD = 1800.0
 """Seconds for a whole file: 256 MiB over a line of 1.2 Mbit/s."""
 LOOK = 60.0
-"""Seconds between two looks for sources whose time is over."""
+"""Seconds between two checks for expired sources."""
 COMMAND = (sys.executable, "-P", "-m", "kproxy.record.live_view.reading")
 FILE_READERS = trio.CapacityLimiter(1)
 """Files are read one at a time."""
 
 CLOSE = {"Connection": "close"}
-"""Headers of a refusal behind which the rest of the body is not read."""
+"""Headers of a refusal that leaves the rest of the body unread."""
 
 
 class UploadQuery(Query):
@@ -97,7 +97,6 @@ class SourcesShown(Shown):
 
 
 def show_source(source: OpenedCapture, *, stays: bool = False) -> SourceShown:
-    """Return a source as the API shows it."""
     result = source.result
     return SourceShown(
         source=source.id,
@@ -148,7 +147,7 @@ async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
 
 
 def look_later(backend: Backend) -> None:
-    """Close sources when their time is over, though nobody asks; one look is planned while there are any."""
+    """Schedule one check for expired sources while any are open."""
     sources, reactor = backend.sources, backend.keeper.reactor
 
     def look() -> None:
@@ -170,7 +169,7 @@ async def close_source(backend: Backend, call: OperationCall) -> SourceShown:
 
 
 def source_of(backend: Backend, identifier: str) -> OpenedCapture:
-    """Return the source of this id, and note that somebody looks at it. Raises Problem."""
+    """Return the source with this id, and restart its idle timeout. Raises Problem."""
     source = backend.sources.find(identifier)
     if source is None:
         raise no_such_source(identifier)
@@ -233,7 +232,7 @@ async def opened(sources: OpenedCaptures, file: IO[bytes], name: str, size: int)
 
 
 async def read_by_process(file: IO[bytes], spool: int) -> ReadingResult:
-    """Have a process read the file into a spool, and return what it says. Raises Problem, OSError."""
+    """Have a process read the file into a spool, and return its report. Raises Problem, OSError."""
     process = subprocess.Popen(  # noqa: ASYNC220 - not in a thread, since it ends with the one that has started it
         [*COMMAND, f"parent={os.getpid()}", f"spool={spool}"], stdin=file, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, pass_fds=(spool,), start_new_session=True,
@@ -316,7 +315,7 @@ class SourceExchanges:
         return await trio.to_thread.run_sync(make, limiter=READERS)
 
     async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
-        """Return what was kept of one frame, in base64. Raises Problem."""
+        """Return the kept bytes of one frame in base64. Raises Problem."""
         seen, behind = self.get(number)
         data = await trio.to_thread.run_sync(
             partial(frame_bytes, seen, behind, of, side, records=self.records), limiter=READERS

@@ -1,15 +1,18 @@
-"""`GET /api/tail`: exchanges as they pass, one JSON object a line until the listener goes.
+"""`GET /api/tail`: exchanges as they complete, one JSON object per line, until the client disconnects.
 
-    {"listening": "api == Produce"}         the filter in its long form: from now on nothing is missed
-    {"request": {…}}                        the data of a request event
-    {"dropped": 12, "apis": {"Fetch": 12}}  exchanges that did not fit, since the listener reads too slowly
-    {"unknown": 3, "why": "…"}              so many could not be judged by the filter
-                                            an empty line now and then: all is well, and nothing was to be told
+{"listening": "api == Produce"}: the filter in its long form; exchanges are complete from here on
 
-Strategy: each member keeps a sink for the listener and is asked for more when its lines are on their way, so that a
-listener who does not read stops the asking, and the sinks drop and count. Lines are made some at a time, so that the
-loop goes on in between; one member's come in the order in which they were made. Processes that begin later are listened
-to from then on.
+{"request": {…}}: the data of a request event
+
+{"dropped": 12, "apis": {"Fetch": 12}}: exchanges dropped because the client reads too slowly
+
+{"unknown": 3, "why": "…"}: exchanges that the filter could not judge
+
+An empty line every ten seconds shows that the stream is alive.
+
+Each member has a sink for the client and is asked for more after its last lines were sent. So a client that does not
+read stops the requests, and the sinks drop and count. The lines of one member are in order. Workers that start later
+are included.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 NDJSON = "application/x-ndjson"
 MOST_LISTENERS = 16
-"""Each looks at every exchange: a mistake in a script must not stop traffic."""
+"""Each listener evaluates every exchange: a faulty script must not stop traffic."""
 LOOK = 0.25
 """Seconds between two looks for processes that have begun."""
 
@@ -91,7 +94,7 @@ class Tail(GuardedStream):
             self.log.info("tail ends", dropped=sum(source.dropped for source in self.sources.values()))
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
-        """Return False where the filter asks about records, and nobody may any more."""
+        """Return False if the filter needs records and the config no longer allows them."""
         over = self.wanted.needs_records and not after.records
         if over:
             self.why = "stream ends, its filter asks about records, and the config lets nobody see them"
@@ -103,7 +106,6 @@ class Tail(GuardedStream):
             await self.begin(nursery, into)
 
     async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
-        """Listen to all processes that are not listened to yet."""
         for member in self.backend.members:
             process = member.process
             if process is not None and process not in self.sources:
@@ -141,8 +143,8 @@ async def tail(backend: Backend, call: OperationCall) -> Response:
 
 
 def wanted_by(backend: Backend, call: OperationCall) -> Filter:
-    """Return the filter of a query. Raises Problem for a bad one, and for one that asks about what is not shown: which
-    exchanges it holds for tells what is in them."""
+    """Return the filter of a query. Raises Problem if it is invalid, or needs records that the config hides: matches
+    would disclose their content."""
     try:
         wanted = Filter(call.query.filter)
     except FilterError as error:

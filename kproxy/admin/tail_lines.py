@@ -39,11 +39,11 @@ class TailLines:
         return self.sink.dropped
 
     def wake(self) -> None:
-        """Wake the task that writes: there is something to tell."""
+        """Wake the task that writes lines."""
         self.notify(self.something)
 
     async def begin(self) -> None:
-        """Add the sink: from now on nothing is missed."""
+        """Add the sink: later exchanges are complete."""
         self.fanout.add(self.sink)
 
     def end(self) -> None:

@@ -1,16 +1,22 @@
-"""`GET /api/view`: what passes, as a stream of server-sent events for a page or a terminal.
+"""`GET /api/view`: exchanges as server-sent events for a page or a terminal.
 
-    hello     what the stream is: its id, the filter in its long form, the columns of rows
-    rows      exchanges, a list of values each; the id of the event is a place to go on from
-    left      so many more were left out, by reason: not looked at, too many in a second, the viewer too slow, unknown
-    gap       rows are missing at this place, with the reason
-    tick      each second what has passed in it, all exchanges counted
-    held      what rules hold, and what has become of it
-    rules, captures    they have changed: read the resource again
+hello: the stream's id, the filter in its long form, the columns of rows
 
-Strategy. As for a tail, each member is asked for more when what it gave before is on its way, so that a viewer who does
-not read is felt there. Whoever comes back says by `Last-Event-ID` how far it had come in each process: that is told
-first which came meanwhile, or how much of it is gone.
+rows: exchanges, one list of values each; the event's id is a position to resume from
+
+left: rows left out, by reason: not evaluated, rate limit, slow viewer, unknown
+
+gap: rows are missing at this position, with the reason
+
+tick: totals of each second, over all exchanges
+
+held: held frames and their changes
+
+rules, captures: a changed version; read the resource again
+
+Each member is asked for more after its last part was sent, so a slow viewer slows the requests. A client that
+reconnects sends its position in each process as `Last-Event-ID`. It first receives the missed rows, or the size of the
+gap.
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ PAUSE = 0.1
 MOST_ROWS = 2000
 """Rows in a second that one who looks may have."""
 QUIET = 1.0
-"""Seconds after which a part comes although there is nothing new: it says how many have matched."""
+"""Seconds after which an empty part is sent: it carries the match count."""
 LONGEST_PART = 1 << 16
 """Bytes of rows in a part."""
 EVENTS = "text/event-stream"
@@ -96,7 +102,7 @@ def event(name: str, data: Any, place: str = "") -> bytes:
 
 
 def written(name: str, data: bytes, place: str = "") -> bytes:
-    """Return one server-sent event whose data is JSON already."""
+    """Return one server-sent event from JSON."""
     head = f"id: {place}\n" if place else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
@@ -111,7 +117,7 @@ def places_in(last: str, stream: str) -> Mapping[int, int] | None:
 
 
 def place_of(stream: str, places: Mapping[int, int]) -> str:
-    """Return the text that stands for a place in each process, which `places_in` reads."""
+    """Encode a position in each process; `places_in` decodes it."""
     return ".".join([stream, *(f"{process}-{at}" for process, at in sorted(places.items()))])
 
 
@@ -184,7 +190,7 @@ class ViewStream(GuardedStream):
             self.log.info("view ends")
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
-        """Return False where what the viewer was told at the beginning is otherwise now: it comes back, if it may."""
+        """Return False if the hello event is outdated: the client reconnects."""
         self.why = "stream ends, the config says something else of the view"
         return (before.enabled, before.write, before.records) == (after.enabled, after.write, after.records)
 
@@ -208,14 +214,14 @@ class ViewStream(GuardedStream):
         })  # fmt: skip
 
     def beginning(self) -> bytes:
-        """Return what a viewer is told who comes back, and finds another stream."""
+        """Return the first events of a client that reconnects to another stream."""
         last = self.call.last_event
         found = places_in(last, self.backend.stream) if last else {}
         self.places = dict(found or {})
         return b"" if found is not None else event("gap", {"why": "kproxy has begun anew", "missing": None})
 
     def place(self) -> str:
-        """Return the place that everything up to which was written."""
+        """Return the position after the last row sent."""
         return place_of(self.backend.stream, self.places)
 
     async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
@@ -224,7 +230,6 @@ class ViewStream(GuardedStream):
             await self.begin(nursery, into)
 
     async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
-        """Look at all processes that are not looked at yet."""
         for member in self.backend.members:
             process = member.process
             if process is None or process in self.told:
@@ -297,7 +302,7 @@ class ViewStream(GuardedStream):
             await self.tell(into, text)
 
     async def hold(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
-        """Tell what rules hold, and what becomes of it."""
+        """Send held frames and their changes."""
         async with aclosing(held_changes(self.backend)) as changes:
             async for changed in changes:
                 await self.tell(into, written("held", changed))
@@ -314,8 +319,8 @@ async def view(backend: Backend, call: OperationCall) -> Response:
 
 
 def filter_of(backend: Backend, call: OperationCall) -> Filter:
-    """Return the filter of a query. Raises Problem: for a bad one, one that asks about what is not shown, and where
-    there is no view."""
+    """Return the filter of a query. Raises Problem if it is invalid, needs hidden records, or if the view is
+    disabled."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
     return wanted_by(backend, call)
@@ -331,7 +336,7 @@ class ViewSource(Protocol):
     """Rows of one member for one viewer, between `begin` and `end`."""
 
     async def begin(self) -> None:
-        """Keep what fits: from now on nothing is missed. Raises Problem."""
+        """Add the viewer: later exchanges are complete. Raises Problem."""
 
     async def next(self) -> ViewPart:
         """Return the next part as soon as there is something, or after a while. Raises MemberGone."""
@@ -343,7 +348,7 @@ class ViewSource(Protocol):
 
 
 class ProcessViewSource:
-    """Rows of this process. `after`: the place from which on they are wanted; None: from now on."""
+    """Rows of this process. `after`: the position to resume from; None: only new exchanges."""
 
     def __init__(
         self, watch: ViewWatch, notify: Callable[[trio.Event], None], wanted: Filter, rows: int, after: int | None
@@ -352,8 +357,8 @@ class ProcessViewSource:
         self.something = trio.Event()
         self.viewer = Viewer(wanted, rows, watch.clock(), self.wake)
         self.backlog: deque[tuple[int, int]] = deque()
-        """Place and number of what is kept and to be told first. The ring may let go of it before; what has another
-        place by then waits for the viewer, too, and is told as that."""
+        """Positions and numbers of kept exchanges to send first. If the ring evicts one before, the viewer reports a
+        gap."""
         self.missing = 0
         self.told = 0.0
 
@@ -422,6 +427,6 @@ class ProcessViewSource:
             yield
 
     def place(self) -> int:
-        """Return the place up to which everything has been told."""
+        """Return the position after the last row."""
         left = [*(place for place, _ in islice(self.backlog, 1)), *(kept.place for kept in self.viewer.waiting)]
         return min(left) - 1 if left else self.watch.ring.place

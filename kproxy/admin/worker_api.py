@@ -1,4 +1,4 @@
-"""Members of a proxy, as the admin API asks them: each process that carries traffic, this one or a worker."""
+"""Interface between the admin API and each process that carries traffic: this process or a worker."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TailSource(Protocol):
         """Return the number of exchanges that did not fit so far."""
 
     async def begin(self) -> None:
-        """Keep lines: from now on nothing is missed. Raises Problem."""
+        """Add the sink: later exchanges are complete. Raises Problem."""
 
     async def next(self) -> bytes:
         """Return lines as soon as there are any; none after a while. Raises MemberGone."""
@@ -67,15 +67,15 @@ class TailSource(Protocol):
 
 
 class Member(Protocol):
-    """Process that carries traffic, one of `backend.members`. What is asked of it raises Problem when it refuses or
-    says nothing, and MemberGone when its process has ended."""
+    """Process that carries traffic. Methods raise Problem if it refuses or does not respond, and MemberGone if it
+    ends."""
 
     @property
     def index(self) -> int: ...
 
     @property
     def process(self) -> object | None:
-        """Return what stands for the process in the member's place; None while none takes connections."""
+        """Identity of the member's current process; None while it accepts no connections."""
 
     async def connections(self) -> Iterator[ConnectionShown]:
         """Return the open connections, oldest first."""
@@ -90,13 +90,13 @@ class Member(Protocol):
         """Recycle the connections of this choice, counted before any is closed."""
 
     async def topology(self) -> TopologyShown:
-        """Return what is known here of clusters, without the addresses of nodes, and the listeners."""
+        """Return the known clusters without addresses of nodes, and the listeners."""
 
     def tail(self, number: int, text: str) -> TailSource:
         """Return the source of lines for a listener with this number and filter."""
 
     async def rehearse(self, text: str) -> MatchesShown:
-        """Return the matches of rules, a JSON document without mistakes, among the exchanges that are kept here."""
+        """Return the matches of rules, a valid JSON document, among kept exchanges."""
 
     async def names(self) -> KeptNamesShown:
         """Return the names that the exchanges kept here have."""
@@ -117,7 +117,7 @@ class Member(Protocol):
         """Let go what this rule holds, or any; return how many frames that were."""
 
     async def held_news(self, number: int | None) -> HeldNewsShown:
-        """Return what has become of held frames since the news with this number; None: all that is held."""
+        """Return changes of held frames after this number; None: all held frames."""
 
     # ---- for those who look
 
@@ -125,7 +125,7 @@ class Member(Protocol):
         """Return the source of rows for a viewer with this number and filter; `after`: the place it has seen."""
 
     async def view_totals(self) -> ViewTotals:
-        """Return what is told each second, as totals."""
+        pass
 
     async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
         """Return the kept exchanges that a filter holds for, the newest first, with numbers below `before` and places
@@ -146,14 +146,14 @@ class Member(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ViewTerms:
-    """Terms on which a process is looked at. `make_watch`: begins to look, called once when somebody wants that."""
+    """View config, and `make_watch`, called once by the first viewer."""
 
     config: ViewConfig
     make_watch: Callable[[], ViewWatch]
 
 
 class ProcessMember:
-    """Member in this process: the server with its connections. `view`: None where nobody can look."""
+    """Member in this process. `view`: None disables the live view."""
 
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
         self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
@@ -166,7 +166,7 @@ class ProcessMember:
             self._kept = self.kept_exchanges
 
     def use_view(self, view: ViewConfig) -> None:
-        """Have those who look see and do what this config lets them, from now on."""
+        """Apply another view config."""
         if self.view_terms is None or self.view_terms.config == view:
             return
         self.view_terms = replace(self.view_terms, config=view)
@@ -253,7 +253,7 @@ class ProcessMember:
 
     @property
     def kept_exchanges(self) -> KeptExchanges:
-        """Return the exchanges that are kept here; made when somebody looks for the first time."""
+        """Exchanges kept for the view; created by the first viewer."""
         if self._kept is None:
             from .kept import KeptExchanges
 
@@ -316,7 +316,7 @@ class ProcessMember:
     # ---- connections
 
     def open_connections(self) -> list[Connection]:
-        """Return the connections on which bytes flow; others only wait for the client's end."""
+        """Return connections in use, without those that only wait for the client's FIN."""
         return [each for each in self.server.connections if each.phase is ConnectionPhase.OPEN]
 
     def find(self, number: str) -> Connection:
@@ -363,7 +363,7 @@ def show_end(end: ConnectionEnd) -> EndShown:
 
 
 def number_of(connection: Connection) -> int:
-    """Return a connection's number since the start, which stands for it here and in rules."""
+    """Return the connection's number, its id in the API and in rules."""
     serial: int = connection.session.number
     return serial
 

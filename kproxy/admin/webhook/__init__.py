@@ -1,1 +1,4 @@
-"""Webhook that puts kproxy into pods as a sidecar: a mutating admission webhook (admission.k8s.io/v1)."""
+"""Admission webhook of Kubernetes that injects kproxy as a sidecar.
+
+`server.run_webhook` is the entry point; the webhook imports the HTTP server, guard and problems of `kproxy.admin`.
+"""

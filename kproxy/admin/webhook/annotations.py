@@ -1,7 +1,7 @@
-"""Annotations of a pod that say whether and how kproxy goes into it, read into `SidecarOptions`.
+"""Annotations of a pod that configure its sidecar, parsed into `SidecarOptions`.
 
-All of them begin with `kproxy.io/`. One of that name that is not known here is a mistake, and so is a value that cannot
-be meant: a pod that starts without its sidecar would go past the rules that it was to have.
+All begin with `kproxy.io/`. Unknown names and invalid values are refused: a pod without its sidecar would bypass its
+rules.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MOST_ITEMS = 32
 MOST_SHOWN = 100
 """Characters of a name from a pod that a message repeats."""
 MOST_COUNTED = 1000
-"""Mistakes of one pod after which no more are looked for."""
+"""Mistakes of one pod that are counted."""
 MOST_HINTS = 20
-"""Unknown names of one pod for which the nearest known one is looked for."""
+"""Unknown names of one pod that receive a suggestion."""
 MOST_PORT = 65_535
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -59,8 +59,7 @@ class SidecarOptions:
 
 
 def shown(value: object) -> str:
-    """Return a value from a pod as a message shows it: text in one line, quoted, and not longer than others can read,
-    anything else by its type. What is not shown costs nothing."""
+    """Return a pod's value for a message: text quoted, in one line and shortened; other values by type."""
     if not isinstance(value, str):
         return found(value)
     text = in_line(value[: MOST_SHOWN + 1])
@@ -80,21 +79,21 @@ def read_truth(text: str) -> bool:
 
 
 def check_name(text: str) -> str:
-    """Return a name of a ConfigMap or a Secret. Raises ValueError for what cannot be one."""
+    """Return a name of a ConfigMap or Secret. Raises ValueError."""
     if not _NAME.fullmatch(text):
         raise ValueError(f"a name has small letters, digits, - and . only, found {shown(text)}")
     return text
 
 
 def check_quantity(text: str) -> str:
-    """Return a quantity of Kubernetes, such as 512Mi. Raises ValueError for what is none."""
+    """Return a quantity of Kubernetes, such as 512Mi. Raises ValueError."""
     if not _QUANTITY.fullmatch(text) or not re.search("[1-9]", text):
         raise ValueError(f"a quantity is a number with a unit, such as 512Mi or 50m, found {shown(text)}")
     return text
 
 
 def read_pairs(text: str, what: str) -> dict[str, str]:
-    """Return `NAME=VALUE,NAME=VALUE` as a mapping; `what` says its form in messages. Raises ValueError."""
+    """Return `NAME=VALUE,NAME=VALUE` as a mapping; `what` describes the form in messages. Raises ValueError."""
     items = text.split(",", MOST_ITEMS)
     if len(items) > MOST_ITEMS:
         raise ValueError(f"at most {MOST_ITEMS} items are taken")
@@ -176,7 +175,7 @@ def own_annotations(annotations: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_options(own: Mapping[str, Any], defaults: SidecarOptions) -> tuple[bool, SidecarOptions, list[str]]:
-    """Return whether the sidecar is asked for, its options, and all mistakes, as `metadata.annotations[…]: message`."""
+    """Return whether to inject the sidecar, its options, and all mistakes, as `metadata.annotations[…]: message`."""
     wanted, options, mistakes = False, defaults, list[str]()
     with counted(Hints(MOST_HINTS)):
         for name, text in own.items():

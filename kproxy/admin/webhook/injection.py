@@ -1,6 +1,7 @@
-"""Injection of the sidecar into one pod: what stands against it, and the JSON patch (RFC 6902) that does it.
+"""Injection of the sidecar into one pod: conflicts, the container, and the JSON patch (RFC 6902).
 
-A pod that asks for the sidecar gets it whole or is refused with all reasons at once. One that has it already is left.
+A pod that requests the sidecar receives all of it, or is refused with all reasons at once. A pod with a sidecar is left
+unchanged. tests/admin/webhook compares the container with the Kustomize component in `deploy/kustomize/sidecar`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,15 @@ from .annotations import MOST_COUNTED, STATUS, SidecarOptions, own_annotations, 
 
 INJECTED = "injected"
 MOST_REASONS = 20
-"""Reasons that are told; the others are counted."""
+"""Reasons listed in a refusal; the rest is counted."""
 UNSAID_GRACE = 30
-"""Seconds that Kubernetes writes into a pod that says none, before a webhook sees it."""
+"""Seconds that Kubernetes sets as default before it calls a webhook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Outcome for one pod: a patch, or none for a pod that is left or refused. `reasons`: why it is refused.
-
-    `left`: why there is nothing to do. `warnings` go to whoever has made the pod.
-    """
+    """Result for one pod: a patch, or none if the pod is left or refused. `reasons`: of the refusal. `left`: why
+    nothing changes. `warnings` are shown to the user who created the pod."""
 
     patch: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -36,11 +35,11 @@ class Injection:
 
 
 class PodError(ValueError):
-    """Part of a pod that is not of the type that it has in Kubernetes; the message says which and what was found."""
+    """Wrong type in a pod; the message names the field and the value found."""
 
 
 def inject(pod: Any, defaults: SidecarOptions) -> Injection:
-    """Return what becomes of a pod, as an AdmissionReview has it."""
+    """Return the result for the pod of an AdmissionReview."""
     try:
         metadata = mapping_of(mapping(pod, "the object"), "metadata")
         own = own_annotations(mapping_of(metadata, "annotations", "metadata."))
@@ -82,13 +81,13 @@ def mapping(value: Any, place: str) -> Mapping[Any, Any]:
 
 
 def mapping_of(parent: Mapping[Any, Any], name: str, before: str = "") -> Mapping[Any, Any]:
-    """Return the mapping under this name, empty where there is none. Raises PodError."""
+    """Return the mapping at this name; empty if absent. Raises PodError."""
     value = parent.get(name)
     return {} if value is None else mapping(value, f"{before}{name}")
 
 
 def list_of(parent: Mapping[Any, Any], name: str, before: str = "") -> list[Any]:
-    """Return the list under this name, empty where there is none. Raises PodError."""
+    """Return the list at this name; empty if absent. Raises PodError."""
     value = parent.get(name)
     if value is not None and not isinstance(value, list):
         raise PodError(f"{before}{name}: a list is wanted, found {found(value)}")
@@ -107,7 +106,7 @@ def conflicts(
     spec: Mapping[Any, Any], containers: Mapping[str, Mapping[Any, Any]], own_container: str | None,
     options: SidecarOptions,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield what in a pod stands against the sidecar. Raises PodError."""
+    """Yield the parts of a pod that conflict with the sidecar. Raises PodError."""
     if own_container is not None:
         yield f'{own_container}: the pod has a container "{NAME}" that the webhook has not made'
     if not list_of(spec, "containers", "spec."):
@@ -143,7 +142,7 @@ def is_kproxys(number: Any, options: SidecarOptions) -> bool:
 
 
 def patch(spec: Mapping[Any, Any], options: SidecarOptions) -> list[dict[str, Any]]:
-    """Return the operations that put the sidecar into a pod against which nothing stands."""
+    """Return the operations that add the sidecar to a pod without conflicts."""
     made = container(options)
     if not options.native:
         operations = [add("/spec/containers/-", made)]
@@ -170,7 +169,7 @@ def add(path: str, value: Any) -> dict[str, Any]:
 
 
 def grace_warnings(spec: Mapping[Any, Any], options: SidecarOptions) -> list[str]:
-    """Return a warning where a pod said itself how long it may take to end, and now gets longer."""
+    """Return a warning if the pod sets a grace period of its own, and the patch extends it."""
     seconds = spec.get("terminationGracePeriodSeconds")
     if seconds is None or seconds == UNSAID_GRACE or seconds >= grace(options):
         return []
@@ -183,8 +182,8 @@ USER = 10001
 GRACE = 45
 """Seconds for a pod to end: limits.drain_timeout of kproxy is 30, and the audit's last lines take some."""
 PAUSE = 5
-"""Seconds that a container beside the application goes on when the pod ends: both are told at the same moment, and the
-application's last requests need it. A native sidecar is told after the application has ended."""
+"""Seconds that an ordinary container continues at shutdown. Kubernetes signals it together with the application, which
+still sends requests. A native sidecar is signalled after the application ends."""
 LIVE: dict[str, Any] = {"exec": {"command": [NAME, "ready", "--live"]}}
 """The admin address is loopback, which the kubelet cannot reach: probes run in the container."""
 

@@ -1,10 +1,11 @@
-"""HTTPS server of the webhook: `POST /inject` answers AdmissionReviews, `/livez` and `/readyz` those who probe, and
-`/metrics` Prometheus.
+"""HTTPS server of the webhook: `POST /inject` for AdmissionReviews, `/livez` and `/readyz` for probes, `/metrics` for
+Prometheus.
 
-Strategy: it is the admin address' own server (`kproxy.admin.http_server`) with TLS, so that connections, bodies, the
-time that they may take and the form of refusals are bounded and made as there. Reviews are answered beside the event
-loop, one at a time, and those who ask take turns: whoever reaches the webhook over the network may send the largest
-there are.
+It is `kproxy.admin.http_server` with TLS, with the same limits and the same refusals. Reviews run in a thread, one at a
+time, and networks take turns: any client on the network may send the largest review.
+
+A body that is not an AdmissionReview is refused in the form of the admin API, and Kubernetes applies its
+`failurePolicy`. Every other review receives a response with its uid.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ from .injection import Injection, inject
 
 PATH = "/inject"
 LONGEST_NAME = 256
-"""Characters of a namespace or a name that the log has: Kubernetes allows 253, and whoever asks may send any text."""
+"""Characters of a namespace or name in the log: Kubernetes allows 253, but clients may send any text."""
 LONGEST_HANDSHAKE = 10.0
-"""Seconds: Kubernetes itself waits that long for an answer, unless its configuration says otherwise."""
+"""Seconds, as Kubernetes' default timeout for a webhook."""
 
 
 @dataclass(eq=False)
@@ -102,8 +103,8 @@ class ReviewTurns:
 def make_webhook(
     defaults: SidecarOptions, log: FilteringBoundLogger, metrics: WebhookMetrics, *, for_certified: bool = False
 ) -> Starlette:
-    """Make the application. `defaults` are the options of pods whose annotations say no others. `for_certified`: only
-    clients with a certificate may ask; those who probe or scrape need none."""
+    """Make the application. `defaults`: options that pods override by annotations. `for_certified`: reviews need a
+    client certificate; probes and metrics do not."""
     turns = ReviewTurns()
 
     def check(request: Request) -> bool:
@@ -144,7 +145,7 @@ def make_webhook(
 
 
 def tell(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
-    """Log what became of a pod: nobody who looks for a sidecar that is missing has to guess."""
+    """Log the result for a pod, so that a missing sidecar can be explained."""
     request, injection = answer.request, answer.injection
     told = {"namespace": request.namespace, "pod": request.name, "uid": request.uid}
     about = {name: short(text, LONGEST_NAME) for name, text in told.items()}  # to escape a megabyte takes a second
@@ -183,8 +184,8 @@ async def run_webhook(bind: Address, tls: ListenerTls, defaults: SidecarOptions,
 
 
 ReviewOutcome = Literal["injected", "left", "refused", "unreadable", "uncertified"]
-"""Outcome of a review for its pod. unreadable: what came could not be read as an AdmissionReview; uncertified: it came
-without the certificate that --client-ca asks for. Kubernetes does what its `failurePolicy` says of both."""
+"""Outcome of a review. unreadable: the body is not an AdmissionReview. uncertified: the client showed no certificate of
+--client-ca. Kubernetes applies `failurePolicy` to both."""
 
 
 class WebhookMetrics(Collector):
@@ -216,7 +217,7 @@ def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
 VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 LONGEST_UID = 256
 LONGEST_REASON = 4000
-"""Characters of a refusal: Kubernetes shows it to whoever made the pod, and writes it into events."""
+"""Characters of a refusal: Kubernetes shows it to the user and writes it into events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """Answer to one AdmissionReview: the body of the response, and the outcome of which the log tells."""
+    """Response to one AdmissionReview, with the request and the result for the log."""
 
     request: AdmissionRequest
     injection: Injection
@@ -256,7 +257,7 @@ class AdmissionAnswer:
 
 
 def answer_review(data: bytes, defaults: SidecarOptions) -> AdmissionAnswer:
-    """Return the answer to the body of a request. Raises Problem for what is no AdmissionReview."""
+    """Return the response to a request's body. Raises Problem if it is not an AdmissionReview."""
     request = read_request(data)
     return AdmissionAnswer(request, decide(request, defaults))
 
@@ -273,7 +274,7 @@ def decide(request: AdmissionRequest, defaults: SidecarOptions) -> Injection:
 
 
 def read_request(data: bytes) -> AdmissionRequest:
-    """Return the request of an AdmissionReview. Raises Problem with the places of all mistakes."""
+    """Return the request of an AdmissionReview. Raises Problem with all mistakes."""
     document = read_document(data)
     if not isinstance(document, dict):
         raise invalid([("", f"an {KIND} is a mapping, found {found(document)}")])
@@ -307,7 +308,7 @@ def read_request(data: bytes) -> AdmissionRequest:
 
 
 def read_document(data: bytes) -> Any:
-    """Return the values of a JSON document. Raises Problem with the line and column of each mistake."""
+    """Return the values of a JSON document. Raises Problem with all syntax errors."""
     if not has_few_values(data):
         message = f"more than {MOST_VALUES} values, or nested deeper than {MOST_NESTED} times"
         raise Problem(422, "invalid_body", message)
@@ -324,7 +325,7 @@ def invalid(mistakes: list[tuple[str, str]]) -> Problem:
 
 
 def text_of(part: Mapping[Any, Any], name: str, mistakes: list[tuple[str, str]], before: str = "request.") -> str:
-    """Return the text under a name, "" where there is none; another type is added to the mistakes."""
+    """Return the text at a name, "" if absent; a wrong type is added to `mistakes`."""
     value = part.get(name)
     if value is None:
         return ""
