@@ -65,7 +65,6 @@ def topics_of_answer(exchange: Exchange) -> Iterator[tuple[Entity, dict[str, Any
 
 
 def partition_bodies(message: Message, exchange: Exchange) -> Iterator[PartitionBody]:
-    """Yield all partitions of a message of an exchange."""
     around, topic = None, Entity()
     for partition in partitions(message):
         if partition.around is not around:

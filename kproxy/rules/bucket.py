@@ -43,7 +43,6 @@ class FetchReservations:
         self.total += amount
 
     def settle(self, fetch: int) -> None:
-        """End the reservation of a Fetch after its response."""
         if fetch in self.given:
             self.total -= self.given.pop(fetch)[1]
 
@@ -161,7 +160,6 @@ class FetchBucket(Bucket):
         self.reservations.give(fetch, amount, now)
 
     def settle(self, fetch: int, now: float) -> None:
-        """End the reservation of a Fetch after its response."""
         self.reservations.settle(fetch)
 
 

@@ -91,7 +91,6 @@ class Running:
             self.on_count()
 
     def was_applied(self) -> None:
-        """Count a change of this rule that has gone out."""
         self.applied += 1
         if self.on_count is not None:
             self.on_count()
@@ -105,7 +104,6 @@ class Running:
 
     @property
     def problems(self) -> int:
-        """Return how often something went wrong in it."""
         return self.raised + sum(one.count for one in self.effect.problems())
 
     @property
@@ -164,7 +162,6 @@ class Running:
             yield
 
     def reset(self) -> None:
-        """Set all counters back to 0."""
         self.resets += 1
         self.matched = self.fired = self.applied = self.throttles = 0
         self.throttle_seconds = 0.0

@@ -131,7 +131,6 @@ class TriggerCount:
         self.since: float | None = None
 
     def next_block(self) -> None:
-        """Make the generator for the next chances."""
         self.random = Random(f"{self.seed}#{self.draws // BLOCK}")
 
 

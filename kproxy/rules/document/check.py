@@ -47,7 +47,6 @@ class ParsedRule:
     raw: dict[Any, Any] = field(default_factory=dict)
 
     def note(self, where: tuple[Any, ...], message: str, *, key: bool = False) -> None:
-        """Note a mistake at a path below this rule."""
         self.source.note((*self.at, *where), message, key=key)
 
     @cached_property

@@ -230,7 +230,6 @@ class RuleStore:
         return self._adopt([one for one in self.documents if id(one) not in ids], now)
 
     def clear(self, origin: Literal["api", "test"], now: float) -> StoreChange:
-        """Remove all rules and scenarios of this origin."""
         return self._adopt([one for one in self.documents if one.origin != origin], now)
 
     def enable(self, name: str, now: float) -> StoreChange:

@@ -71,7 +71,6 @@ class AllowFrom(LiveRule):
         return FrameDepth.NOTHING
 
     def lets_in(self, address: str) -> bool:
-        """Return True for an IP address of its networks."""
         return self._lets_in(address)
 
     def start(self) -> Effect:

@@ -39,7 +39,6 @@ class DenyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that are never forbidden."""
         for choice in chosen(raw):
             if choice.by_name and permissions()[choice.api.key].checks == (ANYBODY,):
                 yield (
@@ -123,7 +122,6 @@ class DenyEffect(Effect):
         return ()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Leave what is forbidden out of lists."""
         if not self.rule.lists(exchange.api.key, exchange.version):
             return ()
         return (LeaveOut(lambda entity: not self.rule.forbids(named(exchange, entity))),)

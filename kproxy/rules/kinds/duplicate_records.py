@@ -47,7 +47,6 @@ class DuplicateRecords(SomeRecordsRule):
     copies: int = Field(default=1, ge=1, le=MOST, description="how many times more")
 
     def warnings(self) -> Iterable[str]:
-        """Yield a warning about clients that do not notice."""
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
         else:

@@ -96,7 +96,6 @@ class InterceptRule(SelectingRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a filter that is none."""
         text = raw.get("filter")
         if isinstance(text, str):
             try:

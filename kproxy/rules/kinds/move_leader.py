@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.protocol.breath import each, keep, ordered
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import PartitionRule
 
@@ -34,19 +38,37 @@ class MoveLeader(PartitionRule):
         "for a partition with a single replica the next broker",
     )
 
-    def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
+    def changer(self, exchange: Exchange) -> Callable[[dict[str, Any]], bool]:
+        return LeaderChange(self.node, exchange).move
+
+
+class LeaderChange:
+    """Change of the leaders in one response. Broker ids are sorted once, for the first partition that needs them."""
+
+    def __init__(self, node: int | None, exchange: Exchange) -> None:
+        self.node, self.exchange = node, exchange
+
+    def move(self, partition: dict[str, Any]) -> bool:
+        """Change the partition's leader in place. Return False if it stays."""
         before = partition["leader_id"]
         if before < 0:
             return False
-        partition["leader_id"] = after = self.node if self.node is not None else following(before, partition, exchange)
+        partition["leader_id"] = after = self.node if self.node is not None else self.following(before, partition)
         return bool(after != before)
 
+    @cached_property
+    def brokers(self) -> list[int]:
+        """Return the broker ids of the response in order, or of the connection if the response has no list."""
+        listed = self.exchange.response.body.get("brokers")
+        if listed is None:
+            return keep(list(self.exchange.connection.cluster.nodes))
+        return keep(list(ordered(broker["node_id"] for broker in each(listed))))
 
-def following(leader: int, partition: dict[str, Any], exchange: Exchange) -> int:
-    """Return the broker after the leader, in the order of the replicas, else of the ids."""
-    nodes = list(partition["replica_nodes"])
-    if len(nodes) < 2 or leader not in nodes:
-        listed = exchange.response.body.get("brokers")
-        ids = exchange.connection.cluster.nodes if listed is None else [broker["node_id"] for broker in listed]
-        nodes = sorted({*ids, leader})
-    return int(nodes[(nodes.index(leader) + 1) % len(nodes)])
+    def following(self, leader: int, partition: dict[str, Any]) -> int:
+        """Return the replica after the leader. Without such a replica, return the broker with the next higher id."""
+        replicas: list[int] = partition["replica_nodes"]
+        if len(replicas) >= 2 and leader in replicas:
+            return replicas[(replicas.index(leader) + 1) % len(replicas)]
+        brokers = self.brokers
+        place = bisect_right(brokers, leader)
+        return brokers[place % len(brokers)] if brokers else leader

@@ -41,7 +41,6 @@ class ReadOnlyRule(AccessRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that change nothing of what the rule protects."""
         offsets = raw.get("offsets") is True
         for choice in chosen(raw):
             line = permissions()[choice.api.key]
@@ -52,7 +51,6 @@ class ReadOnlyRule(AccessRule):
         yield from super().cross_check(raw)
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY of requests that change something."""
         if direction == "response":
             return FrameDepth.NOTHING
         return (

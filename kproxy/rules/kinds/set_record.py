@@ -71,7 +71,6 @@ class SetRecord(SomeRecordsRule):
         return self.altered(data, place, room, self.with_given)
 
     def with_given(self, record: Record) -> Record:
-        """Return the record with what the rule sets."""
         given = self.model_fields_set
         if "value" in given:
             record = replace(record, value=as_bytes(self.value))

@@ -56,7 +56,6 @@ class SetWatermark(ResponseRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that moves nothing."""
         if not any(raw.get(name) not in (None, False) for name in WORDS):
             yield (), f"something to set is wanted: {', '.join(WORDS)}"
 
@@ -89,7 +88,6 @@ class Watermarks(Effect):
         return (Edit(), *waited(exchange)) if exchange.api.key == FETCH else (Edit(),)
 
     def moved(self, place: PartitionBody, cluster: str, before: int, now: float) -> int:
-        """Return the high watermark that clients are told."""
         after = before
         if self.rule.stuck:
             first = self.first.change((cluster, place.name), now, lambda known: known or (float(before),))
@@ -97,7 +95,6 @@ class Watermarks(Effect):
         return min(max(after + (self.rule.by or 0), 0), HIGHEST)
 
     def fetched(self, place: PartitionBody, requested: dict[str, Any] | None, cluster: str, now: float) -> bool:
-        """Change one partition of a Fetch answer."""
         body, start = place.body, self.rule.log_start
         before = body["high_watermark"]
         high = self.moved(place, cluster, before, now)
@@ -121,7 +118,6 @@ class Watermarks(Effect):
         return changed
 
     def listed(self, place: PartitionBody, requested: dict[str, Any] | None, cluster: str, now: float) -> bool:
-        """Change one partition of a ListOffsets answer."""
         body, start = place.body, self.rule.log_start
         timestamp = requested["timestamp"] if requested is not None else None
         before = (body["old_style_offsets"] or ())[:1] if "old_style_offsets" in body else [body["offset"]]

@@ -39,7 +39,6 @@ class ShortBody(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:

@@ -41,12 +41,9 @@ class Truncate(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that says twice how much is left."""
         yield from one_length(raw)
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Return a cut that never leaves the whole frame."""
-
         def cut(frame: bytes) -> bytes:
             return frame[: min(kept(len(frame), self.bytes, self.fraction), len(frame) - 1)]
 

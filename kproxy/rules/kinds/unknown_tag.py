@@ -48,7 +48,6 @@ class UnknownTag(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs no version of which has tagged fields."""
         match = raw.get("match")
         apis = match.get("api") if isinstance(match, dict) else None
         for text in apis if isinstance(apis, list) else [apis]:

@@ -38,8 +38,6 @@ class WrongCorrelationId(FrameRule):
     )
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Return a change that wraps as 32-bit numbers do."""
-
         def changed(frame: bytes) -> bytes:
             number = int.from_bytes(frame[SIZE : SIZE + 4], "big") + self.offset
             return frame[:SIZE] + (number & 0xFFFFFFFF).to_bytes(4, "big") + frame[SIZE + 4 :]

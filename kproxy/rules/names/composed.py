@@ -224,7 +224,6 @@ class NameMaps:
 
     @property
     def maps(self) -> list[NameMap]:
-        """Return the maps of those namespaces that rules are about."""
         return [one for one in (self.topics, self.groups, self.transactional_ids) if one is not None]
 
     @property

@@ -42,7 +42,6 @@ class Namespace:
 
     @property
     def hidden(self) -> str:
-        """Return the counter of names left out of answers."""
         return f"{self.plural}_hidden"
 
     @property

@@ -83,7 +83,6 @@ def loose(key: int, version: int, direction: str) -> FieldPaths:
 
 
 def keyed(form: Shape, direction: str) -> set[str]:
-    """Return the paths by which entities are told apart."""
     levels: tuple[Level, ...] = form.request if direction == "request" else (*form.response, *form.lists)
     paths = {field for _, field in form.top} if direction == "request" else set()
     for level in levels:
@@ -95,7 +94,6 @@ def keyed(form: Shape, direction: str) -> set[str]:
 
 
 def parent(path: str) -> str:
-    """Return the path of the struct around a field."""
     return path.rpartition(".")[0]
 
 

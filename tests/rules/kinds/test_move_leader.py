@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kproxy.protocol.table import schema
+from kproxy.rules.kinds.move_leader import MoveLeader
 
 METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
 BROKERS = [{"node_id": node, "host": f"b{node}", "port": 9092} for node in (1, 2, 3)]
@@ -81,3 +83,24 @@ def test_describe_topic_partitions(told: Any) -> None:
     body = talk.answer(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[topic("orders", 1, 1)])
 
     assert leaders(body) == {"orders": [9, 1]}
+
+
+def test_move_leader_many_partitions_reads_brokers_once() -> None:
+    """Each broker of the response is read once, however many partitions have a single replica."""
+
+    class Broker(dict[str, Any]):
+        reads = 0
+
+        def __getitem__(self, name: str) -> Any:
+            Broker.reads += name == "node_id"
+            return super().__getitem__(name)
+
+    exchange = SimpleNamespace(response=SimpleNamespace(body={"brokers": [Broker(one) for one in BROKERS]}))
+    change = MoveLeader(name="moved", kind="move_leader").changer(cast("Any", exchange))
+    partitions = topic("orders", *[1, 2, 3, 7] * 50, replicas=(1,))["partitions"]
+    for partition in partitions:
+        partition["replica_nodes"] = [partition["leader_id"]]
+
+    assert all(change(partition) for partition in partitions)
+    assert [partition["leader_id"] for partition in partitions] == [2, 3, 1, 1] * 50
+    assert Broker.reads == len(BROKERS)

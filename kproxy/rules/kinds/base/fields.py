@@ -48,7 +48,6 @@ def refuse(
     entities: Sorted,
     refused: set[tuple[int, int]],
 ) -> None:
-    """Note the elements that none of the entities is about."""
     level, place = levels[0], 0
     for name in level.arrays:
         array = parent.get(name) or []

@@ -35,7 +35,6 @@ class Draws:
         self.clients: OrderedDict[str, Random] = OrderedDict()
 
     def of(self, exchange: Exchange) -> Random:
-        """Return the generator that draws for this exchange."""
         if self.count_per == "rule":
             return self.random
         if self.count_per == "connection":
@@ -169,7 +168,6 @@ Ways = Literal["to_client", "to_broker", "both"]
 
 
 def ways(way: Ways) -> frozenset[ShapedDirection]:
-    """Return the directions that a user's word stands for."""
     return frozenset(("to_client", "to_broker")) if way == "both" else frozenset((way,))
 
 

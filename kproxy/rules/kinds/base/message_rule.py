@@ -4,7 +4,7 @@ message, topics and partitions in responses to Metadata and DescribeTopicPartiti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -87,16 +87,22 @@ class MetadataRule(ResponseRule):
 
 
 class PartitionRule(MetadataRule):
-    """Rule that changes what clients are told of single partitions. Override `change_partition`."""
+    """Rule that changes single partitions in responses. Override `change_partition`.
+
+    Override `changer` instead if all partitions of a response share a value that costs a walk of the response.
+    """
 
     def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         """Change a partition's dict in place. Return False if nothing changed."""
         raise NotImplementedError
 
+    def changer(self, exchange: Exchange) -> Callable[[dict[str, Any]], bool]:
+        return lambda partition: self.change_partition(partition, exchange)
+
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
-        """Change each partition that is selected."""
+        change = self.changer(exchange)
         changed = [
-            self.change_partition(place.body, exchange)
+            change(place.body)
             for place in partition_bodies(exchange.response, exchange)
             if self.selects(exchange, place.entity)
         ]

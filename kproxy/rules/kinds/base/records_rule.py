@@ -192,7 +192,6 @@ def first_offset(entry: Whole) -> int:
 
 
 def last_offset(entry: Whole) -> int:
-    """Return the offset that an entry ends at."""
     return entry.last_offset if isinstance(entry, Batch) else entry.offset
 
 
