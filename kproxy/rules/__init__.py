@@ -1,8 +1,8 @@
-"""Rules: documents, kinds and selectors that a user writes, and what they come to for one connection.
+"""Rules: YAML documents that a user writes, and their effect on connections, frames and entities.
 
-*document*: a YAML file, kept with the position of every key and value · *mistake*: one thing wrong in it, as
-`file:line:column: message` · *rule*: a named entry of a rule document; its *kind* says what it does · *selector*: one
-line of `match:` · *rule set*: all rules in file order · *bound*: those that hold for one connection.
+`values`: YAML values, lowest · `select`, `names`, `filter`: selectors, name maps, filter language · `kinds`: one file
+per rule kind, base classes in `kinds/base` · `rule_set`: active rules, rules that match a connection · `document`:
+read, check, lint and store rule documents, highest.
 
-Nothing here has a clock, a socket or a log.
+Imports: protocol, base. No clock, socket or log. Entry points: `load_rules`, `RuleSet.bind`, `RuleStore`.
 """

@@ -1,7 +1,7 @@
-"""Reaching into decoded bodies: topics, partitions, brokers and coordinators, in every version that has them.
+"""Topics, partitions, brokers and coordinators in decoded bodies, in every version.
 
-Bodies are plain dicts under the names of the protocol guide (`kproxy.protocol`), and names are the client's. An effect
-that changes what it finds here, in place, says `Edit()`.
+Bodies are dicts with the field names of the protocol guide and the client's names. An effect that changes a body in
+place returns `Edit()`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from kproxy.rules.exchange import Exchange
 from .exchange import Decision, Delay
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
-"""APIs that say which topics there are, and who leads their partitions."""
+"""APIs whose responses list topics and partition leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBody:
-    """Partition in a body: what it is, its dict, and the request's entity for it, where one was looked for."""
+    """Partition in a body: its entity, its dict, and the request's entity for it if one was looked up."""
 
     entity: Entity
     body: dict[str, Any]
@@ -50,8 +50,8 @@ class PartitionBody:
 
 
 def topic_entity(topic: Topic | Partition, exchange: Exchange) -> Entity:
-    """Return the entity of a topic, or of the topic of a partition; without what neither the message nor the cluster's
-    answers so far say of its name and its id."""
+    """Return the entity of a topic, or of the topic of a partition. Its name or id is None if the message and the
+    cluster lack it."""
     name, topic_id = topic[0] or None, topic.topic_id
     if topic_id is None or topic_id == ZERO_UUID:
         return Entity(topic=name)
@@ -59,7 +59,6 @@ def topic_entity(topic: Topic | Partition, exchange: Exchange) -> Entity:
 
 
 def topics_of_answer(exchange: Exchange) -> Iterator[tuple[Entity, dict[str, Any]]]:
-    """Yield the topics of an answer, each with what it is."""
     for topic in topics(exchange.response):
         yield topic_entity(topic, exchange), topic.fields
 
@@ -98,7 +97,6 @@ class EntityIndex:
         self.by_id = {(one.topic_id, one.partition): one for one in each(entities) if one.topic_id is not None}
 
     def find(self, entity: Entity) -> Entity | None:
-        """Return the entity for this partition, None when there is none."""
         by_name = None if entity.topic is None else self.by_name.get((entity.topic, entity.partition))
         if by_name is None and entity.topic_id is not None:
             return self.by_id.get((entity.topic_id, entity.partition))
@@ -114,8 +112,7 @@ def carries_records(key: int, direction: str) -> bool:
 
 
 def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, Partition]]:
-    """Yield the partitions of a message that are among the entities, by the very name or id that it says, each with its
-    entity."""
+    """Yield the partitions that are among the entities by exactly the name or id in the message, with their entities."""
     known: dict[tuple[str | UUID | None, int], Entity] = {}
     for entity in each(entities):
         if entity.partition is not None:
@@ -129,8 +126,7 @@ def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[t
 
 
 def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
-    """Yield each of these entities with the part of all record bytes of the message that it has, from 0 to 1; none when
-    there are no records."""
+    """Yield each entity with its share of all record bytes, from 0 to 1. Yield nothing if there are no records."""
     total = sum(len(partition.records or b"") for partition in each(partitions(message)))
     if total:
         for entity, partition in partitions_among(message, entities):

@@ -58,17 +58,16 @@ BucketKey = TypeVar("BucketKey", bound=Hashable)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 MOST_BUCKETS = 10_000
-"""Buckets of one limit. Client ids and topics are the clients' to choose, so there must be an end; beyond it the bucket
-goes that is full, or will be first, of those that were quiet for the longest: it would be full again if it comes back,
-and nobody's debt is to be forgotten because many others are named."""
+"""Buckets of one limit, since clients choose client ids and topics. Beyond it, the bucket that is full first among the
+least recently used is evicted: a new bucket is full, too, and debts of other clients stay."""
 LOOKED_AT = 16
-"""Buckets from which that one is chosen."""
+"""Least recently used buckets that are compared for an eviction."""
 
 SHORTEST = 0.001
 """Seconds; the unit of throttle_time_ms. A shorter debt counts as none."""
 LEAST_FETCH, SMALL_FETCH = 0.1, 64 << 10
-"""Bytes that a Fetch may always ask for: a tenth of a burst, or so many bytes, but no more than a burst. A response is
-cut at `max_bytes` in the middle of a batch, which clients throw away and fetch again: the smaller, the more is lost."""
+"""Bytes that a Fetch may always request: a tenth of a burst, or this size, but at most a burst. Brokers cut a response
+at `max_bytes` within a batch, and clients fetch the cut batch again. Small values waste more."""
 
 
 class Bucket:
@@ -106,8 +105,7 @@ class Bucket:
         return admitted, max(0.0, -self.level / self.rate)
 
     def covers(self, amount: float, now: float, debt: float) -> bool:
-        """Take so many tokens out and return True, unless that makes a debt of so many seconds: then nothing is
-        taken."""
+        """Charge `amount` and return True. If that leaves a debt of so many seconds, charge nothing and return False."""
         self.fill(now)
         left = self.level - amount
         if left < 0 and -left / self.rate >= debt:
@@ -116,7 +114,7 @@ class Bucket:
         return True
 
     def give_back(self, amount: float, now: float) -> None:
-        """Put so many tokens back in, which were taken just now."""
+        """Return tokens that were charged just now."""
         self.fill(now)
         self.level = min(self.size, self.level + amount)
 
@@ -126,7 +124,7 @@ class Bucket:
         return self.then + (self.size - self.level) / self.rate
 
     def fill(self, now: float) -> None:
-        """Put in what has come since the last time. Time that goes backwards brings nothing."""
+        """Add the tokens since the last call. A time in the past adds nothing."""
         if now > self.then:
             self.level = min(self.size, self.level + (now - self.then) * self.rate)
             self.then = now
@@ -164,7 +162,7 @@ class FetchBucket(Bucket):
 
 
 class Buckets(Generic[BucketKey]):
-    """Buckets by key, made when they are first asked for; `make` gives None for what is not limited."""
+    """Buckets by key, created at the first lookup. `make` returns None for a key without a limit."""
 
     def __init__(self, make: Callable[[BucketKey, float], Bucket | None], most: int = MOST_BUCKETS) -> None:
         self.make, self.most = make, most
@@ -197,7 +195,7 @@ class Buckets(Generic[BucketKey]):
 
 
 AGES = 3
-"""Half lives whose promises count: the one that it is now, and two before it."""
+"""Half lives whose reservations count: the current one and two before it."""
 HALF = LIFE / 2
 REVIEW = 0.5
 """Seconds between two looks at a shared level. Another process may have given back a charge, and cannot wake turns."""
@@ -217,7 +215,7 @@ def stored(method: Method) -> Method:
 
 
 class StoredCharges:
-    """Charges of a bucket whose numbers several processes share. Each process has a line of its own."""
+    """Charges of a bucket whose numbers several processes share. Each process has its own line of requests."""
 
     __slots__ = ()
     review = REVIEW
@@ -301,7 +299,7 @@ class SharedFetchBucket(StoredCharges, FetchBucket):
         self.cells.put(self.level, self.then, self.half, *self.ages, until=self.full_at)
 
 
-LATE = 60.0  # seconds after late bytes of one request, in which bytes of all requests are charged when they arrive
+LATE = 60.0  # seconds after late bytes in which bytes of all requests are charged on arrival
 
 
 class QuotaTurn:

@@ -1,12 +1,13 @@
-"""Entities: the smallest things that a request asks about, which rules select on and which fail one by one.
+"""Entities: the smallest units of a request, which rules select and which fail one by one.
 
-What an entity carries comes from the roles of `protocol/shapes.yaml`: its own fields and those of the levels around it,
-down from the top of the request. A level whose inner array is null ("all") or empty is itself an entity, and so is a
-request without any level.
+The roles in `protocol/shapes.yaml` define an entity: its own fields and the fields of its outer levels. A level whose
+inner array is null ("all") or empty is itself an entity. A request without levels is one entity.
 
-Two roles depend on others. A coordinator key is a group, a transactional id or a share partition, by the request's key
-type (KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id if its type says
-so, so that a rule on the topic `orders` sees who alters its configs.
+Two roles depend on other fields. A coordinator key is a group, a transactional id or a share partition by key type
+(KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id if its type says so.
+So a rule on the topic `orders` matches changes of its configs.
+
+The reader of a request collects the positions of identifying fields in one walk. It never decodes records.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LITERAL = 3
 PREFIXED = 4
 ANY_TYPE = 1
 EVERY = "*"
-"""Literal name in an ACL that stands for all there is of its type."""
+"""Literal name in an ACL for all resources of its type."""
 CONFIG_TYPES = {2: "topic", 32: "group"}
 ACL_TYPES = {2: "topic", 3: "group", 5: "transactional_id"}
 KEY_TYPES = {0: "group", 1: "transactional_id"}
@@ -47,11 +48,11 @@ SHARE_KEY = 2
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Smallest thing that a request asks about, in the client's names; None for what its API and version do not say.
+    """Smallest unit of a request, with the client's names. A field is None if the API and version lack it.
 
-    `resource`: type and name of a config resource or ACL. `where`: indexes into the request's nested arrays, () for a
-    request that is one entity, and for a partition of a fetch session that this request does not list. `offset`: what
-    is asked for there, or committed; no part of what it is, and only there where somebody selects on it.
+    resource: type and name of a config resource or ACL. where: indexes into the request's nested arrays; () for a
+    request that is one entity, and for a partition of a fetch session that this request does not list. offset: the
+    requested or committed offset, only if a rule selects on it; not part of the identity.
     """
 
     topic: str | None = None
@@ -99,7 +100,7 @@ def make(roles: Roles, where: tuple[int, ...]) -> Entity:
 
 
 def with_offset(make: EntityMaker) -> EntityMaker:
-    """Return the same, with the offset that stands among the roles."""
+    """Return `make` extended by the offset among the roles."""
     return lambda roles, where: replace(make(roles, where), offset=roles.get(OFFSET))
 
 
@@ -137,8 +138,8 @@ SAID = ("topic", "topic_id", "partition", "group", "transactional_id", "resource
 
 
 def coordinator(key: str | None, key_type: int) -> dict[str, Any]:
-    """Return the roles that a coordinator key stands for. That of a share partition is `group:topic id:partition`, the
-    id in base64; one of a type that kproxy does not know stands for a group and for a transactional id."""
+    """Return the roles of a coordinator key. A share partition's key is `group:topic id:partition` with a base64 id. A
+    key of an unknown type is both a group and a transactional id."""
     if key_type in KEY_TYPES:
         return {KEY_TYPES[key_type]: key}
     if key_type != SHARE_KEY:
@@ -252,8 +253,7 @@ class EntityReader:
         )
 
     def read(self, buf: Buffer, body: int, end: int) -> tuple[Entity, ...]:
-        """Return the entities of the body at buf[body:end], in its order. Raises DecodeError for bytes that are no
-        request."""
+        """Return the entities of the body at buf[body:end], in order. Raises DecodeError."""
         hits: Hits = []
         self.walk.run(buf, body, end, hits)
         seen, deepest, make = self.seen, self.deepest, self.make
@@ -285,13 +285,14 @@ class EntityReader:
 
 
 def what(slot: Slot) -> str:
-    """Return which hit of this slot's path stands for an element: of an array that is a key as a whole, its count."""
+    """Return the hit of this slot's path that identifies an element. An array that is a key as a whole is identified by
+    its count."""
     return "count" if slot.array and slot.struct is not None else "value"
 
 
 def sightings(form: Shape, slots: dict[str, Slot], more: RoleFields = ()) -> list[tuple[str, Sighting]]:
-    """Return the meaning of the hit at each path. The innermost level's last field, in wire order, completes an
-    entity. `more`: fields of that level besides those that tell its elements apart."""
+    """Return the meaning of the hit at each path. The last field of the innermost level, in wire order, completes an
+    entity. more: fields of that level in addition to its keys."""
     by_path = [
         (field, Sighting(TOP, role, reader(slots[field]), opens=False, completes=False)) for role, field in form.top
     ]

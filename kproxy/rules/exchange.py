@@ -1,8 +1,11 @@
-"""Decisions of live rules about a frame or a connection: values, which `session` turns into bytes and commands. Beside
-them the depth to which a rule sees frames, and the limits on how a connection's bytes flow.
+"""Exchanges as live rules see them, and the decisions that rules return about frames and connections.
 
-Of the deciding ones (Fail, Answer, Drop, Close) the first that is given for an entity wins; delays add; of several
-throttles the longest holds; changes of bodies and frames are made in file order.
+An exchange is one request with its response, connection and cluster, with the client's names. Messages are decoded on
+first access. `session` creates exchanges only for requests that a rule matches, and turns decisions into bytes and
+commands.
+
+For an entity, the first of Fail, Answer, Drop and Close wins. Delays add. If several throttles apply, the longest wins.
+Changes of bodies and frames apply in file order.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import Entity
 
 How = Literal["fin", "rst", "half"]
-"""fin: closed after what is queued has been written. rst: at once, with a reset. half: kproxy sends nothing more to
-the client, which may still send."""
+"""fin: close after queued bytes are written. rst: reset at once. half: kproxy sends nothing more to the client, but
+still reads from it."""
 AfterDrop = Literal["stall", "close", "continue"]
-"""Fate of a connection on which a frame was dropped: nothing more is sent on it, it is closed, or it
-goes on."""
+"""Fate of a connection on which a frame was dropped: no more bytes are sent, it is closed, or it continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,10 @@ HeldError = NewType("HeldError", int)
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Decision to hold the frame until somebody lets it go, for so many seconds at most; `then` it passes, or its
-    connection is closed, or it is answered with this error code. Needs depth BODY.
+    """Decision to hold the frame until it is released, for at most so many seconds. Needs depth BODY.
 
-    `most`: frames that the rule holds at a time in one process; more pass, and are counted.
+    then: after that time the frame passes, its connection is closed, or this error is returned. most: frames that the
+    rule holds at a time in one process; further frames pass and are counted.
     """
 
     seconds: float
@@ -150,10 +152,10 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Reframe:
-    """Decision to replace the frame: `change` gets the whole of it, size in front, as it would leave, and returns what
-    leaves instead.
+    """Decision to replace the frame: `change` receives all its bytes, including the size field, and returns the
+    replacement. Needs depth BODY.
 
-    `then`: what becomes of the connection afterwards; None: it goes on. Needs depth BODY.
+    then: how the connection is closed afterwards; None: it stays open.
     """
 
     change: Callable[[bytes], bytes]
@@ -169,8 +171,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Decision to send the response after the one that follows it, if one is due; else nothing happens. Needs depth
-    BODY."""
+    """Decision to send the response after the next one, if one is due. Needs depth BODY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +185,8 @@ Decision = (
 
 
 class FrameDepth(IntEnum):
-    """Depth to which a rule sees a frame. NOTHING: the rule does nothing there. HEADER: api, version, client id and
-    length do, the frame streams on. BODY: the frame is held until it is whole, within the budget of held frames."""
+    """Depth to which a rule reads a frame. NOTHING: the rule does not act. HEADER: api, version, client id and length;
+    the frame streams. BODY: the complete frame is buffered, within the budget of buffered frames."""
 
     NOTHING, HEADER, BODY = range(3)
 
@@ -197,9 +198,9 @@ ShapedDirection = Literal["to_client", "to_broker"]
 class TrafficShape:
     """Limits on the bytes of a connection, in the directions `ways`.
 
-    rate: bytes per second, None: as fast as they come. piece: bytes written at once, with `pause` seconds between two
-    pieces. most: bytes after which the connection is closed as `how` says, both directions together. age: seconds after
-    which it is closed, counted from its opening.
+    rate: bytes per second, None: unlimited. piece: bytes per write, with `pause` seconds between writes. most: bytes in
+    both directions after which the connection is closed as `how` says. age: seconds after the opening at which it is
+    closed.
     """
 
     ways: frozenset[ShapedDirection] = frozenset(("to_client", "to_broker"))
@@ -213,9 +214,9 @@ class TrafficShape:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about one connection. `client_address` is an IP without port, `sni` the name that a TLS client asked for,
-    `certificate` the subject of its certificate (`subject_name`) or what the listener's rules of principals make of it,
-    `node` the broker that it connects to (a bootstrap connection: none); None where there is none."""
+    """Facts about one connection; None if unknown. client_address: IP without port. sni: server name of TLS.
+    certificate: subject (`subject_name`) or the name by the listener's principal rules. node: broker that the client
+    connects to, None for a bootstrap connection."""
 
     listener: str
     cluster: str
@@ -233,8 +234,8 @@ _SPECIAL = re.compile(r'([,+"\\<>;]|^[# ]| $)')
 
 
 def subject_name(peer_certificate: Mapping[str, Any] | None) -> str | None:
-    """Return `CN=etl,OU=data,O=Example`, as Kafka's own principals have it (RFC 4514: most specific first), from what
-    `ssl.SSLObject.getpeercert()` gives; None without a certificate."""
+    """Return `CN=etl,OU=data,O=Example` like Kafka's principals (RFC 4514: most specific first) from
+    `ssl.SSLObject.getpeercert()`. None without a certificate."""
     if not peer_certificate:
         return None
     return ",".join(
@@ -256,12 +257,12 @@ class ClusterView(Protocol):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Return ids of the brokers that this connection was told of, ascending."""
+        """Return ids of the brokers in responses to this connection, ascending."""
         ...
 
 
 class IdentityView(Protocol):
-    """Identity of a client, as far as it has been said."""
+    """Identity of a client, as far as known."""
 
     @property
     def principal(self) -> str | None: ...
@@ -287,29 +288,27 @@ class ConnectionView:
 
     @property
     def principal(self) -> str | None:
-        """Return the name that the broker has authenticated, else the subject of the client's certificate; None:
-        nobody."""
+        """Return the name that the broker authenticated, or the subject of the client's certificate. None: unknown."""
         return self.facts.certificate if self.identity is None else self.identity.principal
 
     @property
     def software(self) -> str | None:
-        """Return `name/version` of the client's library; None when it has not said."""
+        """Return `name/version` of the client's library, or None."""
         return None if self.identity is None else self.identity.software
 
     @property
     def is_anyone(self) -> bool:
-        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        """Return True if the client has authenticated with an unknown principal."""
         return self.identity is not None and self.identity.is_anyone
 
 
 class Exchange:
-    """Request, and its response once it is there.
+    """Request with its response.
 
-    Attributes: connection; api, version; correlation_id; client_id (None: null); request_size, response_size (lengths
-    of the frames without their size field; 0 as long as there is no response); came (when the request's header was
-    read, monotonic seconds); acks (of a Produce request, else None); identity (of this
-    exchange and of its trials, while it lives); entities (what the request is about; a Fetch in a
-    session: all that the session is about).
+    api, version, correlation_id, client_id (None: null). request_size, response_size: frame lengths without the size
+    field; 0 until the response arrives. came: monotonic seconds when the request's header was read. acks: of a Produce
+    request, or None. identity: shared by the exchange and its trials. entities: of the request, or of the fetch session
+    that it belongs to.
     """
 
     __slots__ = (
@@ -341,12 +340,10 @@ class Exchange:
 
     @property
     def is_anyone(self) -> bool:
-        """Return True if the client has logged in, and may be any of those whom the broker knows."""
         return self.connection.is_anyone
 
     @property
     def client_software(self) -> str | None:
-        """Return `name/version` of the client's library, None when it has not said."""
         return self.connection.software
 
     @property

@@ -1,6 +1,11 @@
-"""Live rules at work: model, trigger, effect and counters of each. A rule outlives the rule set it is in: one that a
-new set has unchanged goes on counting. Where several processes have the same rule, each has one of these, and they
-decide together (`common`)."""
+"""Active live rules (model, trigger, effect, counters), and the rule set with the gate for new connections.
+
+A rule that is unchanged in a new rule set keeps its counters. If several processes have the rule, they share numbers
+(`common`).
+
+The gate evaluates `allow_from` before TLS and session. A connection is refused if such rules match it and none of them
+allows its address.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +31,18 @@ from .exchange import Facts, Turn
 from .trigger import SharedTrigger
 
 HowGone = Literal["resumed", "edited", "answered", "dropped", "closed", "timed_out", "client_left", "rule_gone"]
-"""Way in which a frame went that a rule had held. closed: its connection was, by whoever it may be."""
+"""How a held frame left. closed: its connection was closed by any side."""
 
 
 class HeldByRule(Protocol):
     """Frame that a rule holds."""
 
     def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
-        """Let it go on; `who`: the name of whoever wants that, empty for nobody in particular."""
+        """Release it. who: name of the user, or empty."""
 
 
 ACTS = object()
-"""Terms of a rule that only observes, for requests on which it would act in any case."""
+"""Terms of an observing rule, for requests on which it would always act."""
 
 
 class Running:
@@ -71,7 +76,7 @@ class Running:
         self.restart(began, common)
         self.held: list[HeldByRule] = []  # by `when: {hold: true}`, or by a kind that is made for it
         self.on_count: Callable[[], None] | None = None
-        self.raised, self.said = 0, ""  # how often the effect raised, and what it said last
+        self.raised, self.said = 0, ""  # number of errors that the effect raised, and the last text
 
     @property
     def name(self) -> str:
@@ -108,7 +113,7 @@ class Running:
 
     @property
     def problem(self) -> str:
-        """Return what was said about the last problem; empty when all is well."""
+        """Return the last problem, or an empty text."""
         return "; ".join(text for text in (self.said, *(one.last for one in self.effect.problems())) if text)
 
     def failed(self, error: Exception) -> None:
@@ -142,7 +147,7 @@ class Running:
         return None if terms is ACTS else self.effect.turn(terms, size, now)
 
     def restart(self, began: float, common: SharedNumbers | None = None) -> None:
-        """Begin anew, as if the rule were new: its trigger and its effect. Counters go on."""
+        """Restart trigger and effect. Counters stay."""
         self.lives += 1
         when, seed = self.rule.when, f"{self.seed}:{self.rule.name}"
         self.trigger = Trigger(when, seed, began) if common is None else SharedTrigger(when, seed, began, common)
@@ -191,11 +196,11 @@ class BoundRules:
 
 
 class RuleSet:
-    """Rules in file order. `origins` tells where each comes from (`file:line:column`); `id` is the same for the same
-    rules in the same order, whatever files they come from. Immutable; `live` are the live rules at work.
+    """Rules in file order; immutable. origins: `file:line:column` of each rule. id: equal for equal rules in equal
+    order. live: active live rules.
 
-    `running` are the live rules that are at work already; those that are not among them start at time 0 with seed 0,
-    which is what a test or an explanation wants (a proxy has them from its `RuleStore`).
+    running: live rules that are already active. Others start at time 0 with seed 0, for tests and explanations. A proxy
+    passes them from its `RuleStore`.
     """
 
     def __init__(
@@ -220,7 +225,7 @@ class RuleSet:
         return len(self.rules)
 
     def bind(self, facts: Facts) -> BoundRules:
-        """Return the rules that hold for a connection, decided once when it opens; its live rules anew with each rule
+        """Return the rules that match a connection, decided when it opens. Live rules are selected again with each rule
         set."""
         return self._constant or self._bound(
             frozenset(index for index in self._selective if not self.rules[index].holds(facts))
@@ -254,19 +259,19 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """Refusal of a client that may not come in. `rules`: those of which any would have had to let it in."""
+    """Refusal of a client. rules: at least one of them would have to allow it."""
 
     client_address: str
     rules: tuple[Running, ...]
 
     @property
     def how(self) -> Literal["rst", "fin"]:
-        """Return the way in which its connection ends: as the first rule says."""
+        """Return how the connection is closed, by the first rule."""
         return _model(self.rules[0]).how
 
     @property
     def closes(self) -> bool:
-        """Return True if a connection that is open already ends, too."""
+        """Return True if open connections are closed, too."""
         return any(_model(one).existing == "close" for one in self.rules)
 
     @property

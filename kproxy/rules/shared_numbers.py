@@ -1,9 +1,10 @@
-"""Numbers that the same rule in several processes counts together, in a table that all of them have.
+"""Numbers that one rule shares between processes, and numbers by key that an effect remembers.
 
-With one process nothing of this is there, and triggers and buckets keep their numbers to themselves. With several, each
-takes the numbers out (nobody else has them then), does what it would do with its own, and puts them back. So a rule
-acts on the third request, wherever it came in, and a quota is one quota. Where the table is, and how it is locked, is
-not known here (`app.workers.shared_table`).
+With one process, triggers and buckets keep their own numbers. With several, a process locks and takes the numbers,
+updates them, and stores them. So `nth: 3` counts requests of all workers, and a quota is one quota.
+`app.workers.shared_table` has the table and its lock.
+
+`Remembered` is for effects that respond on one connection to a request on another, such as FindCoordinator.
 """
 
 from __future__ import annotations
@@ -26,25 +27,22 @@ class NumberCells(Protocol):
         processes."""
 
     def put(self, *numbers: float, until: float | None = None) -> None:
-        """Store at most MOST_NUMBERS, always as many for one key; without any they stay as they were. `until`: the time
-        from which nothing is lost if they go, where that is not now."""
+        """Store at most MOST_NUMBERS, always as many for one key; without arguments they stay. until: time after which
+        they may be evicted without loss, if not now."""
 
 
 class NumberTable(Protocol):
     """Table of numbers by key, for a bounded number of keys."""
 
     def cells(self, owner: bytes, what: str | None) -> NumberCells:
-        """Return the cells of a key. `owner`: 8 bytes that stand for one life of one rule. `what`: for which client, or
-        whatever else it tells apart; None: for the rule as a whole, and these numbers stay while others go."""
+        """Return the cells of a key. owner: 8 bytes that identify one life of one rule. what: the client or other key;
+        None: the whole rule, whose numbers are never evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedNumbers:
-    """Part of the table that belongs to one life of one rule: it ends when the rule begins anew.
-
-    `own` is put behind the seed of what cannot be drawn in common, so that processes do not draw the same; empty in the
-    first of them.
-    """
+    """Part of the table for one life of one rule. It ends when the rule restarts. own: suffix of the seed for draws
+    that cannot be shared, so that processes draw differently; empty in the first process."""
 
     table: NumberTable
     owner: bytes
@@ -73,9 +71,8 @@ class Remembered:
         self.cells: OrderedDict[object, NumberCells] = OrderedDict()
 
     def change(self, key: tuple[object, ...], now: float, change: NumbersChange) -> RememberedNumbers | None:
-        """Replace the numbers of a key by what `change` makes of them, and return that. It is called with None where
-        there are none; if it returns None, they stay. Nobody else sees them meanwhile. A key has texts and numbers in
-        it."""
+        """Replace the numbers of a key by the result of `change`, and return it. `change` receives None for a new key;
+        if it returns None, the numbers stay. The numbers are locked during the call. A key has texts and numbers."""
         if self.effect.common is not None:
             return self._in_common(self.effect.common, key, now, change)
         after = change(self.here.get(key))

@@ -1,13 +1,11 @@
-"""Triggers: whether a rule acts on a request that it is about, as `when:` says. The same seed and the same traffic give
-the same answers.
+"""Triggers: whether a rule acts on a matching request, by `when:`. The same seed and traffic give the same decisions.
 
-Counts are kept per rule, or per connection or client id (`count_per`); chances come from a generator that is seeded by
-the seed, the rule's name and what is counted for, so that no other rule and no other connection moves them.
+Counts are kept per rule, connection or client id (`count_per`). Chances are drawn from a generator seeded by seed, rule
+name and count key, so other rules and connections do not change them.
 
-Triggers of a rule that is at work in several processes count together, and draw from one row of chances: what all have
-counted is loaded into the count that a single process would have, which then decides, and is stored. The place in the
-row of chances is one of the numbers; a process passes over what the others have drawn. A connection is in one process,
-so what is counted for each connection stays there.
+Workers share the counts and the sequence of draws of a rule: a worker loads the shared count, decides, and stores it.
+The position in the sequence is one of the numbers; a worker skips draws of other workers. Counts per connection stay in
+one process.
 """
 
 from __future__ import annotations
@@ -52,8 +50,8 @@ class When(Model):
     """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
     times.
 
-    What is counted are requests with at least one entity that matches, retries included, in order of arrival; `counts`
-    says whether those that rules before it have decided are among them.
+    Requests with at least one matching entity count, including retries, in order of arrival. `counts` says whether
+    requests that an earlier rule decided are included.
     """
 
     nth: OrdinalNumbers | None = Field(
@@ -89,7 +87,6 @@ class When(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield the words that exclude each other, as mistakes."""
         if "once" in raw and "times" in raw:
             yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
         if "nth" in raw and ("first" in raw or "every" in raw):
@@ -114,12 +111,11 @@ BLOCK = 1 << 12
 """Chances that come from one generator. A trigger that workers share may begin in the middle, and passes over fewer
 than that, which takes 20 µs at most; to make the next generator takes 10 µs."""
 MOST_COUNTS = 10_000
-"""Connections or client ids with a count of their own; beyond that the one that was quiet for the longest
-starts anew."""
+"""Connections or client ids with own counts; beyond that the least recently used one is evicted."""
 
 
 class TriggerCount:
-    """Count of one key: how often its rule was asked and acted, and with which chances."""
+    """Count of one key: requests seen, requests acted on, and draws."""
 
     __slots__ = ("draws", "fired", "random", "seed", "seen", "since")
 
@@ -165,7 +161,7 @@ class Trigger:
         return True
 
     def count_decided(self, now: float, connection: object = None, client_id: str | None = None) -> None:
-        """Count one matching request on which the rule cannot act any more: a rule before it has decided about it."""
+        """Count a matching request that an earlier rule has decided."""
         when = self.when
         if when is not None:
             self.begun(when, self.count(when, connection, client_id), now)
@@ -180,7 +176,7 @@ class Trigger:
         return now >= since and (when.for_ is None or now < since + when.for_)
 
     def next_change(self, now: float) -> float | None:
-        """Return the time when `open` will say something else; None: never."""
+        """Return the time of the next change of `open`, or None."""
         when = self.when
         if when is None:
             return None
@@ -288,7 +284,7 @@ class SharedTrigger(Trigger):
 
 
 def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:
-    """Set a count to what all processes together have counted; None: nothing so far."""
+    """Set a count to the shared numbers; None: initial values."""
     seen, fired, draws, since = numbers[:4] if numbers is not None else (-let_go, 0, 0, nan)
     count.seen, count.fired = int(seen), int(fired)
     count.since = None if isnan(since) else since
@@ -297,7 +293,7 @@ def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) ->
 
 
 def pass_over(count: TriggerCount, draws: int) -> None:
-    """Set a count's generator to the chance that comes after so many draws."""
+    """Move a count's generator to the draw after so many draws."""
     before, count.draws = count.draws, draws
     block, over = divmod(draws, BLOCK)
     if not before < draws or before // BLOCK != block or not before % BLOCK:

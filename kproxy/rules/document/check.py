@@ -32,10 +32,10 @@ class ListenerTraits(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedRule:
-    """Rule and where it was written; `rule` is None when there are mistakes in it, `name` when it has none.
+    """Rule and its position. `rule` is None if it has mistakes, `name` if it has no name.
 
-    `at` is its path in the source, `stage` the number of the scenario's stage that it belongs to (None: to none), `ttl`
-    after how many seconds it goes away by itself (None: it does not), `raw` what was written, without that.
+    at: path in the source. stage: index of the scenario's stage, or None. ttl: seconds until the rule is removed, or
+    None. raw: the text as written, without `ttl`.
     """
 
     name: str | None
@@ -58,7 +58,7 @@ class ParsedRule:
 MOST_STEPS = 60_000
 """Steps from rule to rule, of all names together: a second or two."""
 SAMPLE = b"0kproxy0"
-"""Stands for what a `*` may stand for; legal, and in nobody's pattern."""
+"""Text for a `*`: legal, and unlikely in a user's pattern."""
 
 
 class NameRuleStep(NamedTuple):
@@ -132,8 +132,7 @@ class NamePath:
         self.taken: dict[tuple[bytes, int], str | None] = {}  # by name and step that it comes from
 
     def check(self) -> None:
-        """Note each line of which no name gets to its rule, or of which a later rule takes the names. Raises
-        TooManySteps."""
+        """Note each line that no name reaches, or whose names a later rule takes. Raises TooManySteps."""
         for number, step in enumerate(self.steps):
             self.spend()
             if isinstance(step.rule, RenameRule) and isinstance(step.layer, Layer):
@@ -179,7 +178,7 @@ class NamePath:
         return conflict
 
     def next_step(self, name: bytes, number: int) -> int:
-        """Return the first step behind this one that may be about the name; -1: there is none."""
+        """Return the next step that may concern the name, or -1."""
         nearest = [steps[at] for steps in (self.exact.get(name, ()), self.prefixes)
                    if (at := bisect_right(steps, number)) < len(steps)]  # fmt: skip
         for at, _ in self.globs.matching(name):
@@ -201,7 +200,7 @@ def _never_comes(entry: RenameEntry, last: NameRuleStep | None) -> str | None:
 
 
 FIRST_TAKEN: Mapping[type[Rule], str] = {AdvertiseRule: "advertises", ClientRack: "says the rack"}
-"""Kinds of which the first rule that matches a connection is taken, with what it does."""
+"""Kinds of which only the first matching rule applies to a connection, with the verb for messages."""
 
 
 def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None) -> None:
@@ -220,7 +219,7 @@ def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, List
 
 
 def check_together(parsed_rules: Sequence[ParsedRule]) -> None:
-    """Note what rules that are in force at the same time do to each other, at the rule that stands later."""
+    """Note conflicts of rules that are in force at the same time, at the later rule."""
     for kind, word in FIRST_TAKEN.items():
         _check_first(word, [(one, one.rule) for one in parsed_rules if isinstance(one.rule, kind)])
     check_versions(parsed_rules)
@@ -233,7 +232,7 @@ def meets_others(parsed: ParsedRule) -> bool:
 
 
 def check_names(parsed_rules: Sequence[ParsedRule]) -> None:
-    """Note names that are given twice, at the rule that stands later."""
+    """Note duplicate names, at the later rule."""
     first: dict[str, ParsedRule] = {}
     for parsed in parsed_rules:
         if parsed.name is not None and (other := first.setdefault(parsed.name, parsed)) is not parsed:
@@ -275,7 +274,7 @@ def _check_transparent(parsed: ParsedRule, rule: AdvertiseRule, listeners: Mappi
 
 
 def why_tls(advertise: Advertise) -> str:
-    """Return the reason, in words, for which an advertise rule needs TLS."""
+    """Return the reason why an advertise rule needs TLS."""
     if advertise.sni is not None:
         return "sni needs TLS towards clients"
     ports = ", ".join(map(str, advertise.shared_ports))
@@ -290,7 +289,7 @@ class Extremes:
     lowest: dict[int, tuple[int, Span, str]] = field(default_factory=dict)
 
     def add(self, limit: Limit) -> None:
-        """Count a rule's limit among those that stand before. An API that it hides on purpose is no mistake."""
+        """Add a rule's limit. An API that the rule hides on purpose is skipped."""
         for key, span in limit.spans.items():
             if span[0] > span[1]:
                 continue
@@ -300,7 +299,7 @@ class Extremes:
                 self.lowest[key] = span[1], span, limit.rule
 
     def leaving_nothing(self, key: int, span: Span) -> tuple[Span, str] | None:
-        """Return the span and the name of a rule that leaves nothing of this API beside `span`."""
+        """Return the span and name of a rule that has no version in common with `span`."""
         high, low = self.highest.get(key), self.lowest.get(key)
         if high is not None and high[0] > span[1]:
             return high[1], high[2]
@@ -308,11 +307,10 @@ class Extremes:
 
 
 def check_versions(parsed_rules: Sequence[ParsedRule]) -> None:
-    """Note, at the rule that stands later, an API of which two rules that surely hold together leave no version.
+    """Note, at the later rule, an API of which two rules that match the same connections leave no version.
 
-    Rules hold together that have the same selectors, and any with one that has none. Of the rules that stand before, it
-    is enough to know for each API the one that begins highest and the one that ends lowest: if any of them leaves
-    nothing beside a rule, one of these two does. So each rule is looked at once.
+    Rules match the same connections if they have equal selectors, or if one has none. For each API, only the highest
+    first version and the lowest last version of earlier rules matter. So each rule is read once.
     """
     limits = [(parsed, parsed.rule) for parsed in parsed_rules if isinstance(parsed.rule, LimitVersions)]
     every, general, by_selector = Extremes(), Extremes(), dict[str, Extremes]()

@@ -1,7 +1,7 @@
-"""Lint of rules: what is right with them, and yet not what one may think, such as rules that can never act.
+"""Lint of rules: warnings about valid rules, such as rules that never act.
 
-Strategy. Nothing here is a mistake: a rule set with warnings is loaded. Each warning has its place, and its reason in
-words of the document. "Can never act" is only said where it is certain for every request of every connection.
+A rule set with warnings is loaded. Each warning has a position and a reason. "Can never act" is reported only if it is
+certain for every request of every connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .check import ListenerTraits, ParsedRule
 
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
 DECIDING = ("error", "deny", "drop", "disconnect")
-"""Kinds after which no other rule has a say in a request, if they act on it."""
+"""Kinds that decide a request: rules after them do not act on it."""
 MOST_DECIDING = 100
 """Rules, of different selectors, that all those behind them are compared with."""
 OF_TLS = ("sni", "certificate")
@@ -36,7 +36,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class LintWarning:
-    """Warning about a rule that is no mistake. `where` is a path below the rule."""
+    """Warning about a valid rule. `where` is a path below the rule."""
 
     parsed: ParsedRule
     where: tuple[Any, ...]
@@ -51,8 +51,8 @@ class LintWarning:
 def lint_rules(
     parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None = None
 ) -> list[LintWarning]:
-    """Return all warnings about these rules, of which those without mistakes are looked at. Rules of a scenario's stage
-    are seen beside those that are in force all the time."""
+    """Return all warnings about rules without mistakes. Rules of a stage are compared with rules that are always in
+    force."""
     warnings: dict[str, LintWarning] = {}
     base = [one for one in parsed_rules if one.stage is None]
     stages = dict.fromkeys((id(one.source), one.stage) for one in parsed_rules if one.stage is not None)
@@ -159,7 +159,7 @@ def of_live(
 
 
 def pairs(rule: LiveRule) -> Iterator[Pair]:
-    """Yield the APIs and versions in which the rule can do something."""
+    """Yield the APIs and versions that the rule acts on."""
     keys = sorted(schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys)
     directions: tuple[Direction, ...] = ("response",) if rule.selects_errors else DIRECTIONS
     for key in keys:
@@ -173,7 +173,7 @@ def acts(rule: LiveRule, pair: Pair, directions: Iterable[Direction]) -> bool:
 
 
 def why_never(rule: LiveRule) -> str:
-    """Return the first reason for which a rule never acts, in words."""
+    """Return the first reason why the rule never acts."""
     match = rule.match
     if match is None:
         return f"{rule.kind}, as it is written here, does nothing with any API"
@@ -228,7 +228,7 @@ def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -
 
 
 class UnknownCluster:
-    """Cluster of which nothing is known."""
+    """Cluster without any learned topics or brokers."""
 
     nodes: tuple[int, ...] = ()
 

@@ -1,4 +1,4 @@
-"""`scenario:` of a rule document: stages of rules, one after the other.
+"""Rule documents, with `scenario:`, read into a rule set. All mistakes of all files are reported at once.
 
     scenario:
       name: brown-out
@@ -7,7 +7,7 @@
         - {for: 30s, rules: [{name: slow, kind: delay, delay: 200ms}]}
         - {for: 10s, rules: []}
 
-Its time begins when the document is loaded. What stands under the document's own `rules:` is in force all the time.
+A scenario starts when its document is loaded. Rules under the document's own `rules:` are always in force.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Scenario(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield stages without an end that are not the last one, as mistakes: they leave nothing to what follows."""
+        """Yield stages without an end before the last stage as mistakes: later stages would never start."""
         stages = raw.get("stages")
         if not isinstance(stages, list):
             return
@@ -96,7 +96,7 @@ class Moment(NamedTuple):
 
 
 def moment(scenario: Scenario, elapsed: float) -> Moment | None:
-    """Return the point that a scenario is at so many seconds after it began; None when it is over."""
+    """Return the position in the scenario after so many seconds, or None after its end."""
     lengths = [math.inf if stage.for_ is None else stage.for_ for stage in scenario.stages]
     whole = math.fsum(lengths)
     endless = whole == math.inf
@@ -134,10 +134,8 @@ class Document:
 
 
 def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
-    """Return the rules of these files and folders, in order. With `listeners`, rules are also checked against them.
-
-    Raises DocumentError with all mistakes of all files.
-    """
+    """Return the rules of these files and folders, in order. With `listeners`, check the rules against them. Raises
+    DocumentError with all mistakes of all files."""
     return rules_from([Source.open(path) for path in rule_files(paths)], listeners)
 
 
@@ -149,8 +147,8 @@ def parse_rules(
 
 
 def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
-    """Return the rules of documents that are already read, those of all stages of their scenarios included: what
-    `RuleStore` would have in force at some time. Raises DocumentError with what was noted in them, too."""
+    """Return the rules of documents that are already read, including all stages of scenarios. Raises DocumentError,
+    including mistakes noted earlier."""
     documents = [read_document(source) for source in sources]
     check_documents(documents, listeners)
     raise_mistakes(sources)
@@ -207,7 +205,7 @@ def _is_left_out(file: Path, folder: Path) -> bool:
 
 
 def read_rules(source: Source) -> list[ParsedRule]:
-    """Return the rules of one document, those of its scenario included; mistakes are noted in the source."""
+    """Return the rules of one document, including its scenario. Mistakes are noted in the source."""
     return read_document(source).parsed_rules
 
 
@@ -238,7 +236,7 @@ def read_document(source: Source, *, from_api: bool = False, code: bool = True) 
 
 
 def _stages(scenario: Any) -> Iterator[Any]:
-    """Yield the rules of each stage, as far as it can be said; what is no list there, the model has found."""
+    """Yield the rules of each stage. The model reports values that are not lists."""
     stages = scenario.get("stages") if isinstance(scenario, dict) else None
     for stage in stages if isinstance(stages, list) else ():
         rules = stage.get("rules") if isinstance(stage, dict) else None
@@ -270,7 +268,7 @@ def _read_rule(source: Source, at: Where, raw: Any, terms: _Terms, stage: int | 
     rule = None if not terms.code and _runs_code(source, at, raw) else _make_rule(source, at, raw)
     parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
     if rule is not None:
-        _ = rule.content, parsed.position  # computed now: a document may be read in a thread, beside a running proxy
+        _ = rule.content, parsed.position  # evaluated here, since a thread may read a document while the proxy runs
     return parsed
 
 

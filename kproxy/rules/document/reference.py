@@ -22,7 +22,7 @@ from .read import Scenario
 
 
 class FieldRow(NamedTuple):
-    """Row about one field: its key, what may stand there, the default (empty: it must be given), what it is for."""
+    """Row of one field: key, type, default (empty: required), description."""
 
     key: str
     what: str

@@ -1,4 +1,8 @@
-"""Stored rules: documents by where they come from, and each rule with what has become of it."""
+"""Store of all rules of the process by origin, and the rule set in force.
+
+Each operation builds the new documents, checks them together, and then commits them. A mistake anywhere leaves the
+store unchanged. An unchanged rule keeps its trigger, effect and counters.
+"""
 
 from __future__ import annotations
 
@@ -135,8 +139,8 @@ class Saved:
 
 
 class Begin(NamedTuple):
-    """Change for a rule at work when another rule set comes: whether it is in force, and, where it is to begin anew,
-    since when."""
+    """Change of an active rule with the next rule set: whether it is in force, and the time of its restart if it
+    restarts."""
 
     running: Running
     active: bool
@@ -149,11 +153,8 @@ class Begin(NamedTuple):
 
 
 class RuleStore:
-    """Store of rules. `rule_set` is what is in force; `killed`: whether all faults are off; `off`: rules that somebody
-    has turned off.
-
-    `seed` is for all chances of rules without a seed of their own. `listeners` are what rules are checked against.
-    """
+    """Store of rules. `rule_set`: rules in force. `killed`: all faults are off. `off`: disabled rules. `seed`: seed of
+    all rules without their own. `listeners`: listeners that rules are checked against."""
 
     def __init__(self, seed: int = 0, listeners: Mapping[str, ListenerTraits] | None = None) -> None:
         self.seed, self.listeners = seed, listeners
@@ -164,7 +165,7 @@ class RuleStore:
         self.rule_set = RuleSet()
         self.born = 0  # live rules that have been put to work so far
         self.later: list[Begin] | None = None  # what `adopt` does to rules at work; None: it is done at once
-        self.original: tuple[object, ...] = ()  # what the store had when this trial began
+        self.original: tuple[object, ...] = ()  # the store's state when this trial began
 
     def __getitem__(self, name: str) -> StoredRule:
         """Return the rule of this name. Raises NoSuchRule."""
@@ -176,17 +177,14 @@ class RuleStore:
             raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
 
     def is_enabled(self, name: str) -> bool:
-        """Return True if nobody has turned it off; by the kill switch, or outside of its stage, it may still not be in
-        force."""
+        """Return True if the rule is not disabled. The kill switch or its stage may still turn it off."""
         return name not in self.off
 
     # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
 
     def replace_files(self, files: Iterable[Source | Document], now: float) -> StoreChange:
-        """Replace the files' rules by those of these, in this order. A scenario that did not change goes on.
-
-        Reading a source is the long part of it; whoever must not wait for it does it elsewhere, by `read_document`.
-        """
+        """Replace the rules of files, in this order. An unchanged scenario continues. Parsing is slow, so callers on
+        the event loop parse with `read_document` in a thread."""
         documents = [read_document(one) if isinstance(one, Source) else one for one in files]
         new = [self._stored("file", document, now) for document in documents]
         return self._adopt([*new, *self._of("api"), *self._of("test")], now)
@@ -199,17 +197,17 @@ class RuleStore:
         return self.replace_files(files, now)
 
     def replace_api(self, source: Source, now: float, *, ttl: float | None = None) -> StoreChange:
-        """Replace the API's rules by those of this document; what comes from files and tests stays."""
+        """Replace the API's rules by the rules of this document. Rules of files and tests stay."""
         return self._adopt([*self._of("file"), *self._split(source, "api", now, ttl), *self._of("test")], now, on=True)
 
     def put(
         self, source: Source | Document, origin: RuleOrigin, now: float, *, ttl: float | None = None, again: bool = True
     ) -> StoreChange:
-        """Add the rules of a document, or replace those of the same names and origin in their places.
+        """Add the rules of a document, or replace rules of the same names and origin in place.
 
-        A source is from somebody else, and none of its rules may run code; whoever may do that reads it himself, by
-        `read_document`. `ttl`: seconds, for rules that say nothing about it. `again`: whether replacing is allowed.
-        Raises RuleInUse when it is not, or when a name belongs to another origin or to a scenario.
+        A source comes from a client, so its rules cannot run code. A caller that may load code reads it with
+        `read_document`. ttl: seconds, for rules without their own. again: replacing is allowed. Raises RuleInUse if
+        replacing is not allowed, or if the name belongs to another origin or a scenario.
         """
         new = self._split(source, origin, now, ttl)
         for stored in new:
@@ -220,7 +218,7 @@ class RuleStore:
         return self._adopt([*self._in_order(origin, documents)], now, on=True)
 
     def remove(self, name: str, now: float) -> StoreChange:
-        """Remove a rule. Raises NoSuchRule, and RuleInUse when it stands in a file or in a scenario."""
+        """Remove a rule. Raises NoSuchRule, or RuleInUse for a rule of a file or scenario."""
         stored_rule = self[name]
         self._check_changeable(stored_rule)
         return self._adopt([one for one in self.documents if one is not stored_rule.stored_document], now)
@@ -242,12 +240,12 @@ class RuleStore:
         return self._adopt(self.documents, now, off=self.off | {self[name].name})
 
     def kill(self, on: bool, now: float) -> StoreChange:
-        """Turn all faults off, or back to what they were. A killed store stays killed whatever is loaded."""
+        """Turn all faults off, or restore them. The switch survives later loads."""
         return self._take_over(self.documents, self.off, on, now)
 
     def reset(self, name: str | None, now: float) -> int:
-        """Set the counters of this live rule, or of all, to 0, and begin anew: `nth` counts from 1 again. Returns how
-        many rules that were. Raises NoSuchRule."""
+        """Reset the counters of this live rule, or of all, and restart their triggers. Return the number of rules.
+        Raises NoSuchRule."""
         rules = list(self.stored_rules.values()) if name is None else [self[name]]
         running = [rule.running for rule in rules if rule.running is not None]
         for rule in running:
@@ -258,14 +256,13 @@ class RuleStore:
     # ---- operations in another thread
 
     def trial(self) -> RuleStore:
-        """Return a copy to do one operation on, beside this store: nothing here changes, nor at rules at work."""
+        """Return a copy for one operation. The store and its active rules stay unchanged."""
         trial = copy(self)
         trial.later, trial.original = [], self._state()
         return trial
 
     def adopt(self, trial: RuleStore) -> bool:
-        """Take over what has come of a trial. Return False, and change nothing, if there was another operation here
-        since it began."""
+        """Commit a trial. Return False, without a change, if the store changed since the trial began."""
         if any(one is not other for one, other in zip(self._state(), trial.original, strict=True)):
             return False
         self.documents, self.stored_rules, self.off, self.killed = (
@@ -289,7 +286,7 @@ class RuleStore:
         return Saved(self.documents, self.stored_rules, self.off, self.killed, self.listeners)
 
     def restore(self, saved: Saved, now: float) -> None:
-        """Undo what was done since `saved`. What time has brought meanwhile stays."""
+        """Undo all changes since `saved`. Expired rules and stages stay expired."""
         self.stored_rules, self.listeners = saved.stored_rules, saved.listeners
         self._take_over(saved.documents, saved.off, saved.killed, now)
 
@@ -302,10 +299,9 @@ class RuleStore:
         return min((end for end in ends if end < math.inf), default=None)
 
     def expire(self, now: float) -> StoreChange:
-        """Remove rules whose time is over, and go on to the stage whose time it is.
+        """Remove expired rules and start due stages.
 
-        That is not checked: what was right with a rule can be wrong without it only between renames, where one name
-        becomes unreachable, and a rule that promised to go must go.
+        This is not checked: without a rule, only a rename can become unreachable, and an expired rule must end.
         """
         rules = self.stored_rules.values()
         gone = {id(rule.stored_document) for rule in rules if rule.until is not None and rule.until <= now}
@@ -333,7 +329,7 @@ class RuleStore:
         return [self._stored(origin, part, now) for part in parts]
 
     def _stored(self, origin: RuleOrigin, document: Document, now: float) -> StoredDocument:
-        """Return the document as it is stored: one whose scenario is the same as before goes on where it is."""
+        """Return the document as stored. A document with an unchanged scenario keeps its position."""
         if origin == "file" and document.scenario is not None:
             for old in self._of(origin):
                 same = old.document.source.file == document.source.file
@@ -362,7 +358,7 @@ class RuleStore:
     def _adopt(
         self, documents: Sequence[StoredDocument], now: float, *, off: frozenset[str] | None = None, on: bool = False
     ) -> StoreChange:
-        """Check, then take over. `on`: what is new among them is enabled, though it has the name of one that is not."""
+        """Check, then commit. `on`: enable new rules even if a rule of this name is disabled."""
         off = self.off if off is None else off
         old = {id(stored) for stored in self.documents}
         if on:
@@ -404,7 +400,7 @@ class RuleStore:
                 running = Running(stored_rule.rule, stored_rule.origin, self.seed, begins)
                 self.born = running.born = self.born + 1
             else:
-                # a rule of a stage begins anew with each round of its scenario
+                # a rule of a stage restarts with each round of its scenario
                 again = stored_rule.parsed.stage is not None and running.trigger.began < begins
         if running is not None:
             begin = Begin(running, active, begins if again else None)

@@ -1,8 +1,8 @@
-"""Kinds of fields: how their values are written, checked and compared.
+"""Types of field values: parsing, checks and comparison.
 
-Strategy: a kind reads a value once, when the filter is parsed, into its canonical form (`produce` → `Produce`, `0.2s` →
-200.0 ms), so that two spellings are one tree; `show` writes it so that it is read again; `compare` makes the test.
-Mistakes in a value are ValueErrors in words, to which the parser adds the place.
+A type parses a value once into its canonical form (`produce` → `Produce`, `0.2s` → 200.0 ms), so two spellings give one
+tree. `show` prints it so that it can be parsed again. `compare` builds the test. Errors are ValueErrors; the parser
+adds the position.
 """
 
 from __future__ import annotations
@@ -26,11 +26,8 @@ Compare = Callable[[Any], bool]
 
 
 class Kind:
-    """Kind of fields whose values are text, and base of all other kinds.
-
-    `operators`: those that may stand behind the field; `usual`: the one that a short form without operator has.
-    `wanted`: how messages call a value of the kind.
-    """
+    """Text values, and base of all other types. operators: allowed after the field. usual: operator of the short form.
+    wanted: name of the value in messages."""
 
     operators: tuple[str, ...] = (*EQUAL, *EXPRESSION)
     usual = "~"
@@ -76,7 +73,7 @@ def expression_test(pattern: str, ignores_case: bool = False) -> Compare:
         text = str(found)
         try:
             return expression.search(text) is not None
-        except UnicodeEncodeError:  # from bytes that are not UTF-8, each of which counts as one "?"
+        except UnicodeEncodeError:  # replacement characters: each byte that is not UTF-8 counts as one "?"
             return expression.search(text.encode(errors="replace").decode()) is not None
 
     return test
@@ -234,7 +231,7 @@ class TimeKind(NumberKind):
 
 
 class ChoiceKind(Kind):
-    """Kind of fields whose value is one of a few words, in any case."""
+    """Values from a few words, in any case."""
 
     operators = EQUAL
     usual = "=="
@@ -252,7 +249,7 @@ class ChoiceKind(Kind):
 
 
 class FlagKind(Kind):
-    """Kind of facts that hold or not; such a field stands without operator and value."""
+    """True or false: such a field has no operator and no value."""
 
     operators = ()
     wanted = ""

@@ -20,10 +20,8 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class FieldTest:
-    """Claim `field operator value`. Without an operator: the field is there, and is not 0, empty or false.
-
-    `value`: as the field's kind parsed it; a tuple of such values for `in`, the expression's text for `~`.
-    """
+    """Claim `field operator value`. Without an operator: the field is present, and not 0, empty or false. value: as
+    parsed by the field's type; a tuple for `in`, the text of the expression for `~`."""
 
     field: str
     operator: str = ""
@@ -88,10 +86,8 @@ def _claim(claim: FieldTest) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a value of the language, in quotes where it needs them.
-
-    Within quotes a backslash stands for itself, unless a quote or another backslash follows.
-    """
+    """Return text as a value of the language, quoted if necessary. Within quotes, a backslash is literal unless a quote
+    or backslash follows."""
     if PLAIN.fullmatch(text) and text.lower() not in WORDS:
         return text
     escaped = re.sub(r'\\(?=[\\"]|\Z)', r"\\\\", text).replace('"', '\\"')
@@ -99,17 +95,14 @@ def quoted(text: str) -> str:
 
 
 LONGEST = 4000
-"""Characters of a filter at most. Filters come over the network, too, and nobody types more."""
+"""Characters of a filter. Filters also arrive over the network."""
 
 TokenKind = Literal["word", "text", "short", "operator", "sign", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Token of a filter's text, at index `at` in it.
-
-    `text`: the value of a quoted text, the name of a short form without `~`, else the characters themselves.
-    """
+    """Token at index `at`. text: value of a quoted text, name of a short form without `~`, or the characters."""
 
     what: TokenKind
     text: str
@@ -124,7 +117,7 @@ _QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'""", re.DOTALL)
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of a filter's text, of which the last one is the end. Raises FilterError."""
+    """Return the tokens of a filter; the last one is the end. Raises FilterError."""
     if len(text) > LONGEST:
         raise FilterError(f"{len(text)} characters, at most {LONGEST} are taken", f"{text[:60]}…", 0)
     found: list[Token] = []
@@ -153,10 +146,8 @@ def _next(text: str, at: int) -> tuple[Token, int]:
 
 
 def _text(text: str, at: int) -> tuple[Token, int]:
-    """Return the quoted text at `at` and the index behind it.
-
-    A backslash stands for itself unless the quote or another backslash follows: regular expressions are full of them.
-    """
+    """Return the quoted text at `at` and the index after it. A backslash is literal unless the quote or a backslash
+    follows, for regular expressions."""
     found = _QUOTED.match(text, at)
     if found is None:
         raise FilterError(f"the quote {text[at]} is not closed", text, at)
@@ -168,7 +159,7 @@ def _text(text: str, at: int) -> tuple[Token, int]:
 DEEPEST = 50
 """Parentheses and negations within each other."""
 MOST_CLAIMS = 100
-"""Claims of one filter: each may have an expression, of which the longest take half a millisecond to compile."""
+"""Claims of one filter. Compiling the longest expression takes half a millisecond."""
 MEANT = {"=": "==", "=~": "~"}
 
 
@@ -251,7 +242,7 @@ class _Parser:
         raise self.wrong(_no_field(token), token)
 
     def rest(self, field: Field, *, short: bool, token: Token) -> FieldTest:
-        """Parse what stands behind a field, whose `token` was taken, and return the claim."""
+        """Parse the operator and value after the field of `token`, and return the claim."""
         if self.here.what == "operator" or self.is_word("in"):
             return self.compared(field)
         if not short or field.kind is FLAG:
@@ -263,7 +254,7 @@ class _Parser:
         return self.valued(field, field.kind.usual)
 
     def error(self, field: Field) -> FieldTest:
-        """Parse what stands behind `~e`: an error or nothing, since words of the language and fields are no errors."""
+        """Parse the optional error after `~e`. Words of the language and fields are not errors."""
         word = self.here.text.lower()
         if self.here.what not in ("word", "text") or (self.here.what == "word" and word in WORDS | BY_NAME.keys()):
             return FieldTest(field.name)

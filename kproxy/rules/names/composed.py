@@ -20,7 +20,7 @@ from .layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Layer, NamePatter
 CACHED_NAMES = 8192
 """Answers kept per direction: at most 8192 × 2 names of 249 bytes, some 5 MB. More names only cost time."""
 LONGEST_CACHED = 249
-"""Longer names are no topics; a hostile client's 32 KiB names are not kept."""
+"""Topic names are not longer. Longer names from clients are not cached."""
 
 AnyLayer = Layer | PrefixLayer
 
@@ -48,7 +48,7 @@ class NameMap:
 
     @property
     def owner(self) -> bytes:
-        """Return the bytes that tell tenants apart, also when rules are loaded anew: the prefixes of their names."""
+        """Return the bytes that identify a tenant across reloads: the prefixes of its names."""
         return b"".join(layer.prefix for layer in self._prefixes)
 
     def to_broker(self, name: bytes) -> bytes:
@@ -69,14 +69,12 @@ class NameMap:
         return name
 
     def is_escaped(self, broker: bytes) -> bool:
-        """Return True if this broker-side name stands for one that must not be reached."""
+        """Return True if this broker-side name is escaped."""
         return self._unescaped(broker) is not None
 
     def is_unreachable(self, client_name: bytes) -> bool:
-        """Return True if a client names something by a name that is not its own: a rename's target, or a taken name.
-
-        False for names that are no names at all; those the broker itself refuses.
-        """
+        """Return True if a client uses a name that is not its own: a rename's target, or a taken name. False for
+        illegal names, which the broker rejects."""
         return self.space.is_legal(client_name) and self._cached_forward(client_name) is None
 
     def prefix_to_broker(self, prefix: bytes) -> bytes | None:
@@ -152,7 +150,7 @@ def prefix_forward(layer: Layer, prefix: bytes) -> bytes | None:
 
 
 def prefix_backward(layer: Layer, prefix: bytes) -> bytes | None:
-    """Return the client-side prefix that `prefix_forward` maps to this broker-side one; None when there is none."""
+    """Return the client-side prefix that `prefix_forward` maps to this broker-side prefix, or None."""
     candidates = [
         entry.client.prefix + prefix[len(entry.broker.prefix) :]
         for entry in layer.globs
@@ -193,7 +191,7 @@ def _holds_internal(layer: Layer, prefix: bytes) -> bool:
 
 
 def _leaves_one_out(layer: Layer, prefix: bytes, moved: bytes) -> bool:
-    """Return True if a name has one of the prefixes, and keeps its own name since its other spelling is none."""
+    """Return True if a name has one of the prefixes but keeps its name, since its other spelling is illegal."""
     back = (layer.backward(moved + one[len(prefix) :]) for one in NO_NAMES if one.startswith(prefix))
     forth = (layer.forward(prefix + one[len(moved) :]) for one in NO_NAMES if one.startswith(moved))
     return any(name is not None and not name.startswith(prefix) for name in back) or any(
@@ -203,7 +201,7 @@ def _leaves_one_out(layer: Layer, prefix: bytes, moved: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NameMaps:
-    """Name maps of one connection, by namespace; None: no rule says anything about these names."""
+    """Name maps of one connection, by namespace; None: names pass unchanged."""
 
     topics: NameMap | None = None
     groups: NameMap | None = None
@@ -211,7 +209,7 @@ class NameMaps:
 
     @classmethod
     def of(cls, layers: Iterable[tuple[Namespace, AnyLayer]]) -> NameMaps | None:
-        """Return the maps that the layers of all name rules, in file order, come to; None if there are no layers."""
+        """Return the maps of the layers of all name rules, in file order; None without layers."""
         by_space: dict[Namespace, list[AnyLayer]] = {}
         for space, layer in layers:
             by_space.setdefault(space, []).append(layer)

@@ -1,8 +1,10 @@
-"""Namespaces: the three sorts of names that rules translate (topics, groups, transactional ids). Names are bytes.
+"""Namespaces (topics, groups, transactional ids) and layers: partial one-to-one maps of names. Names are bytes.
 
-Strategy: what differs between them is data. Topic names have a small alphabet, so a name outside of it is one that no
-broker can have. Group ids and transactional ids may be any text, so nothing is impossible there; names that must not
-reach what they spell get a beginning that kproxy keeps for itself.
+Topic names have a small alphabet, so a name outside of it cannot exist on a broker. Group ids and transactional ids are
+any text, so a name that must not be reached gets a prefix that kproxy reserves.
+
+`forward` and `backward` are inverse wherever both return a name. None: no name on the other side, such as a client name
+that a rename gives to another name.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 INTERNAL = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state", b"__cluster_metadata"})
-"""Topics that brokers own (`Topic.java`, and KRaft's log); clients know them by exactly these names."""
+"""Topics of brokers (`Topic.java`, and KRaft's log). Clients know exactly these names."""
 MAX_TOPIC_NAME = 249
 """Bytes in a topic name (`Topic.java`, MAX_NAME_LENGTH): a file name with partition and suffix must fit in 255."""
 MAX_NAME = 32767
@@ -26,11 +28,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Namespace:
-    """Sort of names, such as topics.
-
-    `noun` is for messages, `plural` for counters (`groups_hidden`), `changed` counts changed names, `escape` stands in
-    front of a name that must not be reached.
-    """
+    """Kind of names, such as topics. noun: for messages. plural: for counters (`groups_hidden`). changed: counter of
+    changed names. escape: prefix of names that must not be reached."""
 
     noun: str
     plural: str
@@ -61,14 +60,14 @@ class Namespace:
         return name not in (b".", b"..") and self.alphabet.fullmatch(name) is not None
 
     def takes_prefix(self, name: bytes) -> bool:
-        """Return True if a tenant's prefix goes in front of it: brokers would take it for a name. A group without one
-        is a group, too: simple consumers keep offsets there."""
+        """Return True if a tenant's prefix applies. Brokers accept an empty group id: simple consumers store offsets
+        there."""
         if self.alphabet is None:
             return name != b"" or self is GROUP
         return self.can_exist(name)
 
     def problem(self, text: str) -> str | None:
-        """Return why this is no name or glob for a rule, else None; a continuation of "the name …"."""
+        """Return the reason why this is not a name or glob for a rule, or None. It continues "the name …"."""
         if not text:
             return "is empty"
         if self.alphabet is not None and (illegal := _NOT_TOPIC.search(text)) is not None:
@@ -100,8 +99,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """Pattern of names: an exact name (`suffix` None), or what stands before and after the one `*`, which may stand for
-    nothing."""
+    """Exact name (`suffix` None), or the text before and after one `*`, which may match nothing."""
 
     prefix: bytes
     suffix: bytes | None = None
@@ -121,7 +119,7 @@ class NamePattern:
         return len(name) >= self.literals and name.startswith(self.prefix) and name.endswith(self.suffix)
 
     def middle(self, name: bytes) -> bytes:
-        """Return the bytes that the `*` stands for in a name that matches."""
+        """Return the bytes that `*` matches."""
         return name[len(self.prefix) : len(name) - len(self.suffix or b"")]
 
     def fill(self, middle: bytes) -> bytes:

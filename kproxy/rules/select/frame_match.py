@@ -1,6 +1,7 @@
-"""Selectors of live rules: fields of a connection, and of a frame and the entities that it is about.
+"""Selectors of live rules: fields of a connection, a frame and its entities.
 
-All lines must hold; a list is "any of". A selector whose field the request lacks does not match.
+All lines must match; a list is "any of". A selector without a value in the request does not match. `AnswerMatch`
+selects entities that only the response may name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "mem
 
 
 class FrameMatch(ConnectionMatch):
-    """Selectors of frames, by their connection and by what they hold. Names are those that clients see."""
+    """Selectors of frames, by connection and content, with the client's names."""
 
     node: Ranges | None = Field(
         default=None, description="id of the broker that the connection is for; a bootstrap connection has none"
@@ -98,7 +99,7 @@ class FrameMatch(ConnectionMatch):
             )
 
     def suspect_anyone(self) -> None:
-        """Hold from now on for clients that may be any principal, too, where principals are selected."""
+        """From now on, match clients with an unknown principal if principals are selected."""
         named, self._principal = self._principal, None
         if named is not None:
             at = self._frame.index(named)
@@ -111,7 +112,7 @@ class FrameMatch(ConnectionMatch):
         return self.about_frame(key, version) and (not self.of_entities or carries(key, version, self.of_entities))
 
     def about_frame(self, key: int, version: int) -> bool:
-        """Return True if a request of this API and version can match, whatever it says that it is about."""
+        """Return True if a request of this API and version can match."""
         if self._keys is not None and key not in self._keys:
             return False
         if self.version is not None and not any(version in one for one in self.version):
@@ -120,7 +121,7 @@ class FrameMatch(ConnectionMatch):
 
     @property
     def of_entities(self) -> frozenset[str]:
-        """Return the selectors in use that look at what a request is about."""
+        """Return the selectors of entities that are in use."""
         return frozenset(name for name in OF_ENTITY if getattr(self, name) is not None)
 
     @property
@@ -221,12 +222,8 @@ ORDER = ("topic", "group", "transactional_id", "member", "topic_id", "partition"
 
 
 class AnswerMatch(FrameMatch):
-    """Selectors that hold for a request as long as it may be about what is selected; the kind then selects in the
-    answer.
-
-    So does a request that asks for everything, and one that names a topic but not its partitions. Triggers count such
-    requests, too.
-    """
+    """Selectors that match a request if it may be about a selected entity; the kind then selects in the response. A
+    request for all topics, or for a topic without partitions, matches. Triggers count such requests."""
 
     _by_name: list[tuple[str, Callable[[Entity], bool]]] = PrivateAttr(default_factory=list)
 
@@ -241,7 +238,7 @@ class AnswerMatch(FrameMatch):
         return super().of_entities - {"partition"}
 
     def holds_entity(self, entity: Entity) -> bool:
-        """Return True if what the request says of this entity leaves it possible that it is meant."""
+        """Return True if the entity can still match, given the fields in the request."""
         return all(getattr(entity, name) is None or test(entity) for name, test in self._by_name)
 
     def selects(self, entity: Entity) -> bool:
@@ -282,7 +279,7 @@ def any_all(form: Shape, depth: int, parent: Mapping[str, Any]) -> bool:
 
 
 def can_ask_all(key: int, version: int) -> bool:
-    """Return True if there are such requests of this API and version; of one that the table lacks nobody can tell."""
+    """Return True if this API and version has requests for all entities. True for an unknown version."""
     if version not in schema.load(key).versions:
         return False
     form = shape(key, version)
@@ -290,7 +287,7 @@ def can_ask_all(key: int, version: int) -> bool:
 
 
 def listed_roles(key: int, version: int) -> frozenset[str]:
-    """Return the selectors that can hold for what such an answer lists."""
+    """Return the selectors that can match entities in such a response."""
     form = shape(key, version)
     roles = {role for keys in (form.top, *(level.keys for level in form.lists)) for role, _ in keys}
     if "topic" in roles or "topic_id" in roles:

@@ -1,9 +1,8 @@
-"""Names in messages that no entity stands for: subscriptions, assignments, topologies, cursors of paged answers.
+"""Names in messages that are not keys of entities: subscriptions, assignments, topologies, cursors of paged responses.
 
-Strategy. `protocol/shapes.yaml` says which fields tell entities apart; rules judge these one by one. Every other field
-that the protocol's table calls a name is found here, by its kind, so that a new API is covered before anybody thinks of
-it: in a request a forbidden mention fails the request as a whole, but for those in `HARMLESS`; in an answer it is left
-out (`session/live/answer_screen.py`).
+`protocol/shapes.yaml` lists the keys of entities, which rules evaluate one by one. Every other field that the protocol
+table marks as a name is found here by its kind, so new APIs are covered. A denied mention in a request fails the whole
+request, except for `HARMLESS`. In a response it is redacted.
 """
 
 from __future__ import annotations
@@ -54,21 +53,20 @@ MAKES: Mapping[str, frozenset[str]] = {
         "topology.subtopologies[].repartition_source_topics[].name",
     )),
 }  # fmt: skip
-"""API → mentions of topics that brokers make if they are not there."""
+"""API → mentions of topics that brokers create if they are missing."""
 
 TEXTS: Mapping[str, frozenset[str]] = {
     "CreateTopics": frozenset(("topics[].error_message",)),
     "StreamsGroupHeartbeat": frozenset(("status[].status_detail",)),
 }
-"""API → texts of an answer in which brokers name topics that nobody asked for: one that a new name collides with, those
-that a streams group lacks."""
+"""API → error texts in which brokers name topics that the request did not name."""
 
 FieldPaths = frozenset[str]
 
 
 @cache
 def loose(key: int, version: int, direction: str) -> FieldPaths:
-    """Return the paths of names in this message that are no key of an entity, nor stand beside one."""
+    """Return the paths of names in this message that are not keys of an entity and not next to one."""
     if version not in schema.load(key).versions:
         return frozenset()
     form, slots = shape(key, version), list(layout.body(key, version, direction).everywhere())
@@ -99,7 +97,7 @@ def parent(path: str) -> str:
 
 @cache
 def mentioned(key: int, version: int, direction: str) -> FieldPaths:
-    """Return the selectors that can hold for what such a message mentions."""
+    """Return the selectors that can match mentions in such a message."""
     paths = loose(key, version, direction)
     slots = layout.body(key, version, direction).everywhere() if paths else ()
     roles = frozenset[str]().union(*(ROLES[slot.kind or ""] for slot in slots if slot.path in paths))
@@ -110,7 +108,7 @@ def mentioned(key: int, version: int, direction: str) -> FieldPaths:
 
 @cache
 def texts(key: int, version: int) -> FieldPaths:
-    """Return the paths of free text (error messages) in this answer that may name topics nobody asked for."""
+    """Return the paths of error texts in this response that may name topics outside the request."""
     paths = TEXTS.get(schema.load(key).name, frozenset())
     if not paths or version not in schema.load(key).versions:
         return frozenset()
@@ -119,7 +117,7 @@ def texts(key: int, version: int) -> FieldPaths:
 
 @cache
 def refused(key: int, version: int) -> FieldPaths:
-    """Return the paths of a request's mentions for which it fails as a whole if they are forbidden."""
+    """Return the paths of mentions whose denial fails the whole request."""
     api = schema.load(key).name
     slots = layout.body(key, version, "request").everywhere() if loose(key, version, "request") else ()
     paths = loose(key, version, "request")
@@ -140,7 +138,7 @@ def said(request: Message, paths: FieldPaths | None = None) -> Iterator[Entity]:
 
 
 def made(request: Message) -> Iterator[Entity]:
-    """Yield the topics that brokers would make for a request if they are not there."""
+    """Yield the topics that brokers would create for a request."""
     paths = MAKES.get(request.api.name)
     if paths:
         yield from said(request, paths)

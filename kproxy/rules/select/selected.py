@@ -1,5 +1,5 @@
-"""Types of selectors that are no plain text: APIs, errors, acks, sizes, topic ids; and the APIs and versions that a
-rule selects, found in what was written, for checks when it loads."""
+"""Types of selectors that are not text: APIs, errors, acks, sizes, topic ids. Also the APIs and versions that a rule
+selects, for checks at load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .match import text_test
 
 ANY = "any"
 NUMBER = re.compile(r"-?[0-9]{1,19}")
-"""Digits of ASCII: Python takes others for digits, too, of which not all make a number."""
+"""ASCII digits. Python accepts other digits that do not form a number."""
 _BOUNDED = re.compile(r"(>=|<=|>|<)\s*(.+)")
 
 
@@ -34,7 +34,7 @@ def number_in(text: str) -> int | None:
 
 
 def keys_of(text: str | int) -> frozenset[int]:
-    """Return the API keys that a name, glob, expression or number stands for. Raises ValueError when there are none."""
+    """Return the API keys that match a name, glob, expression or number. Raises ValueError if there are none."""
     names = schema.names()
     number = number_in(text) if isinstance(text, str) else text
     if number is not None and number in schema.paths():
@@ -53,7 +53,7 @@ def keys_of(text: str | int) -> frozenset[int]:
 
 
 def api_keys(texts: list[str | int]) -> frozenset[int]:
-    """Return the API keys that a list of names, globs, expressions or numbers stands for."""
+    """Return the API keys that match a list of names, globs, expressions or numbers."""
     return frozenset[int]().union(*(keys_of(text) for text in texts))
 
 
@@ -174,10 +174,8 @@ TopicIds = Annotated[
 
 
 class SelectedVersions(NamedTuple):
-    """Versions that are selected of one API.
-
-    `where`: the line that selects it. `by_name`: it alone is meant there; else a pattern stands for it and others.
-    """
+    """Selected versions of one API. where: line of the selector. by_name: the line selects only this API, without a
+    pattern."""
 
     api: schema.Api
     versions: tuple[int, ...]

@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> Address:
-        """Read `host:port` or `[IPv6]:port`; port 0 is allowed. Raises ValueError with what is wrong."""
+        """Parse `host:port` or `[IPv6]:port`; port 0 is allowed. Raises ValueError."""
         if isinstance(text, cls):
             return text
         if not isinstance(text, str):
@@ -69,12 +69,12 @@ def _reachable(address: Address) -> Address:
 
 
 def parse_target(text: str) -> Address:
-    """Return an address that somebody connects to. Raises ValueError with what is wrong."""
+    """Return an address to connect to. Raises ValueError."""
     return _reachable(Address.parse(text))
 
 
 def parse_server(text: str) -> Address:
-    """Return a target, or a Unix socket of this machine, `unix:/path`. Raises ValueError with what is wrong."""
+    """Return a target, or a Unix socket `unix:/path`. Raises ValueError."""
     return _reachable(Address.parse(_unix(text)))
 
 
@@ -90,7 +90,7 @@ def _unix(text: Any) -> Any:
 
 
 TargetAddress = Annotated[Address, AfterValidator(_reachable)]
-"""An address that somebody connects to; a plain Address may have port 0, which the kernel chooses when it is bound."""
+"""Address to connect to. A plain Address may have port 0, for which the kernel chooses one."""
 ServerAddress = Annotated[Address, BeforeValidator(_unix, json_schema_input_type=str), AfterValidator(_reachable)]
 """An address that kproxy connects to: a target, or a Unix socket."""
 
@@ -106,7 +106,7 @@ class PortRange(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> PortRange:
-        """Read `9193-9292`, or one port. Raises ValueError with what is wrong."""
+        """Parse `9193-9292`, or one port. Raises ValueError."""
         if isinstance(text, cls):
             return text
         if not isinstance(text, str | int) or isinstance(text, bool):

@@ -1,8 +1,7 @@
-"""Mistakes that pydantic found, in our own words and at the right place.
+"""Base of all models that users write, and the translation of pydantic's errors into mistakes with positions.
 
-`Model` is the base of everything a user can write. It adds to pydantic what one wants of messages: unknown keys with
-the nearest valid one, and `cross_check` for what concerns several fields. Both are reported together with the mistakes
-in single fields, not after them.
+`Model` adds unknown keys with the nearest valid key, and `cross_check` for several fields. Both are reported together
+with mistakes in single fields.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Model(BaseModel):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Return mistakes that concern several fields, found in the raw values; override."""
+        """Return mistakes that concern several fields of the raw values. Override."""
         return ()
 
     @classmethod
@@ -69,7 +68,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], value: Any, source: Source, at: Where = (), context: Any = None) -> M | None:
-    """Make the model from plain values; on mistakes note them all in `source`, below the path `at`, and return None."""
+    """Return the model, or None with all mistakes noted in `source` below the path `at`."""
     try:
         with counted(source.hints):
             return model.model_validate(value, context=context)
@@ -80,7 +79,7 @@ def validate(model: type[M], value: Any, source: Source, at: Where = (), context
 
 
 def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
-    """Return several mistakes as one error, to be raised from a validator; None when there are none."""
+    """Return several mistakes as one error to raise from a validator, or None."""
     details = [_detail(where, message, None) for where, message in mistakes]
     return ValidationError.from_exception_data(title, details) if details else None
 
@@ -90,7 +89,7 @@ MOST_COMPARED = 1000
 
 
 class ValidWords:
-    """Words that may be written in one place; `what` they are called. There may be thousands, and as many mistakes."""
+    """Valid words of one place, called `what`. Works for thousands of words and mistakes."""
 
     def __init__(self, what: str, words: Iterable[str]) -> None:
         self.what, self.words = what, list(words)
@@ -115,12 +114,12 @@ class ValidWords:
 
 
 def unknown(what: str, word: object, words: Iterable[str]) -> str:
-    """Return the message about a word that is none of these; `ValidWords` makes many of them."""
+    """Return the message about an unknown word. `ValidWords` is faster for many."""
     return ValidWords(what, words).unknown(word)
 
 
 def found(value: Any) -> str:
-    """Return what was written, in words: `text "abc"`, `the number 5`, `a list`, `nothing`."""
+    """Return the value in words: `text "abc"`, `the number 5`, `a list`, `nothing`."""
     match value:
         case None:
             return "nothing"
@@ -144,7 +143,7 @@ def _detail(where: Where, message: str, value: Any) -> InitErrorDetails:
 
 
 def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with numbers that stand for true or false: to pydantic, 1 and 1.0 equal `Literal[True]`."""
+    """Yield numbers where a boolean is expected: pydantic treats 1 and 1.0 as equal to `Literal[True]`."""
     for name, words, numbers in _truths(model):
         value = data.get(name)
         if value in (0, 1) and (type(value) is float or (type(value) is int and not numbers)):
@@ -153,8 +152,7 @@ def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterato
 
 @cache
 def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
-    """Return the keys whose values may be true or false as one choice of several: these, and whether numbers are
-    others."""
+    """Return the keys whose values may be true or false among other choices: key, choices, whether numbers are allowed."""
     choices = []
     for name, field in model.model_fields.items():
         leaves = list(_leaves(field.annotation))
@@ -238,14 +236,13 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
 
 
 def _as_written(source: Source, where: Where, value: Any) -> str:
-    """Return a value as its author wrote it: pydantic knows only the number of which `200ms` is the text where a bound
-    stands in the field and not in its type."""
+    """Return a value as written: for a bound in a field, pydantic only has the number of `200ms`."""
     written = source.scalar(where)
     return str(value) if written is None else written.text
 
 
 def _unit(value: str) -> str:
-    """Return the unit in which a bound counts that this text is compared with: a plain number has none."""
+    """Return the unit of a bound for this text. A plain number has none."""
     if not value.strip()[-1:].isalpha():
         return ""
     if "/" in value:

@@ -25,15 +25,14 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 
 
 def parse_duration(value: Any) -> Any:
-    """Return seconds from `10s` or a plain number of seconds. Raises ValueError for text that is no duration."""
+    """Return seconds from `10s` or a plain number of seconds. Raises ValueError."""
     if isinstance(value, str):
         return _quantity(value, _DURATIONS, "a duration is wanted, such as 10s")
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def parse_size(value: Any) -> Any:
-    """Return bytes from `64KiB` (binary), `100MB` (decimal) or a plain number. Raises ValueError for text that is no
-    size."""
+    """Return bytes from `64KiB` (binary), `100MB` (decimal) or a plain number. Raises ValueError."""
     return int(_quantity(value, _SIZES, "a size is wanted, such as 64KiB")) if isinstance(value, str) else value
 
 
@@ -55,14 +54,13 @@ ByteCount = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=st
 
 UNLIMITED = "unlimited"
 Unlimited = Literal["unlimited"]
-"""In an override: what it selects is not limited at all."""
+"""In an override: no limit."""
 
 _PERIODS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_byte_rate(value: Any) -> Any:
-    """Return bytes per second from `10MB/s` or a plain number of them. Raises ValueError for text that is no such
-    rate."""
+    """Return bytes per second from `10MB/s` or a plain number. Raises ValueError."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
     size, period = _split(value, "a rate is wanted, such as 10MB/s")
@@ -70,8 +68,7 @@ def parse_byte_rate(value: Any) -> Any:
 
 
 def parse_count_rate(value: Any) -> Any:
-    """Return the number per second from `200/s`, `600/min` or a plain number. Raises ValueError for text that is no
-    rate."""
+    """Return the number per second from `200/s`, `600/min` or a plain number. Raises ValueError."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
     wanted = "a rate is wanted, such as 200/s"
@@ -157,7 +154,7 @@ NUMBER_OR_TEXT = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 
 
 def read_by(parse: Callable[[Any], Any], schema: dict[str, Any] = NUMBER_OR_TEXT) -> GetPydanticSchema:
-    """Return what has pydantic read a value by this function, write it as text, and tell this JSON schema."""
+    """Return an annotation: pydantic parses with this function, serializes as text, and uses this JSON schema."""
     return GetPydanticSchema(
         lambda source, handler: core_schema.no_info_plain_validator_function(
             parse, serialization=core_schema.to_string_ser_schema()
@@ -202,7 +199,7 @@ def includes(nodes: Sequence[Range], node: int) -> bool:
 # ---- seeds
 
 LEAST_SEED, LARGEST_SEED = -(2**63), 2**63 - 1
-"""Worker processes are told of seeds in messages whose whole numbers have 64 bits."""
+"""Messages to workers carry seeds as 64-bit integers."""
 
 
 def checked_seed(number: int) -> int:
@@ -219,7 +216,7 @@ Seed = Annotated[int, AfterValidator(checked_seed)]
 LONGEST = 3600.0
 """Seconds. A lognormal draw has no bound, and one in a million must not hold a connection for days."""
 SMALLEST_DRAW = 2.0**-54
-"""For a draw of exactly 0, of which the normal distributions have no quantile."""
+"""Replaces a draw of exactly 0, for which normal distributions have no quantile."""
 
 _FORMS = {
     "uniform": "[least, most]",
@@ -238,11 +235,8 @@ class Latency:
     second: float = 0.0
 
     def draw(self, random: Random) -> float:
-        """Return seconds, 0 or more. A fixed one draws nothing.
-
-        A draw is computed by formula from exactly one `random()`, the only method of which Python promises that a seed
-        gives the same numbers in every version.
-        """
+        """Return seconds, 0 or more. A fixed latency draws nothing. Others are computed from exactly one `random()`,
+        the only method whose sequence Python guarantees for a seed."""
         if self.form == "fixed":
             return self.first
         chance = random.random() or SMALLEST_DRAW

@@ -1,11 +1,13 @@
-"""One YAML file with the mistakes found in it so far.
+"""One YAML or JSON document as text, tree of nodes and plain values, with the mistakes found in it.
 
-The first hundred are told, all others are counted: a document of wrong rules must not cost more than one of right ones.
-The same holds for hints, the nearest valid words: to find one costs a comparison with every valid word, as much as a
-hundred other checks of a rule, so each document has a number of them.
+The first hundred mistakes are reported, others counted. The number of hints (nearest valid words) is limited per
+document, since one hint costs as much as a hundred other checks.
 
-A mistake is noted at a *path*: the keys and list indexes that lead to it (`("rules", 0, "topics", "orders")`). The
-source finds the line and column; a path that leads further than the file does stands where the file ends.
+A mistake is noted at a *path* of keys and list indexes (`("rules", 0, "topics", "orders")`). The source finds line and
+column. A path beyond the file has the position of the file's end.
+
+Only decimal numbers, true, false and null are converted. Dates, base-60 (`1:30`) and octal numbers of YAML 1.1 stay
+text. `yes`, `no`, `on` and `off` become booleans.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from kproxy.rules.values.yaml_file import (
 )
 
 LONGEST_WORD = 100
-"""Characters of a word for which a valid one is looked for; no valid word has as many."""
+"""Characters of a word that gets a hint. No valid word is as long."""
 
 
 class Hints:
@@ -56,12 +58,12 @@ class Hints:
 
 
 _current: ContextVar[Hints | None] = ContextVar("hints", default=None)
-"""Hints of the document that is being checked; None: no document is, and there is no limit."""
+"""Hints of the document that is being checked; None: no limit."""
 
 
 @contextmanager
 def counted(hints: Hints) -> Iterator[None]:
-    """Take what is told inside, in this task or thread, from these hints."""
+    """Within this context, charge hints to these, per task or thread."""
     before = _current.set(hints)
     try:
         yield
@@ -82,7 +84,7 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
 Where = tuple[Any, ...]
 
 MOST_MISTAKES = 100
-"""Mistakes of one document, and of all that are refused together, that are told; the others are counted."""
+"""Reported mistakes of one document, and of one rejected change. Others are counted."""
 SHORTEST_VALUE = 4
 """Characters of a variable's value that is looked for in messages about other places. Shorter ones occur by chance."""
 LONGEST_MESSAGE = 600
@@ -124,7 +126,7 @@ class Source:
             return source
 
     def note(self, where: Where, message: str, *, key: bool = False) -> None:
-        """Note a mistake at a path; `key` means at its key, not at its value."""
+        """Note a mistake at a path. key: at its key, not at its value."""
         self.note_at(*self.place(where, key=key), message)
 
     def note_at(
@@ -159,7 +161,7 @@ class Source:
         return message
 
     def forget(self) -> None:
-        """Let go of all mistakes: they were about this document beside others, and those were refused."""
+        """Clear all mistakes: they concerned other documents of a rejected change."""
         self._mistakes.clear()
         self._untold.clear()
         self._settled.clear()
@@ -177,7 +179,7 @@ class Source:
         return f"{self.file}:{line}:{column}"
 
     def scalar(self, where: Where) -> Scalar | None:
-        """Return the scalar at this path, as it was written; None where there is none."""
+        """Return the scalar at this path as written, or None."""
         node, _ = self._find(where)
         return node if isinstance(node, Scalar) else None
 
@@ -220,7 +222,7 @@ def _step(node: YamlNode | None, part: Any) -> tuple[YamlNode, YamlNode | None] 
 
 
 def raise_mistakes(sources: Iterable[Source]) -> None:
-    """Raise one DocumentError with the mistakes of all sources, if there are any; the first hundred are told."""
+    """Raise one DocumentError with the mistakes of all sources, if any. The first hundred are reported."""
     sources = list(sources)
     lines = [line for source in sources for line in source.lines()]
     if lines:
@@ -351,8 +353,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def json_source(file: str, data: bytes) -> Source:
-    """Return the source of a JSON document. One that is no JSON is a source with that mistake, and `is_yaml` is
-    False."""
+    """Return the source of a JSON document. Invalid JSON is noted as a mistake, and `is_yaml` is False."""
     source = Source(file, "")
     source.has_text = len(data) > 0
     try:
@@ -383,8 +384,8 @@ def _refuse(constant: str) -> None:
 
 
 def _measure(text: str) -> None:
-    """Raise YamlMistake when there is too much of it: `json.loads` lets nobody else run until it is through. What is no
-    JSON is left to it."""
+    """Raise YamlMistake for a document that is too large, since `json.loads` does not yield. Syntax errors are left to
+    it."""
     depth = count = position = 0
     while found := _TOKEN.match(text, position):
         position, kind, sign = found.end(), found.lastgroup, found["sign"]

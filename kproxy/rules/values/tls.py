@@ -30,7 +30,7 @@ _CASES: dict[str, Callable[[str], str]] = {"": str, "L": str.lower, "U": str.upp
 
 
 class PrincipalRules:
-    """Rules of one listener, made from their texts, in order. Raises ValueError for a text that is none."""
+    """Rules of one listener, parsed from text, in order. Raises ValueError."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.rules = [(text, None if text == DEFAULT else PrincipalRule(text)) for text in texts]
@@ -74,7 +74,7 @@ class PrincipalRule:
 
 
 MAX_SECRET = 64 * 1024
-"""Bytes that a secret's file has at most; a larger one is another file by mistake."""
+"""Maximum bytes of a secret's file. A larger file is a wrong file."""
 MOST_FILE = 16 << 20
 """Bytes that any other file named in a setting has at most: certificates of all authorities have some 300 kB."""
 
@@ -165,13 +165,13 @@ ExistingFile = Annotated[str, BeforeValidator(_existing, json_schema_input_type=
 Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=str)]
 """A secret, which is never shown: not in errors, logs or `repr`."""
 SecretFile = Annotated[SecretStr, BeforeValidator(_secret_file, json_schema_input_type=str)]
-"""A secret of which only the file is named, absolute or relative to the document's folder."""
+"""A secret in a file, absolute or relative to the document's folder."""
 HeaderSecret = Annotated[Secret, AfterValidator(_header_secret)]
-"""A secret that stands in a header of HTTP, a client's or kproxy's own."""
+"""A secret in an HTTP header of a client or of kproxy."""
 HeaderSecretFile = Annotated[SecretFile, AfterValidator(_header_secret)]
-"""One of which only the file is named."""
+"""A secret for an HTTP header, in a file."""
 TlsVersion = Annotated[Literal["1.2", "1.3"], BeforeValidator(str)]
-"""A version of TLS; `1.2` without quotes is a number in YAML, and is taken, too."""
+"""TLS version. `1.2` without quotes is a number in YAML and is accepted."""
 
 
 def _ciphers(text: str) -> str:
@@ -188,7 +188,7 @@ def _principal_rules(texts: Sequence[str]) -> Sequence[str]:
 
 
 Ciphers = Annotated[str, AfterValidator(_ciphers)]
-"""A cipher list in OpenSSL's form, of which OpenSSL knows at least one."""
+"""Cipher list in OpenSSL's form, with at least one known cipher."""
 
 
 def _key_without_cert(raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -235,7 +235,7 @@ class ListenerTls(Model):
 
     @property
     def verify_clients(self) -> Literal["none", "optional", "required"]:
-        """Return `client_auth`, or its default: required if there is a `client_ca`, else none."""
+        """Return `client_auth`, or its default: required with a `client_ca`, otherwise none."""
         return self.client_auth or ("required" if self.client_ca else "none")
 
 

@@ -24,7 +24,7 @@ LONGEST_TEXT = 1 << 20
 """Characters of one key or value: a record's largest value by default."""
 TOO_LONG = f"a key or value of more than {LONGEST_TEXT} characters"
 MOST_TAG_LINES = 16
-"""Lines that begin with %TAG: libyaml compares each with all before it, in one call that nobody can interrupt."""
+"""Maximum lines that start with %TAG: libyaml compares each with all earlier ones in one call without yielding."""
 TAG_LINE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%TAG")
 PIECE = 1 << 14
 """Characters that libyaml is given at a time."""
@@ -95,7 +95,7 @@ class Mapping:
             self.key = None
 
     def find(self, text: str) -> tuple[YamlNode, YamlNode] | None:
-        """Return the value and the key of the first pair whose key has this text."""
+        """Return the value and key of the first pair whose key has this text."""
         if self.indexed != len(self.pairs):
             self.by_text.clear()
             for key, value in self.pairs:
@@ -220,7 +220,7 @@ def _star(name: str) -> str:
 
 
 def _unreadable(text: str, error: yaml.reader.ReaderError) -> YamlMistake:
-    """Return the mistake for a control character: libyaml says which, not where."""
+    """Return the mistake for a control character. libyaml reports it without a position."""
     for number, line in enumerate(text.split("\n"), 1):
         for column, char in enumerate(line, 1):
             if not (char.isprintable() or char in "\t\r\x85\u2028\u2029\ufeff" or ord(char) > 0x9F):
@@ -243,7 +243,7 @@ _PLAIN = {
 
 
 def _explain(text: str, error: yaml.MarkedYAMLError) -> YamlMistake:
-    """Return the mistake in libyaml's own words, put plainly where they are common."""
+    """Return the mistake with a plain text for common errors of libyaml."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return YamlMistake(1, 1, f"not YAML: {error.problem}")

@@ -1,15 +1,14 @@
-"""Permissions: what brokers check before they do what a request asks, and what it would change. A line for each API.
+"""Access rules: permissions of each API, error codes of denials, and the base class of kinds that deny requests.
 
-*checks*: of whom permission is asked, in the order in which a rule looks for what it selects; the first is asked when
-it selects nothing of them. `resource` is the topic, group or cluster that a config resource belongs to, `coordinator`
-the group or transactional id of a coordinator key. `nobody`: anybody may, and no authorization error exists. From
-KafkaApis, ControllerApis and AclApis of Kafka 3.9 and 4.
+*checks*: resource types whose permission brokers check, in the order in which a rule looks for its selectors. The first
+one applies if the rule selects none. `resource` is the topic, group or cluster of a config resource, `coordinator` the
+group or transactional id of a coordinator key. `nobody`: no permission, so no authorization error. Source: KafkaApis,
+ControllerApis and AclApis of Kafka 3.9 and 4.
 
-*changes*: `nothing`; `data`, what is stored or set; `offsets`, how far a group has read; `members`, who is in a group,
-which a client that only reads needs, too.
+*changes*: `nothing`; `data`, stored or configured; `offsets`, committed positions; `members`, group membership, which
+read-only clients need.
 
-Behind that, where it is so: `makes-topics`, a request that changes little else may make topics that are not there;
-`brokers-only`, brokers and controllers say it to each other, and no client has a reason to.
+*flags*: `makes-topics`, the request may create missing topics; `brokers-only`, only brokers and controllers send it.
 """
 
 from __future__ import annotations
@@ -184,14 +183,14 @@ def has_top(form: Shape) -> bool:
 
 @cache
 def only_at_top(form: Shape) -> bool:
-    """Return True if requests are about several things, and an error can be said of all of them together only."""
+    """Return True if requests name several entities but only the whole response has an error."""
     return bool(form.request) and not form.carries and has_top(form)
 
 
 def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
-    """Return True if the response can say an error at this place; None: anywhere.
+    """Return True if the response has an error field at this place; None: anywhere.
 
-    What asks about one thing has the error of that at the top. A version that the table lacks says nothing.
+    If a request is about one entity, its error is at the top. An unknown version has no place.
     """
     if version not in schema.load(key).versions:
         return False
@@ -203,7 +202,7 @@ def can_say(key: int, version: int, place: ErrorPlace | None) -> bool:
 
 
 def has_text(key: int, version: int) -> bool:
-    """Return True if the response has a field for a text beside some error."""
+    """Return True if the response has a text field for some error."""
     form = shape(key, version)
     return form.text is not None or any(level.text is not None for level in form.response)
 
@@ -244,10 +243,10 @@ ASKED = {
 
 
 def denial(key: int, selected: frozenset[str], entity: Entity) -> int:
-    """Return the error code of this API for this entity, which was chosen by these selectors.
+    """Return the error code of this API for this entity and these selectors.
 
-    Of the checks that a broker makes for it, that one fails which the rule selects on; else the first. A topic that
-    nobody can name is unknown.
+    The first of the broker's checks that the rule selects on fails; without one, the first check. A topic without a
+    known name is unknown.
     """
     if "topic" in selected and entity.topic is None and entity.topic_id is not None and entity.topic_id.int:
         return UNKNOWN_TOPIC_ID
@@ -271,7 +270,7 @@ def concerns(check: Check, entity: Entity) -> bool:
 
 
 def code_of(check: Check, entity: Entity) -> int:
-    """Return the error code of a check; `resource` and `coordinator` are what the entity says that they are."""
+    """Return the error code of a check. The entity determines the meaning of `resource` and `coordinator`."""
     if check == "resource":
         return CODES[CONFIG_TYPES.get(entity.resource[0], "cluster") if entity.resource else "cluster"]
     if check == "coordinator":
@@ -300,8 +299,8 @@ def refusal_of_all(key: int, error: int | None) -> Fail:
 
 
 class AccessRule(LiveRule):
-    """Rule that forbids something. A topic that is given by an id which nobody can name is forbidden, too, if the rule
-    selects topics by name: it could be one of them. Override `depth` and `start`."""
+    """Rule that denies requests. If it selects topics by name, it also denies topic ids without a known name. Override
+    `depth` and `start`."""
 
     family: ClassVar[Family] = "access"
 
@@ -311,7 +310,6 @@ class AccessRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse an error that is none, and the selector of errors, which are known too late."""
         match = raw.get("match")
         if isinstance(match, dict) and match.get("error") is not None:
             yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
@@ -325,7 +323,6 @@ class AccessRule(LiveRule):
 
     @property
     def stops_unread(self) -> bool:
-        """True: nobody can tell what an unread request asks for."""
         return True
 
     @property
@@ -339,13 +336,13 @@ class AccessRule(LiveRule):
             yield "topic_id holds for requests that give the id; by its name the topic is reached, so select that, too"
 
     def about(self, key: int, version: int) -> bool:
-        """Return True also for what only brokers say to each other, if something is selected: it reaches all of it."""
+        """Return True also for APIs between brokers if the rule has selectors: these APIs reach all entities."""
         if super().about(key, version):
             return True
         return self.match is not None and self.match.about_frame(key, version) and self.of_brokers(key)
 
     def of_brokers(self, key: int) -> bool:
-        """Return True if clients have no business with this API, and it could do something to what is selected."""
+        """Return True if only brokers send this API and the rule has selectors."""
         return bool(self.selected) and permissions()[key].brokers_only
 
     def forbids(self, entity: Entity) -> bool:
@@ -354,7 +351,7 @@ class AccessRule(LiveRule):
         return self.holds_for(entity) and (no is None or not no.of_entities or not no.holds_entity(entity))
 
     def holds_for(self, entity: Entity) -> bool:
-        """Return True if the entity is selected, or cannot be told apart from one that is."""
+        """Return True if the entity is selected, or could be."""
         if self.match is None or self.match.holds_entity(entity):
             return True
         if self.is_doubtful(entity) and self.match.holds_but_for("topic", entity):
@@ -373,7 +370,7 @@ class AccessRule(LiveRule):
 
 
 def may_begin(pattern: str, begins: str) -> bool:
-    """Return True if a text that the pattern holds for may begin so; of an expression nobody can tell."""
+    """Return True if a text that matches the pattern may start with `begins`. An expression always may."""
     if not is_pattern(pattern):
         return pattern.startswith(begins)
     head = "" if is_expression(pattern) else pattern.partition("*")[0]

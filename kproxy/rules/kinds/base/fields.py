@@ -62,8 +62,8 @@ def refuse(
 
 
 class Sorted:
-    """Entities by what tells them apart, so that each element is compared with few: their place in arrays that are tied
-    by it, else the first role that each of them has."""
+    """Entities by their keys, so that each element is compared with few. The key is their index in arrays that are tied
+    by it, or their first role."""
 
     def __init__(self, form: Shape, entities: Sequence[Entity]) -> None:
         self.form = form
@@ -134,7 +134,7 @@ Path = tuple[PathStep, ...]
 
 
 def parse_path(text: str) -> Path:
-    """Return the steps of a path. Raises ValueError for text that is none."""
+    """Return the steps of a path. Raises ValueError."""
     steps = []
     for part in text.split("."):
         match = _PART.fullmatch(part)

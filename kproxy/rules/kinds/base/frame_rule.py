@@ -23,10 +23,10 @@ from .rule import Decisions, Direction, Effect, LiveRule, Scope
 
 
 class Draws:
-    """Generators of the rule's own seed: one for the rule, or one for each connection or client, as `when: count_per`
-    says. Each connection draws the same, since nobody knows which comes first.
+    """Random generators of the rule's seed: one per rule, connection or client, by `when: count_per`. All connections
+    draw the same numbers, since their order is not deterministic.
 
-    `own`: what the seed has behind it in this process, where several have the same rule and shall not draw the same.
+    own: suffix of the seed in this process, if several processes have the rule.
     """
 
     def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
@@ -62,17 +62,17 @@ class FrameRule(LiveRule):
     """False if `decide` may return nothing."""
 
     def side(self, key: int) -> Direction | None:
-        """Return which frame of this API it acts on, as the kind's field `at` says if there is one; None: neither."""
+        """Return the direction of the frame that it acts on, by the field `at` if the kind has one, or None."""
         at: Direction = getattr(self, "at", "response")
         return at
 
     @property
     def own_seed(self) -> int | None:
-        """The seed of what it draws; None: that of the rule's chances, which is logged if the user gave none."""
+        """Seed of its own chances; None: the seed of the rule's trigger."""
         return None
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Return what becomes of the frame, for the entities that matched."""
+        """Return the decisions for the matching entities."""
         raise NotImplementedError
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
@@ -127,7 +127,7 @@ SIZE = 4
 
 
 def body_at(frame: bytes, exchange: Exchange, direction: Direction) -> int:
-    """Return the position at which the body begins; behind the frame when its header does not end."""
+    """Return the position of the body. It is after the frame if the header is cut."""
     version = header_version(exchange.api.key, exchange.version, direction)
     start = known_body_start(frame, SIZE, len(frame), version, direction)
     return len(frame) if start is None else start
@@ -139,13 +139,12 @@ def sized(content: bytes) -> bytes:
 
 
 def kept(length: int, size: int | None, fraction: float) -> int:
-    """Return how many of `length` bytes stay: so many, or that part of them."""
+    """Return the number of bytes that stay."""
     return min(size, length) if size is not None else int(length * fraction)
 
 
 def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> bytes:
-    """Return the data with other values for so many different bits of data[start:end], or for all of them if there are
-    not so many."""
+    """Return the data with so many different bits of data[start:end] flipped, or all if there are fewer."""
     spoilt = bytearray(data)
     first, count = start * 8, (end - start) * 8
     if count <= bits:
@@ -181,7 +180,7 @@ class ConnectionRule(LiveRule):
         return None
 
     def opened(self, connection: ConnectionView) -> Decisions:
-        """Return what becomes of a connection that a client has just made."""
+        """Return the decisions about a new connection."""
         return ()
 
     @property
@@ -214,8 +213,7 @@ TIMES = ("after", "for")
 
 
 def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[tuple[str, Where]]:
-    """Yield the selectors, as they are written, about something that a connection that opens does not have; their
-    places. `known`: what it has."""
+    """Yield the selectors that a new connection has no value for, with their paths. known: selectors with a value."""
     for side in ("match", "not"):
         for name in raw[side] if isinstance(raw.get(side), dict) else ():
             if name in FrameMatch.model_fields and name not in known:
@@ -223,13 +221,13 @@ def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[t
 
 
 def for_connections(raw: dict[Any, Any], what: str, known: Sequence[str] = OPENING) -> Iterable[Wrong]:
-    """Yield a mistake for each selector of frames: a rule about whole connections has none."""
+    """Yield a mistake for each selector of frames."""
     for name, where in of_frames(raw, known):
         yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(known)}'
 
 
 def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
-    """Yield a mistake for each word of `when` but times: a rule about how bytes flow has no requests to count."""
+    """Yield a mistake for each word of `when` except times: byte limits have no requests to count."""
     when = raw.get("when")
     for word, value in when.items() if isinstance(when, dict) else ():
         if word not in TIMES:

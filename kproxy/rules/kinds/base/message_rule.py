@@ -1,6 +1,5 @@
-"""The base classes of kinds that change what stands in requests or in responses, or answer in the broker's place: any
-message, topics and partitions in responses to Metadata and DescribeTopicPartitions, committed offsets in OffsetFetch.
-"""
+"""Base classes of kinds that change requests or responses: any message, topics and partitions in Metadata and
+DescribeTopicPartitions, committed offsets in OffsetFetch."""
 
 from __future__ import annotations
 
@@ -27,10 +26,9 @@ class MessageRule(SelectingRule):
 
     changes: ClassVar[Direction]
     apis: ClassVar[Mapping[int, int]] = {}
-    """API keys, each with the first version whose messages it changes."""
+    """API keys, each with the first version that it changes."""
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY for messages of `apis` in the direction that it changes, else NOTHING."""
         wanted = direction == self.changes and key in self.apis and version >= self.apis[key]
         return FrameDepth.BODY if wanted else FrameDepth.NOTHING
 
@@ -39,7 +37,7 @@ class MessageRule(SelectingRule):
         raise NotImplementedError
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Return what becomes of the message; override for decisions other than an edit, such as an error."""
+        """Return the decisions about the message. Override for decisions other than an edit."""
         return (Edit(),) if self.change(exchange, entities) else ()
 
     def start(self) -> Effect:
@@ -72,7 +70,7 @@ class MessageEffect(Effect):
 
 
 class MetadataRule(ResponseRule):
-    """Rule that changes what clients are told of topics; its selectors of topic and partition hold for the answer."""
+    """Rule that changes topics in responses. Its topic and partition selectors apply to the response."""
 
     apis: ClassVar = dict.fromkeys(DESCRIBING, 0)
     of_answers: ClassVar = True
@@ -110,7 +108,7 @@ class PartitionRule(MetadataRule):
 
 
 class WholeTopicRule(MetadataRule):
-    """Rule that changes what clients are told of whole topics. Override `change`, or use `TopicRule`."""
+    """Rule that changes whole topics in responses. Override `change`, or use `TopicRule`."""
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -128,7 +126,7 @@ class TopicRule(WholeTopicRule):
         raise NotImplementedError
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
-        """Change each topic that is selected and that the broker knows."""
+        """Change each selected topic without an error."""
         changed = [
             self.change_topic(entry, exchange)
             for topic, entry in topics_of_answer(exchange)

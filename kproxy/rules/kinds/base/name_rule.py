@@ -1,15 +1,14 @@
-"""Checks of the map of a rename rule, with all mistakes at once.
+"""Base classes of kinds that rename, and checks of their maps. All mistakes are reported at once.
 
-Every line by itself (legal names, stars) and the lines against each other: a map in which two client names lead to one
-broker name has no inverse, and a client would be shown one thing as the other.
+Each line is checked alone (legal names, stars) and against the others. If two client names map to one broker name, the
+map has no inverse.
 
-Strategy. Only lines whose broker-side patterns have names in common are compared: one prefix begins with the other, and
-one suffix ends with the other. They are found in order of prefixes and of suffixes, so that thousands of lines of which
-each stands alone cost a look-up each; a map in which nearly all overlap is refused after so many comparisons.
+Only lines whose broker-side patterns can share names are compared: one prefix starts with the other, and one suffix
+ends with the other. They are found in sorted prefixes and suffixes, so thousands of independent lines cost one lookup
+each. A map in which nearly all overlap is rejected after a bounded number of comparisons.
 
-If two globs meet anywhere, they meet in one of finitely many shapes. Either the longer prefix, something, the longer
-suffix, where "something" is a byte that no pattern holds (any other choice could only bring in more specific entries);
-or a name so short that prefix and suffix overlap. Each is tried.
+If two globs meet, they meet in one of finitely many shapes: the longer prefix, a byte that no pattern contains, and the
+longer suffix; or a name so short that prefix and suffix overlap. Each shape is tried.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ LONGEST_GLOB = 1000
 
 
 def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> Iterator[Wrong]:
-    """Yield the mistakes in a map of client-side to broker-side names; paths are below the map. Values that are no text
-    are left to the model."""
+    """Yield the mistakes in a map from client-side to broker-side names, with paths below the map. The model checks
+    types."""
     entries = []
     for key, value in names.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -84,7 +83,7 @@ class _Inverse:
                     names = other.client.prefix, entry.client.prefix, entry.broker.prefix
                     yield from self.clash(other, entry, names)
         alone: dict[NamePattern, RenameEntry] = {}
-        doubles: list[RenameEntry] = []  # of which no clash is found with the line that has the same pattern
+        doubles: list[RenameEntry] = []  # lines without a clash with the line of the same pattern
         for glob in self.layer.globs:
             other = alone.setdefault(glob.broker, glob)
             if other is not glob:
@@ -102,7 +101,7 @@ class _Inverse:
     def pairs(
         self, globs: Mapping[NamePattern, RenameEntry], exact: Mapping[bytes, RenameEntry]
     ) -> Iterator[tuple[RenameEntry, RenameEntry]]:
-        """Yield lines whose broker-side patterns may have names in common, each pair once."""
+        """Yield each pair of lines whose broker-side patterns may share names."""
         by_prefix: dict[bytes, _Suffixes] = {}
         for pattern, glob in globs.items():
             by_prefix.setdefault(pattern.prefix, _Suffixes()).add(glob)
@@ -131,7 +130,7 @@ class _Inverse:
                 yield from self.clash(one, two, names)
 
     def clash(self, one: RenameEntry, two: RenameEntry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
-        """Yield the mistake at the entry that stands later in the file, once for each entry."""
+        """Yield the mistake once, at the entry that is later in the file."""
         if id(two) not in self.told:
             self.told.add(id(two))
             first, second, broker = (f'"{name.replace(_ANYTHING, "…".encode()).decode()}"' for name in names)
@@ -159,13 +158,13 @@ class _Suffixes:
         return sorted(((suffix[::-1], entry) for suffix, entry in self.by_suffix.items()), key=_first)
 
     def ending(self, text: bytes) -> Iterator[RenameEntry]:
-        """Yield the globs whose suffix is an end of the text, or all of it."""
+        """Yield the globs whose suffix ends the text."""
         for length in _up_to(self.lengths, len(text)):
             if (found := self.by_suffix.get(text[len(text) - length :])) is not None:
                 yield found
 
     def longer(self, suffix: bytes) -> Iterator[RenameEntry]:
-        """Yield the globs whose suffix ends with this one, and is longer."""
+        """Yield the globs whose suffix is longer and ends with this one."""
         begin = suffix[::-1]
         for at in range(bisect_left(self.backwards, begin, key=_first), len(self.backwards)):
             text, entry = self.backwards[at]
@@ -187,7 +186,7 @@ def _up_to(lengths: Sequence[int], longest: int) -> Iterator[int]:
 
 
 def _meeting(layer: Layer, one: RenameEntry, two: RenameEntry) -> tuple[bytes, bytes, bytes] | None:
-    """Return two client names and the broker-side name that both would have; None if there are no such names."""
+    """Return two client names and the broker-side name that both map to, or None."""
     names = [two.broker.prefix] if not two.is_glob else [one.broker.prefix] if not one.is_glob else None
     for name in _common_names(one.broker, two.broker) if names is None else names:
         if not (one.broker.matches(name) and two.broker.matches(name)):
@@ -203,7 +202,7 @@ def _decides(layer: Layer, entry: RenameEntry, client: bytes) -> bool:
 
 
 def _common_names(one: NamePattern, two: NamePattern) -> list[bytes]:
-    """Return names that stand for all that two globs have in common."""
+    """Return names that represent all common names of two globs."""
     if not (one.prefix.startswith(two.prefix) or two.prefix.startswith(one.prefix)):
         return []
     prefix = max(one.prefix, two.prefix, key=len)

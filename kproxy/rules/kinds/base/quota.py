@@ -1,4 +1,8 @@
-"""Limits of quotas: what one is counted for (`per`), and the limits that hold there (`overrides`)."""
+"""Quotas: keys of limits (`per`), overrides, and the effect that charges buckets.
+
+A frame is charged by the length in its header. If its bytes do not arrive, the request lane returns their charge. If a
+rule selects topics, or topics have own buckets, a topic is charged with its part of the frame.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +48,14 @@ AT_CONNECT: frozenset[QuotaWord] = frozenset(("client_address", "client_network"
 """Words of `per` that are known when a connection is made."""
 
 LONGEST_TEXT = 255
-"""Characters of a client id or topic by which a limit is kept: clients choose them, and 10,000 limits are kept."""
+"""Characters of a client id or topic in a key: clients choose them, and 10,000 limits are kept."""
 
 Value = str | int | None
 QuotaKey = tuple[Value, ...]
 
 
 class Override(Model):
-    """Other limits for some: selectors, of which all must hold, and limits, which take the place of the rule's own."""
+    """Limits that replace the rule's own limits if all selectors match."""
 
     client_id: Texts | None = Field(default=None, description="the client id in the request's header")
     principal: Texts | None = Field(default=None, description="whom the broker has authenticated")
@@ -69,7 +73,6 @@ class Override(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield a mistake for an override without a selector, and for one without a limit."""
         if not selectors(raw):
             yield (), f"an override selects whom it is for, by one of {', '.join(SELECTORS)}"
         if not any(raw.get(one) is not None for one in RESOURCES):
@@ -96,7 +99,7 @@ class Override(Model):
             self._tests["node"] = [one.__contains__ for one in self.node]
 
     def holds(self, values: Mapping[QuotaWord, Value]) -> bool:
-        """Return True if it is for what these values stand for; what is not among them does not match."""
+        """Return True if all selectors match these values. A missing value does not match."""
         return all(
             (value := values.get(name)) is not None and any(test(value) for test in tests)  # type: ignore[call-overload]
             for name, tests in self._tests.items()
@@ -112,7 +115,7 @@ def selectors(raw: Mapping[Any, Any]) -> list[str]:
 
 
 def key_of(words: Iterable[QuotaWord], exchange: Exchange, entity: Entity | None) -> QuotaKey:
-    """Return the values that tell this exchange, or the part of it that is about this entity, from others."""
+    """Return the values that identify the bucket of this exchange, or of its part for this entity."""
     return tuple(short(_value(word, exchange, entity)) for word in words)
 
 
@@ -125,13 +128,13 @@ def short(value: Value) -> Value:
 
 
 def connection_key(words: Iterable[QuotaWord], connection: ConnectionView) -> QuotaKey:
-    """Return the key of a connection that is being made, of which only `AT_CONNECT` is known."""
+    """Return the key of a connection that is being opened. Only `AT_CONNECT` is known."""
     return tuple(_of_connection(word, connection) for word in words)
 
 
 def _value(word: QuotaWord, exchange: Exchange, entity: Entity | None) -> Value:
     if word == "client_id":
-        return exchange.client_id or ""  # null and empty are the same client for Kafka, too
+        return exchange.client_id or ""  # Kafka treats null and empty as the same client
     if word == "principal":
         return exchange.principal
     if word == "api":
@@ -156,8 +159,8 @@ FETCHES = frozenset((FETCH, SHARE_FETCH))
 EXEMPT = frozenset((
     LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE,
 ))  # fmt: skip
-"""Not counted as requests: what brokers say to each other to keep the cluster up, as in Kafka; and the last three,
-which Kafka answers before it knows whose quota they would be."""
+"""Requests that are not counted: requests between brokers, as in Kafka, and the last three, which Kafka handles before
+it knows the client's quota."""
 Charge = tuple[QuotaKey, float]
 
 
@@ -198,7 +201,7 @@ class QuotaEffect(Effect):
         self.requests, self.connections = self.buckets("requests"), self.buckets("connections")
 
     def buckets(self, resource: LimitedResource) -> Buckets[QuotaKey] | None:
-        """Return the buckets of a resource; None: it is limited for nobody."""
+        """Return the buckets of a resource; None: unlimited."""
         if not self.rule.limits(resource):
             return None
         words = self.at_connect if resource == "connections" else self.per
@@ -321,7 +324,7 @@ class QuotaEffect(Effect):
         return (Throttle(min(debt, self.longest), debt),) if debt >= SHORTEST else ()
 
     def counted(self, exchange: Exchange, entities: Sequence[Entity]) -> Sequence[Charge]:
-        """Return a charge of one request, for each of its topics where these are told apart."""
+        """Return a charge of one request, per topic if topics have own buckets."""
         if not self.by_topic:
             return ((key_of(self.per, exchange, None), 1.0),)
         keys = dict.fromkeys(key_of(self.per, exchange, entity) for entity in self.about(exchange, entities))
@@ -384,7 +387,7 @@ def add(charges: dict[Bucket, float], buckets: Buckets[QuotaKey], amounts: Itera
 
 @cache
 def has_max_bytes(key: int, version: int) -> bool:
-    """Return True if requests of this version say how much they want at most."""
+    """Return True if requests of this version have `max_bytes`."""
     if version not in schema.load(key).versions:
         return False
     return any(slot.name == "max_bytes" for slot in layout.body(key, version, "request").slots)

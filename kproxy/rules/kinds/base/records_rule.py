@@ -1,7 +1,7 @@
-"""Records inside of Produce requests and Fetch answers: changed entry by entry, in every format and codec.
+"""Records in Produce requests and Fetch responses: changed entry by entry, in every format and codec.
 
-What cannot be read (a cut entry, a codec that is not known, bad bytes) stays as it is, and so do control batches. A
-kilobyte can stand for a million records: what more than `RecordBudget` comes out of stays as it is, too.
+Entries that cannot be read (cut, unknown codec, invalid bytes) and control batches stay unchanged. A kilobyte can hold
+a million records. Entries beyond `RecordBudget` stay unchanged.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from .rule import Decisions, Direction, Effect, LiveRule
 
 Whole = Batch | LegacyEntry
 ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
-"""The records of an entry as they shall be, None to leave them."""
+"""Returns the new records of an entry; None: unchanged."""
 WriteRecords = Callable[[Whole, Sequence[Record]], bytes]
 """An entry with other records."""
 
 MOST_RECORDS = 500_000
 """Records and headers that may be made of the entries of one frame: some 200 MB and seconds of work, in turns."""
 SENT_BY_RECORD = 16
-"""Bytes of a frame for which it may have one record more: what was really sent is gone through, however much it is."""
+"""Bytes of a frame that allow one more record, so that all records of an honest frame are read."""
 NO_PRODUCER = -1
 """The producer id of a batch without idempotence."""
 
 ChangeEntry = Callable[[Whole], bytes | None]
-"""An entry's bytes as they shall be, None to leave them."""
+"""Returns the new bytes of an entry; None: unchanged."""
 
 
 def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
-    """Return the entries that can be read, and the bytes behind them: of a cut one, or of what is no entry."""
+    """Return the complete entries, and the bytes after them."""
     whole: list[Whole] = []
     position = 0
     try:
@@ -102,18 +102,18 @@ def is_idempotent(entry: Whole) -> bool:
 
 @dataclass(slots=True)
 class RecordBudget:
-    """Budget of what may still come out of the entries of a frame: records with their headers, and bytes of both."""
+    """Remaining budget of one frame: records with their headers, and their bytes."""
 
     records: int = field(default_factory=lambda: MOST_RECORDS)
     size: int = DECOMPRESSED_LIMIT
 
     def add(self, sent: int) -> None:
-        """Add room for what so many bytes of the frame hold if they are honest."""
+        """Add the budget for so many bytes of the frame."""
         self.records += sent // SENT_BY_RECORD
         self.size += sent
 
     def take(self, record: Record) -> None:
-        """Take the room of one record. Raises RecordsError when there is none left."""
+        """Charge one record. Raises RecordsError if the budget is used up."""
         self.records -= 1 + len(record.headers)
         self.size -= least_size(record)
         if self.records < 0 or self.size < 0:
@@ -121,7 +121,7 @@ class RecordBudget:
 
 
 def stored(entry: Whole, room: RecordBudget) -> list[Record]:
-    """Return the records of an entry as they stand in it. Raises RecordsError, also when there is no room for them."""
+    """Return the records of an entry. Raises RecordsError, also if the budget is used up."""
     if room.records <= 0 or room.size <= 0:
         raise RecordsError("more records than are looked at in one frame")
     records: list[Record] = []
@@ -187,7 +187,7 @@ def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
 
 
 def first_offset(entry: Whole) -> int:
-    """Return the offset that an entry begins at; of a wrapper of messages its last, which is all that it says."""
+    """Return the first offset of an entry. For a message wrapper it is the last offset, the only one in its header."""
     return entry.base_offset if isinstance(entry, Batch) else entry.offset
 
 
@@ -212,7 +212,7 @@ class RecordsRule(LiveRule):
         return FrameDepth.BODY if direction == "response" and key in (FETCH, SHARE_FETCH) else FrameDepth.NOTHING
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        """The records field of a partition as it shall be, None to leave it."""
+        """Return the new records field of a partition; None: unchanged."""
         raise NotImplementedError
 
     def start(self) -> Effect:

@@ -1,8 +1,10 @@
-"""The base class of all rules.
+"""Base classes of all rules: `Rule`, and `LiveRule` with its `Effect` for rules that act on the next frame.
 
-A kind is one file: a frozen model whose fields are its parameters and whose docstring begins with the sentence that
-`kproxy kinds` shows, with its `group` and an `example`. Messages, schema, lists and reference page follow from the
-model. How to write one: docs/develop/new-kind.md.
+A kind is one file: a frozen model whose fields are its parameters, with its `group` and an `example`. `kproxy kinds`
+shows the first sentence of its docstring. Errors, schema, lists and reference pages are generated from the model.
+Guide: docs/develop/new-kind.md.
+
+The engine in `session` evaluates selectors and trigger, calls the effect, and applies its decisions.
 """
 
 from __future__ import annotations
@@ -64,8 +66,7 @@ LONGEST_NAME = 200
 
 
 UNADDRESSABLE = (".", "..")
-"""Names that no address can have in it: whoever makes a URL takes them for steps, `/api/rules/../reset` for
-`/api/reset`, in any spelling."""
+"""Names that clients resolve as steps in URLs: `/api/rules/../reset` becomes `/api/reset`."""
 
 
 def _one_line(text: str) -> str:
@@ -83,11 +84,11 @@ class Rule(Model):
     """Base of all rules: a named entry under `rules:`."""
 
     group: ClassVar[Group] = "anything else"
-    """The part of `kproxy kinds` in which it is listed, and its page of the documentation."""
+    """Group in `kproxy kinds`, and its page of the documentation."""
     family: ClassVar[Family] = "names"
     scope: ClassVar[Scope] = "connection"
-    """`connection`: it binds when one opens, and open ones keep what they have. `frame`, `entity`: what it acts on, at
-    the next frame."""
+    """`connection`: applies when a connection opens; open connections keep their settings. `frame`, `entity`: applies
+    to the next frame."""
     directions: ClassVar[tuple[Direction, ...]] = ("request", "response")
     needs: ClassVar[tuple[VisiblePart, ...]] = ()
     """Parts of frames that must be visible for it; the plan follows from that."""
@@ -129,7 +130,7 @@ class Rule(Model):
 Decisions = Sequence[Decision]
 
 LIMITING: frozenset[Family] = frozenset(("access", "quota"))
-"""Families of rules that limit clients: what these do to get around one counts for nothing."""
+"""Families of rules that limit clients. Rules cannot exempt a client because of data that the client chose."""
 
 
 Lasting = Annotated[
@@ -152,12 +153,12 @@ class EffectProblem:
 
 
 class Effect:
-    """Rule at work, with what it keeps in mind. Override what the kind does; `now` is monotonic seconds."""
+    """Active rule with its state. Override the methods that the kind needs; `now` is monotonic seconds."""
 
     seed: str = ""
     """Seed of the chances that it draws itself; set before it is first called, and its own for each rule."""
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
-    """Monotonic seconds, to measure how long something took; set by whoever starts the rule, since rules have none."""
+    """Monotonic clock for measurements, set by the caller that starts the rule."""
     steady: bool = False
     """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
     always_acts: bool = False
@@ -166,11 +167,11 @@ class Effect:
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
     def on_connect(self, connection: ConnectionView, now: float) -> Decisions:
-        """Return what becomes of a connection that a client has made."""
+        """Return decisions about a new connection."""
         return ()
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Return what becomes of a request for which the rule fired, for these entities of it."""
+        """Return decisions about a request for which the rule fired, and its matching entities."""
         return ()
 
     def terms(self, exchange: Exchange) -> Any:
@@ -179,16 +180,16 @@ class Effect:
         return None
 
     def passes(self, terms: Any, size: int, now: float) -> bool:
-        """Take note of such a request, of `size` bytes, for which the rule fired, and return True, if nothing comes of
-        it. Else take no note of it: `on_request` does."""
+        """Note a request of `size` bytes for which the rule fired, and return True if the rule decides nothing.
+        Otherwise note nothing and return False: `on_request` notes it."""
         return False
 
     def turn(self, terms: Any, size: int, now: float) -> Turn | None:
-        """Return the turn with the charges of a request for which `passes` returned True; None: it has no charges."""
+        """Return the turn with the charges of a request for which `passes` returned True; None: no charges."""
         return None
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Return what becomes of the response to a request for which the rule fired."""
+        """Return decisions about the response to a request for which the rule fired."""
         return ()
 
     def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
@@ -230,7 +231,7 @@ class LiveRule(Rule):
     )
 
     def model_post_init(self, context: Any, /) -> None:
-        """Whoever may be anyone is one of those whom a limit is for, and none of those whom it spares."""
+        """A client with an unknown principal matches `match:` of limiting rules, and never `not:`."""
         super().model_post_init(context)
         if self.match is not None and self.family in LIMITING:
             self.match.suspect_anyone()
@@ -262,7 +263,7 @@ class LiveRule(Rule):
         raise NotImplementedError
 
     def holds_for(self, entity: Entity) -> bool:
-        """Return True if the selectors in `match` hold for what a request is about."""
+        """Return True if the entity selectors in `match` hold."""
         return self.match is None or self.match.holds_entity(entity)
 
     @property
@@ -282,7 +283,7 @@ class LiveRule(Rule):
 
     @property
     def reads_entities(self) -> bool:
-        """Return True if bodies are read for what they are about. If not, fetch sessions may be unknown."""
+        """Return True if bodies are parsed for entities. If False, fetch sessions may be unknown."""
         return True
 
     @property
@@ -291,10 +292,8 @@ class LiveRule(Rule):
         return any(one is not None and one.sees_error for one in (self.match, self.not_))
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """Return True if it has a say in a request none of whose entities match, such as one for all there is.
-
-        Its effect is then called with no entities.
-        """
+        """Return True if it acts on a request without a matching entity, such as one for all topics. Its effect is
+        called with no entities."""
         return False
 
     def may_be_unnamed(self, key: int, version: int) -> bool:
@@ -311,13 +310,13 @@ class LiveRule(Rule):
         return False
 
     def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
-        """Return bytes of which a frame holds one of these if the rule can be about it, topics given by id and requests
-        for all there is apart, or changes the answer; None: it cannot be told by bytes."""
+        """Literals, one of which must occur in a frame that this rule can affect, except topic ids and requests for all
+        topics. None: no prefilter."""
         return None
 
     @property
     def wanted(self) -> str:
-        """Return the text of the filter that an exchange has to pass besides the selectors; empty: there is none."""
+        """Return the filter that an exchange must match in addition to the selectors, or an empty text."""
         return ""
 
     @property
