@@ -112,7 +112,7 @@ def carries_records(key: int, direction: str) -> bool:
 
 
 def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, Partition]]:
-    """Yield the partitions that are among the entities by exactly the name or id in the message, with their entities."""
+    """Yield the partitions that are among the entities by the name or id in the message, with their entities."""
     known: dict[tuple[str | UUID | None, int], Entity] = {}
     for entity in each(entities):
         if entity.partition is not None:

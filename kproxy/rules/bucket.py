@@ -105,7 +105,7 @@ class Bucket:
         return admitted, max(0.0, -self.level / self.rate)
 
     def covers(self, amount: float, now: float, debt: float) -> bool:
-        """Charge `amount` and return True. If that leaves a debt of so many seconds, charge nothing and return False."""
+        """Charge `amount` and return True. If the debt would reach `debt` seconds, charge nothing: return False."""
         self.fill(now)
         left = self.level - amount
         if left < 0 and -left / self.rate >= debt:

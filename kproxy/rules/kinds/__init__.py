@@ -1,7 +1,7 @@
-"""The kinds of rules: each module here is one; what they share is in `base`.
+"""Rule kinds: one module per kind; base classes are in `base`.
 
-The word that a user writes under `kind:` is the module's name. The class is the one in it whose field `kind` is that
-word, so that a new kind is one new file: docs/develop/new-kind.md.
+The module's name is the word under `kind:`. The class is the one whose field `kind` has this word. Guide to a new kind:
+docs/develop/new-kind.md. Imports: select, names, values, exchange, trigger. Entry point: `KINDS`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def words_of_modules() -> Iterator[str]:
 
 
 def class_of(kind: str) -> type[Rule]:
-    """Import a kind's module and return the class in it whose field `kind` is the module's name."""
     for value in vars(import_module(f"{__name__}.{kind}")).values():
         if isinstance(value, type) and _word(value) == kind:
             return value

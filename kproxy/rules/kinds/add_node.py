@@ -1,4 +1,4 @@
-"""add_node: clients are told of a broker that is not there."""
+"""add_node: an additional broker in Metadata."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kproxy.rules.kinds.base.message_rule import ResponseRule
 
 
 class AddNode(ResponseRule):
-    """Tells clients of a broker more, in Metadata and DescribeCluster.
+    """Adds a broker to Metadata and DescribeCluster responses.
 
-    Clients spread what any broker can answer over all that they know, so they will turn to this one, too. Together
-    with `hide_node` a broker changes its id. A broker that has this id already is left alone.
+    Clients spread requests that any broker can handle over all brokers, including this one. With `hide_node` it changes
+    the id of a broker. A response that already lists the id is not changed.
     """
 
     apis: ClassVar = {METADATA: 0, DESCRIBE_CLUSTER: 0}

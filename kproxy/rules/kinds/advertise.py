@@ -58,7 +58,6 @@ class Advertise(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse more than one of `nodes`, `sni` and host with ports, and addresses that two nodes share."""
         given = [name for name in ("nodes", "sni", "host", "ports") if raw.get(name) is not None]
         if given and given[0] in ("nodes", "sni"):
             for other in given[1:]:
@@ -73,13 +72,13 @@ class Advertise(Model):
 
     @property
     def shared_ports(self) -> list[int]:
-        """Return the ports that several fixed nodes share; only TLS can tell those apart."""
+        """Return the ports that several fixed nodes share. They need TLS."""
         counts = Counter(address.port for address in (self.nodes or {}).values())
         return [port for port, count in counts.items() if count > 1]
 
     @property
     def needs_tls(self) -> bool:
-        """Return True if nodes are told apart by the host name in the TLS handshake."""
+        """Return True if nodes are identified by the host name in the TLS handshake."""
         return self.sni is not None or bool(self.shared_ports)
 
     def sni_address(self, node: int) -> Address | None:

@@ -15,8 +15,7 @@ from kproxy.rules.trigger import When
 from kproxy.rules.values.model import KEY, Wrong
 
 BEFORE_TLS = ("listener", "cluster", "client_address")
-"""Selectors about what is known when a client is let in: the broker and the certificate are told by TLS, which has not
-begun then."""
+"""Selectors with a value before the TLS handshake. The broker and the certificate are unknown then."""
 
 
 class AllowFrom(LiveRule):
@@ -52,7 +51,6 @@ class AllowFrom(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Report selectors that are not known before TLS, and triggers."""
         what = "clients are let in before TLS and before there is any frame"
         yield from for_connections(raw, what, BEFORE_TLS)
         if raw.get("when") is not None:
@@ -63,16 +61,14 @@ class AllowFrom(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """Return True: it is about connections, though decided before there is a session (`kproxy.rules.rule_set`)."""
         return True
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return NOTHING: it looks at no frame."""
         return FrameDepth.NOTHING
 
     def lets_in(self, address: str) -> bool:
         return self._lets_in(address)
 
     def start(self) -> Effect:
-        """Return an effect that does nothing: the gate asks the rule itself."""
+        # The gate (`kproxy.rules.rule_set`) evaluates the rule before there is a session.
         return Effect()

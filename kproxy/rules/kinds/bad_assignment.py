@@ -45,7 +45,6 @@ class BadAssignment(SelectingRule):
         return FrameDepth.BODY if about else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        """Yield a warning that the newer protocols have nothing to swap."""
         if self.how == "swap":
             yield "only groups of the classic protocol: in the newer ones no request has the assignments of all members"
 
@@ -60,7 +59,6 @@ class BadAssignments(Effect):
         self.how = how
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Give each member the assignment of the next member by id. Only the group's leader sends assignments."""
         assignments = exchange.request.body["assignments"] or ()
         members = keep(list(ordered(assignments, key=lambda one: str(one["member_id"]))))
         given = keep([bytes(member["assignment"] or b"") for member in each(members)])
@@ -99,9 +97,10 @@ AssignmentChange = Callable[[AssignedTopics], AssignedTopics]
 
 
 def rewritten(data: bytes, change: AssignmentChange) -> bytes | None:
-    """Return the same assignment with other topics and partitions; None for bytes that are no consumer's assignment.
+    """Return the assignment with changed topics and partitions; None for bytes that are not a consumer's assignment.
 
-    A version above the newest is read as that, and what follows its fields is kept, as `ConsumerProtocol.java` does.
+    A version above the newest is read as the newest, and bytes after its fields are kept, as in
+    `ConsumerProtocol.java`.
     """
     version = int.from_bytes(data[:PREFIX], "big", signed=True)
     if len(data) < PREFIX or version < 0:

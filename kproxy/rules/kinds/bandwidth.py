@@ -37,7 +37,6 @@ class Bandwidth(ConnectionRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse selectors about frames, and triggers that count."""
         yield from for_connections(raw, "a bandwidth is that of a whole connection")
         yield from for_a_time(raw, "a bandwidth is in force for a time")
 

@@ -30,11 +30,9 @@ class Blackhole(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """Return True unless a selector waits for a frame."""
         return all(one is None or one.of_connection for one in (self.match, self.not_))
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return HEADER for requests, unless the connection is lost from its beginning."""
         return FrameDepth.HEADER if direction == "request" and not self.connects else FrameDepth.NOTHING
 
     def start(self) -> Effect:

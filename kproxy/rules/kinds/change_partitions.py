@@ -38,7 +38,6 @@ class ChangePartitions(TopicRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that has not exactly one of `to` and `by`."""
         yield from super().cross_check(raw)
         if ("to" in raw) == ("by" in raw):
             yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'

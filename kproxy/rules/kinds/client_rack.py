@@ -1,4 +1,4 @@
-"""client_rack: the zone in which clients are that do not say so themselves."""
+"""client_rack: the zone of clients without `client.rack`."""
 
 from __future__ import annotations
 

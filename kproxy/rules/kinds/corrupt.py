@@ -58,7 +58,6 @@ class Corrupt(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs that have no records on the side that is corrupted."""
         if raw.get("where") != "records":
             return
         match = raw.get("match")
@@ -122,16 +121,16 @@ def covered(records: Buffer) -> list[tuple[int, int]]:
                 first = BATCH_CRC_FROM if isinstance(entry, Batch) else LEGACY_CRC_FROM
                 spans.append((position + first, position + len(entry.raw)))
                 position += len(entry.raw)
-    except RecordsError:  # what follows is spoilt already
+    except RecordsError:  # the rest is already invalid
         pass
     return spans
 
 
 def _keys(written: Any) -> frozenset[int] | None:
-    """Return the keys of the APIs that are selected; None: all, or what is no API."""
+    """Return the keys of the selected APIs. None: all APIs, or an invalid selector."""
     if written is None:
         return None
     try:
         return frozenset[int]().union(*(keys_of(one) for one in (written if isinstance(written, list) else [written])))
-    except (ValueError, AttributeError):  # the selector itself says it
+    except (ValueError, AttributeError):  # the type of the selector reports it
         return None

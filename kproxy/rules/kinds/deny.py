@@ -48,7 +48,7 @@ class DenyRule(AccessRule):
         yield from super().cross_check(raw)
 
     def about(self, key: int, version: int) -> bool:
-        """Return True also for what mentions the things that are selected, in the request or in the answer."""
+        """Return True also for APIs that mention selected entities in the request or response."""
         if super().about(key, version):
             return True
         if self.match is None or not self.match.about_frame(key, version):
@@ -75,7 +75,6 @@ class DenyRule(AccessRule):
         return bool(refused(key, version)) and bool(self.selected & mentioned(key, version, "request"))
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY of requests, whose names the answer has, and of responses that list or mention something."""
         if permissions()[key].checks == (ANYBODY,):
             return FrameDepth.NOTHING
         if direction == "request":
@@ -83,7 +82,8 @@ class DenyRule(AccessRule):
         return FrameDepth.BODY if self.lists(key, version) or self.shows(key, version) else FrameDepth.NOTHING
 
     def unnamed(self, exchange: Exchange) -> bool:
-        """Return True for requests for all there is, for what mentions what is forbidden, and for what brokers send."""
+        """Return True for requests for all entities, requests that mention denied entities, and requests between
+        brokers."""
         key, version = exchange.api.key, exchange.version
         if self.of_brokers(key):
             return True
@@ -110,8 +110,8 @@ class DenyEffect(Effect):
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
     def on_unnamed(self, exchange: Exchange) -> Decisions:
-        """A request for all: what would change all fails, what lists is answered first. One that mentions something
-        fails as a whole."""
+        """Handle a request for all entities: a change fails, a list is redacted in the response. A request that
+        mentions a denied entity fails as a whole."""
         key = exchange.api.key
         if self.rule.of_brokers(key):
             return (refusal_of_all(key, self.rule.error),)

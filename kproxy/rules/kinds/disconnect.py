@@ -51,7 +51,6 @@ class Disconnect(FrameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse selectors about frames beside `after` and `age`, which are about connections."""
         given = [name for name in ("after", "age") if raw.get(name) is not None]
         if not given:
             return
@@ -74,7 +73,6 @@ class Disconnect(FrameRule):
         return (Close(self.how),)
 
     def start(self) -> Effect:
-        """Return an effect on how bytes flow, or on single frames."""
         return DisconnectEffect(self)
 
 

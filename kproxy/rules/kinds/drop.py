@@ -47,7 +47,6 @@ class DropRule(FrameRule):
         return (Drop(self.then),)
 
     def warnings(self) -> Iterable[str]:
-        """Yield what clients make of a missing response, where there would be one."""
         yield from super().warnings()
         unanswered = self.what == "request" and self.match is not None and self.match.acks == [0]
         if self.then == "continue" and not unanswered:

@@ -34,5 +34,4 @@ class DropCommit(RequestRule):
     kind: Literal["drop_commit"] = Field(description="what the rule does")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Return an answer in the broker's place, with the error code of success."""
         return (Fail(NONE),)

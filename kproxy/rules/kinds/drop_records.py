@@ -52,7 +52,6 @@ class DropRecords(SomeRecordsRule):
     lasting: Lasting = False
 
     def warnings(self) -> Iterable[str]:
-        """Yield a warning about producers that the rule does nothing to."""
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
@@ -70,12 +69,12 @@ class DropRecords(SomeRecordsRule):
 
 
 def left(entry: Whole, records: Sequence[Record]) -> bytes:
-    """Return the entry of a Produce request with what is left of its records."""
+    """Return the entry of a Produce request with the remaining records."""
     return renumbered(entry, records) if records else b""
 
 
 class LostRecords(RecordChanges):
-    """Effect that answers for partitions of which nothing is left to be written."""
+    """Effect that responds for partitions without remaining records."""
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         changed = super().on_request(exchange, entities, now)
@@ -89,6 +88,6 @@ class LostRecords(RecordChanges):
 
 
 def left_after(exchange: Exchange, gone: Sequence[PartitionBody]) -> bool:
-    """Take these partitions out of a request that nobody answers. Return True if anything is left in it."""
+    """Remove these partitions from a request with acks=0. Return True if any partition is left."""
     out = {id(place.body) for place in gone}
     return retain(exchange.request, lambda partition: id(partition.fields) not in out)

@@ -1,4 +1,4 @@
-"""duplicate_records: records are there twice."""
+"""duplicate_records: each record twice."""
 
 from __future__ import annotations
 

@@ -65,12 +65,11 @@ class EmptyFetch(ResponseRule):
         return changed
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Return an edit, later if nothing is left: as late as a broker answers that has no data."""
         return (Edit(), *waited(exchange)) if self.change(exchange, entities) else ()
 
     def beginning(self, data: Buffer) -> bytes:
-        """Return as many whole entries as fit into `max_bytes`, or with `cut` exactly so many bytes; in any case the
-        first `batches`."""
+        """Return the whole entries that fit into `max_bytes`, or with `cut` exactly `max_bytes`. At least the first
+        `batches`."""
         if self.cut and not self.batches:
             return bytes(data[: self.max_bytes])
         size, whole = 0, whole_entries(data)[0]

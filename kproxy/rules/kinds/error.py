@@ -16,7 +16,7 @@ from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, c
 from kproxy.rules.values.model import Wrong
 
 AFTER_THE_WORK = (7, 20)
-"""REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: what a broker says when it has stored the records."""
+"""REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: brokers return them after they stored the records."""
 
 
 class ErrorRule(LiveRule):
@@ -51,7 +51,6 @@ class ErrorRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse what is no error, and APIs that have no place for it."""
         code = code_of(raw.get("error"))
         if code == 0:
             yield ("error",), "0 is no error (NONE); to let a request succeed that failed, change it with `set`"
@@ -72,12 +71,10 @@ class ErrorRule(LiveRule):
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY on the side that it acts on, where that has a place for the error."""
         acts = (direction == "response") == self.after
         return FrameDepth.BODY if acts and can_say(key, version, self.level) else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        """Yield warnings of versions without a place for it, of acks=0, and of texts that nobody would see."""
         match = self.match
         if match is not None and match.acks is not None and 0 in match.acks:
             words = "is not seen by this rule" if self.after else "is answered by closing the connection, as brokers do"
@@ -117,7 +114,7 @@ class ErrorEffect(Effect):
         return self.of_request if self.whole(form) else self.of_entities
 
     def whole(self, form: Shape) -> bool:
-        """Return True if the error is that of the request, not of what it is about."""
+        """Return True if the error applies to the request, not to its entities."""
         return self.rule.level == "top" or only_at_top(form)
 
 
@@ -130,7 +127,7 @@ def code_of(value: Any) -> int | None:
 
 
 def cannot_say(choice: SelectedVersions, level: Any) -> Iterator[Wrong]:
-    """Yield a mistake for an API that is selected by its name and has no place for the error."""
+    """Yield a mistake for an API that is selected by name and has no field for the error."""
     if level not in (None, "top", "entity") or not choice.by_name or not choice.versions:
         return
     if any(can_say(choice.api.key, version, level) for version in choice.versions):

@@ -23,7 +23,7 @@ from kproxy.rules.kinds.base.rule import Decisions, Direction
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 SAID_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
-"""Versions from which brokers say PRODUCER_FENCED (KIP-588); before, and in other APIs, it is the older error."""
+"""First versions that return PRODUCER_FENCED (KIP-588). Earlier versions and other APIs return the older error."""
 FENCED = frozenset({*SAID_FROM, PRODUCE, TXN_OFFSET_COMMIT})
 
 
@@ -51,7 +51,6 @@ class FenceProducer(RequestRule):
         return FrameDepth.BODY if version in transactional(key) else FrameDepth.NOTHING
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Return the error of that API and version, in the place of the coordinator or the leader."""
         key, version = exchange.api.key, exchange.version
         fenced = tuple(entity for entity in entities if entity.transactional_id is not None)
         if not fenced or (key == INIT_PRODUCER_ID and exchange.request.body.get("producer_id", -1) < 0):
@@ -61,5 +60,5 @@ class FenceProducer(RequestRule):
 
 
 def transactional(key: int) -> schema.Versions:
-    """Return the versions of an API whose requests name a transactional id."""
+    """Return the versions of an API whose requests have a transactional id."""
     return layout.kinds(key, "request").get("transactional_id", schema.NONE)

@@ -1,4 +1,4 @@
-"""hide_topic: clients are told that a topic is not there."""
+"""hide_topic: a topic that clients do not see."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class HideTopic(WholeTopicRule):
     lasting: Lasting = False
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
-        """Leave topics out, or put the error of one that is not there in their place."""
         body = exchange.response.body
         names, ids = asked_for(exchange)
         kept, hidden = [], False
@@ -73,7 +72,7 @@ def asked_for(exchange: Exchange) -> tuple[set[str | None], set[UUID]]:
 
 
 def gone(entry: dict[str, Any], code: int, by_id: bool) -> dict[str, Any]:
-    """Return what a broker answers about a topic that is not there: the name or id asked for, and the error."""
+    """Return a broker's entry for an unknown topic: the requested name or id, and the error."""
     fresh = {**entry, "error_code": code, "partitions": []}
     if by_id:
         fresh["name"] = None

@@ -1,4 +1,4 @@
-"""intercept: frames wait until somebody has looked at them."""
+"""intercept: frames held for inspection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kproxy.rules.values.model import Wrong, found
 from kproxy.rules.values.quantities import Seconds
 
 SHORTEST, LONGEST = 0.1, 600
-"""Seconds; what is shorter is better done by `delay`, and no client waits longer."""
+"""Seconds. `delay` is for shorter times, and clients time out before longer ones."""
 
 
 WAYS = ("pass", "close")
@@ -34,7 +34,7 @@ _SCHEMA: Any = {
 
 
 def parse_then(value: Any) -> Literal["pass", "close"] | HeldError:
-    """Read `pass`, `close` or `{error: NAME}`, of which the number is returned. Raises ValueError."""
+    """Parse `pass`, `close` or `{error: NAME}`; an error becomes its code. Raises ValueError."""
     if isinstance(value, dict) and set(value) == {"error"}:
         code = error_number(value["error"])
         if not code:
@@ -112,13 +112,12 @@ class InterceptRule(SelectingRule):
         return self.at == "response"
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY of what it holds, all of which has to be here to be shown and changed, and of requests that a
-        filter or an error in their responses is about."""
+        """Return BODY of held frames, which are shown and edited, and of requests that a filter or a response error
+        concerns."""
         needed = direction == "request" and (bool(self.filter) or isinstance(self.then, int))
         return FrameDepth.BODY if needed or self.at in (direction, "both") else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        """Yield warnings of requests without an answer, of answers without errors, and of what is known too late."""
         acks = self.match.acks if self.match is not None else None
         if acks is not None and 0 in acks and self.at != "request":
             yield "a Produce request with acks=0 has no response, this rule never holds one"

@@ -17,7 +17,7 @@ from kproxy.rules.values.model import KEY, Wrong
 from kproxy.rules.values.quantities import LARGEST, OneRange, Range, parse_range
 
 Span = tuple[int, int]
-"""First and last version, both included; the first is above the last when there is none."""
+"""First and last version, inclusive. If the first is above the last, no version is left."""
 
 NOTHING: Span = (0, -1)
 
@@ -37,12 +37,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class VersionLimits:
-    """Limits of several rules, of which all hold."""
+    """Combined limits of several rules."""
 
     limits: tuple[Limit, ...]
 
     def span(self, key: int) -> Span | None:
-        """Return the versions that are left of an API; None: no rule says anything about it."""
+        """Return the versions that are left of an API; None: not limited."""
         spans = [span for limit in self.limits if (span := limit.span(key)) is not None]
         return (max(first for first, _ in spans), min(last for _, last in spans)) if spans else None
 
@@ -100,7 +100,6 @@ class LimitVersions(Rule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse wrong names and ranges of APIs, and APIs that are not hidden and have no version left."""
         apis, hide = raw.get("apis"), _hidden(raw.get("hide"))
         release = _release(raw.get("kafka"))
         if all(raw.get(field) is None for field in ("apis", "hide", "kafka")):
@@ -130,7 +129,7 @@ class LimitVersions(Rule):
 
 
 def _hidden(value: Any) -> frozenset[int]:
-    """Return the keys that `hide` names, as far as it can be read; its mistakes are reported by its own type."""
+    """Return the keys in a valid `hide`. Its own type reports mistakes."""
     try:
         return api_keys(value if isinstance(value, list) else [] if value is None else [value])
     except (ValueError, AttributeError, TypeError):

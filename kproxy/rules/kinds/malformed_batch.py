@@ -90,7 +90,7 @@ class MalformedBatch(RecordsRule):
 
 
 class MalformedBatches(RecordChanges):
-    """Effect that doubles the list of aborted transactions, too."""
+    """Effect that also doubles the list of aborted transactions."""
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         decided = super().on_response(exchange, entities, now)

@@ -1,4 +1,4 @@
-"""move_coordinator: a broker is no longer the coordinator of a group or a transactional id."""
+"""move_coordinator: a group or transactional id with another coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_GROUPS = apis.NEW_HEARTBEATS | {
     apis.CONSUMER_GROUP_DESCRIBE, apis.SHARE_GROUP_DESCRIBE, apis.STREAMS_GROUP_DESCRIBE,
 }  # fmt: skip
 MOST_KEPT = 10_000
-"""Clients with their groups that are kept in mind; the one that was quiet for the longest starts anew."""
+"""Remembered pairs of client and group; beyond that the least recently used one is evicted."""
 TOGETHER = ("node", "host", "port")
 ClientOfCoordinator = tuple[str | None, str, str | None]
 
@@ -50,7 +50,6 @@ class MoveCoordinator(SelectingRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a broker without an address, and an address without a broker."""
         given = [name for name in TOGETHER if name in raw]
         if given and len(given) < len(TOGETHER):
             yield (given[0],), '"node", "host" and "port" belong together: the coordinator that clients are told'
@@ -74,7 +73,6 @@ class MovingCoordinators(Effect):
         self.asked = Remembered(self, MOST_KEPT)  # 0: sent away, 1: has asked since
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Send clients away that have not asked for the coordinator yet."""
         by = "transactional_id" if exchange.api.key in OF_TRANSACTIONS else "group"
         away = [entity for entity in entities if self.sends_away((exchange.client_id, by, getattr(entity, by)), now)]
         return (Fail(NOT_COORDINATOR, entities=tuple(away)),) if away else ()
@@ -86,7 +84,6 @@ class MovingCoordinators(Effect):
         return known is not None and known[0] == 0
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Remember that the client has asked, and name the broker of the rule if there is one."""
         moved = set()
         for entity in entities:
             by = "group" if entity.group is not None else "transactional_id"

@@ -1,4 +1,4 @@
-"""move_leader: clients are told that another broker leads."""
+"""move_leader: partitions with another leader in Metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""no_controller: clients are told that there is no controller."""
+"""no_controller: Metadata without a controller."""
 
 from __future__ import annotations
 

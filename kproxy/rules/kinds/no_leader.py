@@ -1,4 +1,4 @@
-"""no_leader: clients are told that nobody leads."""
+"""no_leader: partitions without a leader in Metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""omit_offset: consumers are told that they have not committed."""
+"""omit_offset: partitions without a committed offset in OffsetFetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prefix: clients live in a part of the cluster whose names begin with a prefix, and see nothing else."""
+"""prefix: a tenant's part of the cluster, whose names start with a prefix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class PrefixRule(NameRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a prefix that no legal name of all that it is for can begin with."""
         if all(raw.get(field, True) is False for field in CHOICES):
             yield ("prefix", KEY), f"the prefix is for nothing, {', '.join(CHOICES)} are all false"
         prefix = raw.get("prefix")

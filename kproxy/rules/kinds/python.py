@@ -31,8 +31,7 @@ _CALL = re.compile(
 
 
 def find_hook(call: str) -> UserHook:
-    """Return the function that `module:function` names; its module is imported. Raises ValueError, which says why
-    not."""
+    """Import the module and return the function that `module:function` names. Raises ValueError with the reason."""
     match = _CALL.fullmatch(call)
     if match is None:
         raise ValueError(f'"{call}" is not module:function, such as hooks:slow_writes')
@@ -139,7 +138,6 @@ class PythonRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a function that is not there. Its module is imported for that."""
         call = raw.get("call")
         if isinstance(call, str):
             try:
@@ -151,7 +149,6 @@ class PythonRule(LiveRule):
             yield ("match", "error"), "this is known only when the response has come, write at: response"
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY for the messages that the function is called with."""
         return FrameDepth.BODY if self.at in (direction, "both") else FrameDepth.NOTHING
 
     def start(self) -> Effect:

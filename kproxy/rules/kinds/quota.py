@@ -72,7 +72,6 @@ class Quota(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a quota without limits, and selectors that `per` does not tell apart or that are known too late."""
         words, overrides = _list(raw, "per"), _list(raw, "overrides")
         if not any(
             one.get(name) is not None for one in (raw, *overrides) if isinstance(one, dict) for name in RESOURCES
@@ -95,7 +94,6 @@ class Quota(LiveRule):
                 )
 
     def warnings(self) -> Iterable[str]:
-        """Yield warnings of limits that hold responses, and of words that divide nothing."""
         if self.by_topic and self.limits("fetch"):
             yield (
                 "to divide a Fetch response by topic it has to be seen whole: it is held in memory until it is here, "
@@ -107,12 +105,11 @@ class Quota(LiveRule):
 
     @property
     def connects(self) -> bool:
-        """Return True if connections are limited."""
         return self.limits("connections")
 
     @property
     def by_topic(self) -> bool:
-        """Return True if only a part of a frame may be charged, so that it must be seen how much is whose."""
+        """Return True if topics need their parts of a frame, so that its body is read."""
         sides = [one.of_entities for one in (self.match, self.not_) if one is not None]
         return "topic" in self.per or any(OF_TOPICS & side for side in sides)
 
@@ -123,7 +120,7 @@ class Quota(LiveRule):
 
     @property
     def reads_entities(self) -> bool:
-        """Return True to divide what is charged: `max_bytes` of a Fetch does not say what it is about."""
+        """Return True if charges are divided by entity: `max_bytes` of a Fetch is for the whole request."""
         return self.by_topic
 
     @property
@@ -135,7 +132,6 @@ class Quota(LiveRule):
         return any(getattr(one, resource) is not None for one in (self, *self.overrides))
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return HEADER where a length is charged, BODY for `max_bytes` of a Fetch and where topics are told apart."""
         whole = FrameDepth.BODY if self.by_topic else FrameDepth.HEADER
         depth = FrameDepth.NOTHING
         if direction == "response":
@@ -160,7 +156,7 @@ def _list(raw: dict[Any, Any], name: str) -> list[Any]:
 
 
 def _override_mistakes(index: int, raw: dict[Any, Any], words: list[Any]) -> Iterable[Wrong]:
-    """Yield mistakes for selectors that `per` lacks: a limit cannot be two things for one bucket."""
+    """Yield mistakes for selectors that are missing in `per`, since one bucket cannot have two limits."""
     for name in selectors(raw):
         if name not in words:
             yield ("overrides", index, name, KEY), f'"{name}" is not in per, so that these have no limit of their own'

@@ -1,4 +1,4 @@
-"""read_only: what changes something is forbidden, all else passes."""
+"""read_only: denied changes, allowed reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kproxy.rules.select.selected import chosen
 from kproxy.rules.values.model import Wrong
 
 CREATES = "allow_auto_topic_creation"
-"""Metadata 4 on says whether brokers may make the topics that it names; older versions always let them (KIP-204)."""
+"""Whether brokers may create the topics of a Metadata request, from version 4. Older versions always create them
+(KIP-204)."""
 SAYS_SINCE = 4
 
 
@@ -89,7 +90,6 @@ class ReadOnlyEffect(Effect):
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Refuse the request, or let it ask without making anything."""
         key = exchange.api.key
         if key == METADATA:
             return self.on_metadata(exchange, entities)
@@ -102,7 +102,7 @@ class ReadOnlyEffect(Effect):
         return refusals(exchange, entities, self.rule.selected, self.rule.error)
 
     def on_metadata(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
-        """Let Metadata ask without making topics; in versions that cannot say so, refuse what it names."""
+        """Pass Metadata without topic creation. Versions without that flag are denied."""
         if exchange.version >= SAYS_SINCE:
             body = exchange.request.body
             if not body.get(CREATES):

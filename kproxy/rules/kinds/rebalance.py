@@ -1,4 +1,4 @@
-"""rebalance: the members of a group have to join again, now or every so often."""
+"""rebalance: group members that join again, now or at an interval."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kproxy.rules.values.quantities import Seconds
 
 REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 27, 110
 MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000
-"""Groups, and members of all of them, that are kept in mind; the one that was quiet for the longest starts anew."""
+"""Remembered groups, and members of all groups; beyond that the least recently used one is evicted."""
 
 
 class Rebalance(RequestRule):
@@ -52,10 +52,10 @@ class Rebalance(RequestRule):
 
 
 class Rebalances(Effect):
-    """Effect that answers heartbeats in the coordinator's place.
+    """Effect that responds to heartbeats instead of the coordinator.
 
-    Remembered are, of a group: when it was first heard of, in which period it is, and in which generation (-1: it has
-    none); of a member: in which period it was told.
+    Remembered per group: time of the first heartbeat, current period, and generation (-1: none). Per member: the period
+    of its last REBALANCE_IN_PROGRESS.
     """
 
     def __init__(self, every: float | None) -> None:
@@ -72,7 +72,7 @@ class Rebalances(Effect):
         return (Fail(FENCED_MEMBER_EPOCH),) if self.due(body["group_id"], body["member_id"], now) else ()
 
     def due(self, group: str, member: str, now: float, generation: int | None = None) -> bool:
-        """Return True if this member is told now. One of a later generation has joined again since the others were."""
+        """Return True if this member has to join again. A member of a later generation has already joined again."""
         if self.every is None:
             return True
         every, own = self.every, -1.0 if generation is None else float(generation)

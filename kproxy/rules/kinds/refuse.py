@@ -33,11 +33,9 @@ class Refuse(ConnectionRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse selectors about frames, which come later."""
         yield from for_connections(raw, "connections are refused before there is any frame")
 
     def warnings(self) -> Iterable[str]:
-        """Yield a warning for a list of who may come, which the kill switch would take away."""
         if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.lasting:
             yield (
                 "it lets in only some addresses, and the kill switch turns it off as a fault, so that all get in; "

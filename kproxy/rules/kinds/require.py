@@ -1,8 +1,7 @@
-"""Checks of the records of a Produce request, entry by entry.
+"""require: required producer settings and client names, with checks of Produce records.
 
-Codec and producer stand in an entry's header. Sizes of records are measured as users make them: key, value and headers
-of one record, uncompressed. Only a compressed entry has to be decompressed for that, and only one that is large enough
-to hold such a record has its records looked at.
+Codec and producer are in an entry's header. The size of a record is its uncompressed key, value and headers. Only a
+compressed entry that can hold a larger record is decompressed.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ class RecordSizes:
         self.most, self.left = most, left
 
     def too_large(self, entry: Entry) -> int:
-        """Return the size of the first such record in an entry, 0 if there is none.
+        """Return the size of the first such record in an entry, or 0.
 
-        An entry that cannot be decompressed within the limit counts as one record of that size. Raises RecordsError for
-        one that cannot be read: brokers may read more than kproxy does (Kafka looks at no content checksum of lz4).
+        An entry that exceeds the decompression limit counts as one record of that size. Raises RecordsError for an
+        entry that cannot be read. Brokers may read more than kproxy (Kafka ignores lz4 content checksums).
         """
         if isinstance(entry, Cut):
             return 0
@@ -98,10 +97,9 @@ class RecordSizes:
 
 
 def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
-    """Yield the records that have more than `most` bytes as they stand there, of the `count` records that fill `data`.
-    Raises RecordsError.
+    """Yield the encoded records with more than `most` bytes of the `count` records in `data`. Raises RecordsError.
 
-    The others are passed over by their lengths: a kilobyte can stand for millions of them.
+    Other records are skipped by their lengths, since a kilobyte can encode millions of records.
     """
     position = 0
     for number in steps(count):
@@ -119,8 +117,7 @@ def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
 
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
-"""APIs by which a client gets to where it can be told: an error in them makes it try again and again, without a word to
-its user."""
+"""APIs before the first request with a visible error. Clients retry after an error in them without reporting it."""
 
 MESSAGE_TOO_LARGE, INVALID_REQUIRED_ACKS, POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE = 10, 21, 44, 76
 INVALID_RECORD = 87
@@ -186,7 +183,6 @@ class RequireRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that requires nothing, or of requests that cannot break it."""
         given = [name for name in REQUIREMENTS if raw.get(name) is not None]
         if not given:
             yield (), f"nothing is required, at least one of {', '.join(REQUIREMENTS)} is needed"
@@ -210,7 +206,7 @@ class RequireRule(LiveRule):
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY of requests: the answer to one that is refused names what it asks."""
+        # An error response contains names from the request, so its body is decoded.
         of_produce = key == PRODUCE and any(getattr(self, name) is not None for name in REQUIREMENTS)
         of_clients = self.client_id is not None and key not in BEFORE_WORK
         return FrameDepth.BODY if direction == "request" and (of_produce or of_clients) else FrameDepth.NOTHING
@@ -219,7 +215,7 @@ class RequireRule(LiveRule):
         return RequireEffect(self)
 
     def of_request(self, exchange: Exchange) -> Breach | None:
-        """Return what is wrong with the request as a whole, None if nothing is."""
+        """Return the mistake of the whole request, or None."""
         if self._client_ids:
             name = exchange.client_id or ""
             if not any(test(name) for test in self._client_ids):
@@ -240,7 +236,6 @@ class RequireEffect(Effect):
         self.of_records = any(getattr(rule, name) is not None for name in OF_RECORDS)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Answer in the broker's place, or close the connection where a client waits for no answer."""
         wrong = self.rule.of_request(exchange)
         decisions = (Fail(*wrong),) if wrong is not None else tuple(self.failures(exchange, entities))
         if decisions and exchange.api.key == PRODUCE and exchange.acks == 0:
@@ -248,7 +243,7 @@ class RequireEffect(Effect):
         return decisions
 
     def failures(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Fail]:
-        """Yield a decision for each kind of mistake, with the partitions that have it."""
+        """Yield a decision for each kind of mistake, with its partitions."""
         if not self.of_records or exchange.api.key != PRODUCE:
             return
         sizes = RecordSizes(self.rule.max_record) if self.rule.max_record is not None else None
@@ -262,14 +257,14 @@ class RequireEffect(Effect):
             yield Fail(code, message, entities=tuple(partitions))
 
     def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Breach | None:
-        """Return the first mistake in the records of one partition. What cannot be read is one."""
+        """Return the first mistake in the records of one partition. Unreadable records are a mistake."""
         try:
             return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
         except RecordsError:
             return INVALID_RECORD, "records that cannot be read, so that nobody can tell whether they are as required"
 
     def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Breach | None:
-        """Return what is wrong with one batch, None if nothing is."""
+        """Return the mistake of one batch, or None."""
         rule = self.rule
         if isinstance(entry, Cut):
             return None
@@ -284,7 +279,7 @@ class RequireEffect(Effect):
 
 
 def records_of(request: Message, entity: Entity) -> bytes | None:
-    """Return the records that a Produce request has for a partition; None for what is no partition of it."""
+    """Return the records of a partition in a Produce request, or None for an unknown partition."""
     if len(entity.where) != len(("topic", "partition")):
         return None
     records: bytes | None = element_at(request, entity.where)["records"]

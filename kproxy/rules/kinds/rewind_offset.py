@@ -1,4 +1,4 @@
-"""rewind_offset: consumers are told another committed offset than they committed."""
+"""rewind_offset: another committed offset in OffsetFetch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class RewindOffset(OffsetsRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that has not exactly one of `by` and `to`."""
         if ("to" in raw) == ("by" in raw):
             yield (), 'either "by" or "to" is wanted: how many offsets further, or which offset'
 

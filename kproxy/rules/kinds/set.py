@@ -57,7 +57,6 @@ class SetRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse paths that lead nowhere in an API that is selected, and values that do not fit there."""
         given, at = raw.get("fields"), raw.get("at", "response")
         match = raw.get("match")
         if not isinstance(match, dict) or match.get("api") is None:
@@ -70,7 +69,7 @@ class SetRule(LiveRule):
                 yield from wrong_path(text, value, selected, at)
 
     def warnings(self) -> Iterable[str]:
-        """Yield warnings of versions without the field, and of answers that do not exist."""
+        # Versions without the field, and requests without a response.
         match = self.match
         if match is None:
             return
@@ -90,7 +89,6 @@ class SetRule(LiveRule):
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return BODY of the message that is changed, in versions that have one of the fields."""
         if direction != self.at:
             return FrameDepth.NOTHING
         return (
@@ -118,7 +116,6 @@ class SetEffect(Effect):
         return self.change(exchange.response, entities)
 
     def change(self, message: Message, entities: Sequence[Entity]) -> Decisions:
-        """Put the values in. Return an edit if anything has become another."""
         lets = elements_of(message, entities) if self.selective else None
         changed = False
         for places, value in self.values(message.api.key, message.version):

@@ -23,7 +23,7 @@ SETS = ("value", "key", "headers", "timestamp_by", "schema_id")
 
 
 def parse_shift(value: Any) -> Any:
-    """Return seconds, below 0 after a minus: `-1h`. Raises ValueError for text that is no duration."""
+    """Return seconds; a minus makes them negative: `-1h`. Raises ValueError."""
     if isinstance(value, str) and value.startswith("-"):
         return -parse_duration(value[1:])
     return parse_duration(value)
@@ -61,7 +61,6 @@ class SetRecord(SomeRecordsRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that sets nothing, or a schema id in a value that it replaces."""
         if not any(name in raw for name in SETS):
             yield (), f"something to set is wanted: {', '.join(SETS)}"
         if "value" in raw and "schema_id" in raw:

@@ -1,4 +1,4 @@
-"""set_watermark: high watermarks that stand still or go back, and logs that begin later."""
+"""set_watermark: high watermarks that stop or go back, and later log starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kproxy.rules.values.model import Wrong
 
 HIGHEST = 2**63 - 1
 MOST_PARTITIONS = 100_000
-"""Partitions whose watermark is kept in mind; the one that was seen first is forgotten first."""
+"""Partitions with a remembered watermark; beyond that the least recently used one is evicted."""
 LATEST, EARLIEST = -1, -2
 OFFSET_OUT_OF_RANGE = 1
 OUT_OF_RANGE = {

@@ -1,4 +1,4 @@
-"""short_body: a frame whose body lacks its end, in a size that says so."""
+"""short_body: a body without its end, in a frame of matching size."""
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ class Slice(ConnectionRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse selectors about frames, and triggers that count."""
         yield from for_connections(raw, "the bytes of a whole connection are cut in pieces")
         yield from for_a_time(raw, "bytes are cut in pieces for a time")
 

@@ -1,4 +1,4 @@
-"""stale_metadata: clients are told what was true a while ago."""
+"""stale_metadata: earlier Metadata responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kproxy.rules.values.quantities import Seconds
 
 STALE = DESCRIBING | {DESCRIBE_CLUSTER}
 MOST_SHAPES = 200
-"""Different requests whose answers are kept; the one that was not asked for the longest is forgotten."""
+"""Different requests with remembered responses; beyond that the least recently used one is evicted."""
 MOST_BACK = 100
 """Answers back that a rule may go; each is kept whole."""
 MOST_KEPT = 32
@@ -51,7 +51,6 @@ class StaleMetadata(ResponseRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule that has not exactly one of `age` and `count`."""
         if ("age" in raw) == ("count" in raw):
             yield (), 'either "age" or "count" is wanted: how old answers are, or how many back'
 
@@ -60,14 +59,13 @@ class StaleMetadata(ResponseRule):
 
 
 class OldAnswers(Effect):
-    """Effect that remembers answers, by what was asked and by whom."""
+    """Effect that remembers responses by request and client."""
 
     def __init__(self, rule: StaleMetadata) -> None:
         self.age, self.count = rule.age, rule.count
         self.kept: OrderedDict[object, deque[tuple[float, dict[str, Any]]]] = OrderedDict()
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Remember this answer, and give an older one."""
         body = exchange.response.body
         before = self.remembered(exchange)
         old = self.by_count(before, body, now) if self.count is not None else self.by_age(before, body, now)
@@ -111,7 +109,7 @@ class OldAnswers(Effect):
 
 
 def metadata_shape(exchange: Exchange) -> object:
-    """Return what a Metadata request asks for; in which order it names topics does not matter."""
+    """Return the content of a Metadata request as a key, regardless of the order of topics."""
     body = exchange.request.body
     topics = body["topics"]
     rest = frozen({name: value for name, value in body.items() if name != "topics"})

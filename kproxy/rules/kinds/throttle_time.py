@@ -1,4 +1,4 @@
-"""throttle_time: clients are told that they are throttled."""
+"""throttle_time: throttle times in responses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class ThrottleTimeRule(LiveRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse APIs without the field, unless the connection is muted."""
         if raw.get("mute") is True:
             return
         for choice in chosen(raw):
@@ -61,7 +60,6 @@ class ThrottleTimeRule(LiveRule):
                 )
 
     def warnings(self) -> Iterable[str]:
-        """Yield warnings of versions without the field."""
         match = self.match
         if self.mute or match is None:
             return
@@ -77,7 +75,7 @@ class ThrottleTimeRule(LiveRule):
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return HEADER, since the engine knows where the field is; for errors that are selected at the response."""
+        # The engine knows the position of `throttle_time_ms`, so the body is not decoded.
         if not (self.mute or says(key, version)):
             return FrameDepth.NOTHING
         return FrameDepth.HEADER if (direction == "response") == self.selects_errors else FrameDepth.NOTHING

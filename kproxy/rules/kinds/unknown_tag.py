@@ -1,4 +1,4 @@
-"""unknown_tag: a tagged field that nobody has heard of."""
+"""unknown_tag: an unknown tagged field."""
 
 from __future__ import annotations
 
@@ -56,11 +56,9 @@ class UnknownTag(FrameRule):
                 yield ("match", "api"), f"no version of {text} has tagged fields"
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        """Return the depth in flexible versions, else NOTHING."""
         return super().depth(direction, key, version) if version in schema.load(key).flexible else FrameDepth.NOTHING
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        """Return an edit that keeps the tags in ascending order."""
         message = exchange.request if self.at == "request" else exchange.response
         if message.version not in message.api.flexible:  # an answer in a lower version (KIP-511)
             return ()
@@ -72,5 +70,5 @@ class UnknownTag(FrameRule):
 def _keys(text: Any) -> frozenset[int]:
     try:
         return keys_of(text) if isinstance(text, str | int) else frozenset()
-    except ValueError:  # the selector itself says it
+    except ValueError:  # the type of the selector reports it
         return frozenset()

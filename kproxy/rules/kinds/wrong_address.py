@@ -1,4 +1,4 @@
-"""wrong_address: clients are told another address for a broker."""
+"""wrong_address: another address for a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class WrongAddress(ResponseRule):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Refuse a rule without a host and a port."""
         if "host" not in raw and "port" not in raw:
             yield (), 'a "host" or a "port" is wanted, or both'
 

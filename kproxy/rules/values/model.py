@@ -152,7 +152,7 @@ def _numbers_for_truths(model: type[BaseModel], data: dict[Any, Any]) -> Iterato
 
 @cache
 def _truths(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
-    """Return the keys whose values may be true or false among other choices: key, choices, whether numbers are allowed."""
+    """Return keys that allow booleans among other choices: key, choices, whether numbers are allowed."""
     choices = []
     for name, field in model.model_fields.items():
         leaves = list(_leaves(field.annotation))
