@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from kproxy.testing import ask, process
-from kproxy.testing.jars import kafka_libs
-from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing import one_request as ask
+from kproxy.testing import process
+from kproxy.testing.kafka import Kafka, kafka_libs
+from kproxy.testing.process import Proxy
 from tests.support.connection_watch import ConnectionWatch
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics

@@ -22,8 +22,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.limits import Limits
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import checks
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing import process
-from kproxy.testing.process import Child
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Child, Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.testing.kafka import KAFKA_VERSION
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)

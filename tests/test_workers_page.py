@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 
 PAGE = Path(__file__).parent.parent / "docs" / "workers.md"

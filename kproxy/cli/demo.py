@@ -12,14 +12,17 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import click
@@ -31,13 +34,11 @@ from rich.table import Table
 from kproxy.base import terminal
 from kproxy.base.errors import InternalError
 
-from .demo_traffic import FAULTS, ShopTraffic
-from .interrupt import awaited_end
+from .start import awaited_end
 
 if TYPE_CHECKING:
     from kproxy.testing.cluster import MockCluster
-    from kproxy.testing.proxy import Proxy
-
+    from kproxy.testing.process import Proxy
 
 CLIENT_NAME, BROKER_NAME = "orders", "prod.orders"  # as in rules/demo.yaml
 PARTITIONS = 3
@@ -124,7 +125,7 @@ class DemoOutcome:
 def command(ctx: click.Context, records: int, keep: bool) -> None:
     """Show kproxy at work: a mock cluster, the proxy, a real producer and consumer through it."""
     from kproxy.testing.cluster import MockCluster
-    from kproxy.testing.proxy import Proxy
+    from kproxy.testing.process import Proxy
 
     console = terminal.console(markup=True)
     rules = rule_file()
@@ -149,8 +150,7 @@ def command(ctx: click.Context, records: int, keep: bool) -> None:
 
 def proxy_config(cluster: MockCluster, rules: Path, captures: str) -> dict[str, Any]:
     """Return the config of the demo's proxy: its listener, its rule file, and a folder for captures."""
-    from kproxy.testing.process import free_port_with_room
-    from kproxy.testing.proxy import HOST, ROOM
+    from kproxy.testing.process import HOST, ROOM, free_port_with_room
 
     return {
         "clusters": {"main": {"bootstrap": cluster.bootstrap.split(",")}},
@@ -187,7 +187,7 @@ def show_setting(console: Console, proxy: Proxy, rules: Path) -> None:
 
 
 def show_addresses(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
-    from kproxy.testing.ask import brokers
+    from kproxy.testing.one_request import brokers
 
     before, after = brokers(cluster.bootstrap.partition(",")[0]), brokers(proxy.bootstrap)
     table = Table("node", "brokers say", "clients are told", title="Broker addresses", box=SIMPLE, title_justify="left")
@@ -197,7 +197,7 @@ def show_addresses(console: Console, cluster: MockCluster, proxy: Proxy) -> None
 
 
 def show_topics(console: Console, cluster: MockCluster, proxy: Proxy) -> None:
-    from kproxy.testing.ask import topics
+    from kproxy.testing.one_request import topics
 
     upstream, client = topics(cluster.bootstrap.partition(",")[0]), topics(proxy.bootstrap)
     table = Table("side", "topics listed", "partitions", title="Topic names", box=SIMPLE, title_justify="left")
@@ -360,3 +360,72 @@ def commands_to_try(admin: str, captures: Path) -> list[tuple[str, str]]:
         ("One exchange:", f"{kproxy} show {file} 1"),
         ("Its rules:", f"{kproxy} rules list {there}"),
     ]
+
+
+FAULTS = (
+    {
+        "name": "every tenth write fails",
+        "kind": "error",
+        "match": {"api": "Produce", "topic": "orders"},
+        "when": {"every": 10},
+        "error": "NOT_LEADER_OR_FOLLOWER",
+    },
+    {
+        "name": "slow sometimes",
+        "kind": "delay",
+        "match": {"api": "Produce"},
+        "when": {"probability": 0.2, "seed": 7},
+        "delay": "250ms",
+    },
+)
+"""Rules that the demo adds for as long as it stays up."""
+_BETWEEN = 0.4  # seconds from one order to the next
+_END = 10.0  # seconds until threads that do not end are left to the end of the process
+
+
+class ShopTraffic:
+    """Producer and consumer in threads, between entering and leaving.
+
+    `settings` are those of each client, `topic` what they call it.
+    """
+
+    def __init__(self, settings: dict[str, Any], topic: str) -> None:
+        self.settings, self.topic = settings, topic
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._produce, self._consume)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(_END)
+
+    def _produce(self) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer(self.settings | {"client.id": "shop", "retry.backoff.ms": 50})
+        for number in count(1):
+            if self._over.wait(_BETWEEN):
+                return
+            order = {"order": number, "item": "tea", "price": 3 + number % 5}
+            producer.produce(self.topic, json.dumps(order).encode(), key=f"customer {number % 7}".encode())
+            producer.poll(0)
+
+    def _consume(self) -> None:
+        from confluent_kafka import Consumer
+
+        consumer = Consumer(
+            self.settings | {"client.id": "billing", "group.id": "billing", "auto.offset.reset": "latest"}
+        )
+        consumer.subscribe([self.topic])
+        try:
+            while not self._over.is_set():
+                consumer.poll(0.2)
+        finally:
+            consumer.close()

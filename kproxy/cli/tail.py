@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any
 
@@ -12,13 +13,14 @@ import click
 import msgspec
 
 from kproxy.base.errors import InternalError
-from kproxy.base.terminal import raw, say
+from kproxy.base.terminal import cell_text, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
-from kproxy.cli.exchange_rows import Rows
-from kproxy.cli.filters import files_and_filter
+from kproxy.record.about import errors, software, topics
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import ViewedEvent
+
+from .exchange_input import files_and_filter
 
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode
@@ -41,7 +43,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     events, as in the audit.
     """
     if help_filter:
-        from kproxy.cli.filters import print_help
+        from .exchange_input import print_help
 
         print_help()
         return
@@ -112,3 +114,151 @@ def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
             say(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
         elif "unknown" in said:
             unjudged(said["unknown"], said["why"])
+
+
+MOST_PARTITIONS = 6
+"""Partitions of a topic that a cell shows on a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Column of a row. `width` in characters on a terminal: negative aligns to the right, 0 leaves cells uncut."""
+
+    head: str
+    width: int
+    read: Callable[[ViewedEvent], Any]
+
+
+def milliseconds(value: Any) -> str | None:
+    """Return milliseconds in a few characters: `0.21ms`, `250ms`, `2.50s`; None for None."""
+    if value is None:
+        return None
+    if value >= 1000:
+        return f"{value / 1000:.2f}s"
+    return f"{value:.2f}ms" if value < 10 else f"{value:.0f}ms"
+
+
+def size(value: int | None) -> str | None:
+    """Return a number of bytes in a few characters: `80`, `1.2k`, `3.0M`; None for None."""
+    if value is None:
+        return None
+    for unit, factor in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= factor:
+            return f"{value / factor:.1f}{unit}"
+    return str(value)
+
+
+def _state(data: ViewedEvent) -> str | None:
+    """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
+    outcome = data.get("outcome", "answered")
+    return ",".join(errors(data)) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
+
+
+def _codecs(data: ViewedEvent) -> str | None:
+    found = {part["codec"] for topic in data.get("topics") or () for part in topic.get("partitions") or ()
+             if "codec" in part}  # fmt: skip
+    return ",".join(sorted(found)) or None
+
+
+def _node(data: ViewedEvent) -> str:
+    return "bootstrap" if data.get("node") is None else str(data["node"])
+
+
+def _acks(data: ViewedEvent) -> str | None:
+    return {None: None, -1: "all"}.get(data.get("acks"), str(data.get("acks")))
+
+
+def _column(name: str) -> Callable[[ViewedEvent], Any]:
+    return lambda data: data.get(name)
+
+
+NUMBER = Cell("#", -6, lambda data: None)
+TIME = Cell("time", 12, lambda data: (data.get("request_in") or "")[11:23])
+WHOLE_TIME = Cell("time", 27, _column("request_in"))
+TABLE = (
+    TIME,
+    Cell("conn", -5, _column("connection")),
+    Cell("client", 16, _column("client_id")),
+    Cell("node", 9, _node),
+    Cell("api", 22, lambda data: f"{data.get('api')} v{data.get('version')}"),
+    Cell("topics", 28, topics),
+    Cell("records", -7, _column("total_records")),
+    Cell("req", -6, lambda data: size(data.get("request_bytes"))),
+    Cell("resp", -6, lambda data: size(data.get("response_bytes"))),
+    Cell("acks", 4, _acks),
+    Cell("latency", -8, lambda data: milliseconds(data.get("latency_ms"))),
+    Cell("throttle", -8, lambda data: milliseconds(data.get("throttle_ms") or None)),
+    Cell("error", 0, _state),
+    Cell("rules", 0, lambda data: ",".join(data.get("rules") or ())),
+)
+"""Columns of a row that fit a terminal of 160 characters."""
+WIDE = (
+    WHOLE_TIME,
+    *TABLE[1:3],
+    Cell("address", 21, lambda data: f"{data.get('client_address')}:{data.get('client_port')}"),
+    Cell("principal", 12, _column("principal")),
+    Cell("software", 20, software),
+    TABLE[3],
+    Cell("broker", 20, _column("broker")),
+    TABLE[4],
+    Cell("topics", 40, topics),
+    Cell("group", 16, _column("group")),
+    Cell("transaction", 12, _column("transactional_id")),
+    *TABLE[6:9],
+    Cell("codec", 6, _codecs),
+    TABLE[9],
+    Cell("outcome", 13, _column("outcome")),
+    TABLE[10],
+    Cell("at broker", -9, lambda data: milliseconds(data.get("broker_ms"))),
+    Cell("by rules", -8, lambda data: milliseconds(data.get("rule_ms") or None)),
+    *TABLE[11:],
+)
+"""Columns of a wide row: all that there are."""
+PIPED = (WHOLE_TIME, *TABLE[1:])
+
+
+class Rows:
+    """Printer of exchanges as rows. `wide`: all columns; `numbered`: first the exchange's number in its file."""
+
+    def __init__(self, wide: bool, numbered: bool = False) -> None:
+        self.people = sys.stdout.isatty()
+        self.cells: Sequence[Cell] = WIDE if wide else TABLE if self.people else PIPED
+        self.numbered, self.headed = numbered, False
+
+    def show(self, data: ViewedEvent, number: int = 0) -> None:
+        """Print a row. `number`: that `kproxy show FILE NUMBER` expects, 0 for an exchange that is in no file."""
+        cells = [cell_text(cell.read(data) or None) for cell in self.cells]
+        if self.numbered:
+            cells.insert(0, str(number))
+        if not self.people:
+            say("\t".join(cells))
+            return
+        if not self.headed:
+            self.headed = True
+            say(self._line([*([NUMBER.head] if self.numbered else []), *(cell.head for cell in self.cells)]), bold=True)
+        say(self._line(cells), fg=colour(data))
+
+    def _line(self, values: Sequence[str]) -> str:
+        cells = [NUMBER, *self.cells] if self.numbered else self.cells
+        return " ".join(fitted(value, cell.width) for cell, value in zip(cells, values, strict=True)).rstrip()
+
+
+def fitted(value: str, width: int) -> str:
+    """Return the text cut or filled to a column's width; an ellipsis shows a cut."""
+    most = abs(width)
+    if not most:
+        return value
+    if len(value) > most:
+        value = f"{value[: most - 1]}…"
+    return value.rjust(most) if width < 0 else value.ljust(most)
+
+
+def colour(data: ViewedEvent) -> str | None:
+    """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
+    if data.get("unread"):
+        return "magenta"
+    if data.get("answered_by") == "kproxy":
+        return "cyan"
+    if data.get("error") or data.get("errors"):
+        return "red"
+    return "yellow" if data.get("outcome") in ("unanswered", "closed") else None

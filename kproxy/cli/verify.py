@@ -23,8 +23,6 @@ from kproxy.base.named_file import reason
 from kproxy.base.terminal import StyledLine, in_line, print_json, print_styled, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
-from kproxy.cli.filters import make_filter
-from kproxy.cli.interrupt import Interruption
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.filter.filter import Filter
@@ -33,6 +31,9 @@ from kproxy.tools.verify import Finding, Verdict, Verifier, VerifyTerms, checks,
 from kproxy.tools.verify.finding import LEVELS, FindingLevel
 from kproxy.tools.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
 from kproxy.tools.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
+
+from .exchange_input import make_filter
+from .start import Interruption
 
 LOOK = 2.0  # shortest time between two verdicts, in seconds
 SHARE = 10  # time between two verdicts, in durations of one: most of the time is for reading

@@ -19,14 +19,12 @@ from kproxy.rules.rule_set import Running
 from kproxy.rules.values.source import Source
 from kproxy.runtime.rules.waiters import CounterName
 
-from . import hooks
 from .embedded import Embedded
 from .exchanges import SeenExchange, SeenExchanges
-from .failure_report import explain, overview
-from .faults import InjectedFaults
-from .injected import WAIT, Injected
+from .injected import WAIT, Injected, explain, overview
 from .mock_rules import FILE as MOCK_FILE
-from .rule_arguments import Misuse, in_words, match_of, plain, rule_source
+from .mock_rules import put_hook, remove_hook
+from .rule_arguments import InjectedFaults, Misuse, in_words, match_of, plain, rule_source
 
 if TYPE_CHECKING:
     from kproxy.tools.verify.finding import Finding
@@ -91,13 +89,13 @@ class Kproxy:
         name = name or f"{kind} {next(self._numbers.setdefault(kind, itertools.count(1)))}"
         hook = None
         if kind == "python" and callable(params.get("call")):
-            hook = params["call"] = hooks.put(params["call"])
+            hook = params["call"] = put_hook(params["call"])
         rule = {"name": name, "kind": kind, **plain(params)}
         try:
             running = self.engine.call(partial(self._put, rule, check_ttl(ttl)))
         except (KproxyError, ValueError) as error:
             if hook is not None:
-                hooks.forget(hook)
+                remove_hook(hook)
             raise error.with_traceback(None) from None  # the mistake is in the test, not in kproxy
         injected = Injected(self.engine, rule, running, hook, self.story)
         self.injected.append(injected)

@@ -1,17 +1,19 @@
-"""A real Apache Kafka of one or more brokers, on free ports of this machine.
+"""Apache Kafka's published jars, and the archive of what a JVM has loaded from them.
 
-Strategy: every process is broker and controller at once (KRaft, combined mode). The first log directory of its kind is
-formatted by Kafka's own StorageTool, which starts a JVM; the others get a copy of it with their own ids, which is all
-that differs. Kafka before 3.3 has no KRaft for use in earnest: there a ZooKeeper stands beside the brokers, and nothing
-is formatted. Each broker has the listeners DIRECT (also used between brokers), CONTROLLER (KRaft), and the ones asked
-for: a proxy is put in front of a listener of its own, so that whoever connects to that one past the proxy can be told
-apart.
+Strategy: two artifacts and a logger that writes to standard error are named; `kproxy.base.jars` fetches and keeps them.
+
+Most of what a broker computes while it starts is the loading of some ten thousand classes. Java can write down what it
+has loaded when it ends, and take that over at the next start (class data sharing, JEP 350): a broker then starts with
+half of the work. kproxy's `make jars` has one broker start and end for that. Where the archive is missing nothing is
+lost but time; Java itself passes over one that was made by another Java, or from other jars.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import uuid
@@ -22,12 +24,115 @@ from types import TracebackType
 from typing import Self
 
 from kproxy.base.errors import InternalError
-from kproxy.base.jars import java
-from kproxy.testing.ask import brokers
-from kproxy.testing.jars import KAFKA_VERSION, archive_options, kafka_libs
-from kproxy.testing.kafka_processes import HOST, Broker, ZooKeeper
+from kproxy.base.jars import jars, java
+from kproxy.testing.process import Child
 
-from .process import free_ports
+from .one_request import brokers
+from .process import free_port, free_ports
+
+#: The newest version of which both artifacts below could be fetched whole.
+KAFKA_VERSION = "4.3.1"
+
+_DEPENDENCIES = """\
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>"""
+
+
+def kafka_libs(version: str = KAFKA_VERSION) -> Path:
+    """Return the folder that holds the jars of Kafka's broker, clients and tools in `version`; see
+    `kproxy.base.jars.jars`."""
+    return jars("kafka", version, _DEPENDENCIES.format(version=version), "kafka-clients-*.jar")
+
+
+def class_archive(libs: Path) -> Path:
+    """Return the path of the archive for this folder of jars and this Java, whether it exists or not."""
+    home = Path(os.path.realpath(java())).parent.parent
+    built = (home / "release").stat() if (home / "release").exists() else home.stat()
+    return libs.with_name(f"{libs.name}-{built.st_size:x}-{int(built.st_mtime):x}.jsa")
+
+
+def archive_options(libs: Path) -> tuple[str, ...]:
+    """Return the options of a JVM whose class path begins with all jars of `libs`; none when there is no archive."""
+    file = class_archive(libs)
+    return (f"-XX:SharedArchiveFile={file}", "-Xlog:disable") if file.exists() else ()
+
+
+HOST = "127.0.0.1"
+
+_LOG = "-Dorg.slf4j.simpleLogger."
+_LOGGING = (
+    f"{_LOG}defaultLogLevel=warn",
+    f"{_LOG}showDateTime=true",
+    f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
+)
+_TICK = 500
+"""Milliseconds of ZooKeeper's tick; sessions last up to twenty of them."""
+_ZOOKEEPER_START_TIMEOUT = 60.0  # seconds until ZooKeeper listens; one is usual
+
+
+@dataclass
+class Broker:
+    """One Kafka process: its node id, its port by listener, its folder and, once started, its process."""
+
+    node: int
+    ports: dict[str, int]
+    folder: Path
+    child: Child | None = None
+
+    def start(self, libs: Path, jvm: Sequence[str]) -> None:
+        """Start the process, and return before the broker is ready."""
+        command = [java(), *archive_options(libs), *jvm, *_LOGGING, "-cp", f"{libs}/*", "kafka.Kafka"]
+        command.append(str(self.folder / "server.properties"))
+        self.child = Child(command, self.folder / "log")
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the process in order (leaders move first), or at once by SIGKILL."""
+        if self.child is None:
+            return
+        if kill:
+            self.child.kill()
+        self.child.stop(30)
+        self.child = None
+
+
+class ZooKeeper:
+    """A process of ZooKeeper, the only one of its ensemble, that keeps its data in `folder`; `address` is the one for
+    brokers."""
+
+    def __init__(self, libs: Path, folder: Path) -> None:
+        self._libs, self._folder, self._port = libs, folder, free_port()
+        self.address = f"{HOST}:{self._port}"
+        self.child: Child | None = None
+
+    def start(self, jvm: Sequence[str]) -> None:
+        """Start the process with these options of the JVM, and wait until it listens."""
+        self._folder.mkdir(parents=True)
+        config = self._folder / "zoo.cfg"
+        config.write_text(
+            f"dataDir={self._folder}\nclientPortAddress={HOST}\nclientPort={self._port}\ntickTime={_TICK}\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = [java(), *jvm, *_LOGGING, "-Dzookeeper.jmx.log4j.disable=true", "-cp", f"{self._libs}/*", main]
+        command.append(str(config))
+        self.child = Child(command, self._folder / "log")
+        self.child.wait_until(self._listens, _ZOOKEEPER_START_TIMEOUT, "ZooKeeper")
+
+    def stop(self) -> None:
+        """Kill the process, if there is one."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.stop()
+        self.child = None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection((HOST, self._port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
 
 #: Small heap and the quick compiler: a broker then starts in two seconds and is fast enough for tests.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

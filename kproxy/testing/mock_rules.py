@@ -8,7 +8,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +22,6 @@ from kproxy.protocol.records.batch import without_records, write_batch
 from kproxy.rules.document.read import Document, read_document
 from kproxy.rules.exchange import Decision, Delay, Edit, Exchange
 from kproxy.rules.values.source import json_source
-
-from . import hooks
 
 FILE = "<mock cluster>"
 SESSION_TIMEOUT_MS = 6000  # default of Kafka's group.min.session.timeout.ms
@@ -126,12 +127,28 @@ def mock_rules() -> tuple[Document, Callable[[], None]]:
     """Return the document with the rules for one mock cluster, and the function that frees their hooks."""
     transactions = MockTransactions()
     functions = (shorten_session, transactions.write, transactions.end, transactions.read)
-    calls = [hooks.put(function) for function in functions]
+    calls = [put_hook(function) for function in functions]
     rules = [{**rule, "kind": "python", "call": call} for rule, call in zip(RULES, calls, strict=True)]
     document = read_document(json_source(FILE, json.dumps({"rules": rules}).encode()))
 
     def free() -> None:
         for call in calls:
-            hooks.forget(call)
+            remove_hook(call)
 
     return document, free
+
+
+_numbers = itertools.count(1)
+
+
+def put_hook(function: Callable[..., Any]) -> str:
+    """Keep a test's function under a new name. Return `module:function` for a rule's `call`."""
+    plain = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__), flags=re.ASCII)
+    name = f"hook_{next(_numbers)}_{plain}"
+    setattr(sys.modules[__name__], name, function)
+    return f"{__name__}:{name}"
+
+
+def remove_hook(call: str) -> None:
+    """Remove the function of a rule that is gone."""
+    delattr(sys.modules[__name__], call.partition(":")[2])

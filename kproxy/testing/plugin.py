@@ -15,7 +15,8 @@ import pytest
 from kproxy.base import jars
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.testing.proxy import Proxy
+
+from .process import Proxy
 
 #: The listener that a proxy is put in front of. A client that connects to it past the proxy can be told apart there.
 PROXIED = KafkaListener("PROXIED")

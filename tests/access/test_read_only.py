@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kproxy.testing.ask import topics
+from kproxy.testing.one_request import topics
 
 PATIENCE = 30
 PROD = {"topic": "prod*"}

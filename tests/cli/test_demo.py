@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli.demo import commands_to_try, own_command
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.process import Child
 
 DEMO = [sys.executable, "-m", "kproxy", "demo", "--records", "300"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.cli.exchange_rows import TABLE, WIDE, colour, fitted, milliseconds, size
+from kproxy.cli.tail import TABLE, WIDE, colour, fitted, milliseconds, size
 from kproxy.record.about import topics
 from tests.support.exchange_factory import conversation, write_capture
 

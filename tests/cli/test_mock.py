@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.mock_rules import RULES
 from kproxy.testing.process import free_ports

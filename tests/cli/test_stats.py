@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kproxy.cli import main, tally
-from kproxy.cli.tally import OTHERS, ExchangeTally
+from kproxy.cli import main
+from kproxy.cli import stats as tally
+from kproxy.cli.stats import OTHERS, ExchangeTally
 from kproxy.record.audit.lines import EventEncoder
 from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.record.observer.latencies import Latencies

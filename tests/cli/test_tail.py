@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from kproxy.cli import main
 from kproxy.record.audit.lines import EventEncoder
 from kproxy.record.events.schema import SUMMARY_EVENT
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient

@@ -20,12 +20,12 @@ from click.testing import CliRunner
 from kproxy.base.errors import InternalError
 from kproxy.cli import main, verify
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.interrupt import Interruption
+from kproxy.cli.start import Interruption
 from kproxy.cli.verify import follow
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filter.filter import Filter
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from kproxy.tools.verify import Finding, Verdict, VerifyTerms
 from tests.cli.test_verify import right, told_names, twice
 from tests.support.exchange_factory import NOON

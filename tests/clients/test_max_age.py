@@ -15,8 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 

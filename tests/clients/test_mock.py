@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.cluster import MockCluster, readable_mock
 from kproxy.testing.plugin import Proxies
 from tests.support.java_program import JavaProgram

@@ -12,11 +12,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from kproxy.protocol.table.api_keys import CONSUMER_GROUP_DESCRIBE, METADATA
-from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.one_request import ask
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.audit_reader import published
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics

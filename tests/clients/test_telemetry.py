@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.cli import main
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 from tests.support.wait import until

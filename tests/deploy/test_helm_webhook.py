@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kproxy.admin.webhook import server
-from kproxy.cli.webhook import command
+from kproxy.cli.run import webhook_command
 from tests.support import manifests
 from tests.support.helm import FOLDER, refused, rendered
 from tests.support.manifests import named
@@ -42,7 +42,8 @@ def test_kubernetes_asks_where_it_listens() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     name, *arguments = container["args"]
     options = dict(one.partition("=")[::2] for one in arguments)
-    assert name == command.name and set(options) <= {text for one in command.params for text in one.opts}
+    known = {text for one in webhook_command.params for text in one.opts}
+    assert name == webhook_command.name and set(options) <= known
     assert options["--listen"] == f"0.0.0.0:{container['ports'][0]['containerPort']}"
     (mount,), (volume,) = container["volumeMounts"], deployment["spec"]["template"]["spec"]["volumes"]
     assert volume["secret"] == {"secretName": "kproxy-webhook-tls"}

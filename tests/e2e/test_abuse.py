@@ -24,8 +24,7 @@ import pytest
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.records import Record, compression, encode_batch
 from kproxy.protocol.records.entry import crc_of
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.dead_peer import vanish
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import RawClient

@@ -13,8 +13,7 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.runtime.io.proxy_protocol import binary, line
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import EndOfStream, RawClient

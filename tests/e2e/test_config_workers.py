@@ -17,8 +17,7 @@ import pytest
 from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
 from kproxy.protocol.table.errors import error_name
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.live_proxy import NamedBroker
 from tests.support.otlp_collector import Collector
 from tests.support.raw_client import EndOfStream, RawClient

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.testing.process import Child, free_ports
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Child, Proxy, free_ports
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -14,8 +14,7 @@ from time import monotonic
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.held_proxy import Running
 from tests.support.raw_client import RawClient

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.wait import up_to
 
 COUNT = 4000

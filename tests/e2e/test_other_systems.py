@@ -19,10 +19,9 @@ from click.testing import CliRunner
 from kproxy.app.config import system_needs
 from kproxy.app.config.reader import load_config
 from kproxy.cli import main
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 
 FOLDER = Path(__file__).parents[1] / "support" / "other_system"
 KPROXY = (sys.executable, "-m", "kproxy")

@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from kproxy.protocol import decode_response
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import children_of, free_port, free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, children_of, free_port, free_port_with_room
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.processes import connections_to, sockets_of

@@ -20,8 +20,7 @@ import pytest
 from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
 from kproxy.record.captures.reader import read
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

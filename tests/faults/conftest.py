@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.one_request import ask
+from kproxy.testing.process import Proxy
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

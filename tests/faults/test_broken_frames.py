@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 
 PRODUCE = {"match": {"api": "Produce"}, "when": {"once": True}}
 FETCH = {"match": {"api": "Fetch"}}

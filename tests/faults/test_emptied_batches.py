@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

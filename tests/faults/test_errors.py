@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 
 PATIENCE = 30
 

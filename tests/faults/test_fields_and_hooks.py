@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaProgram
 
 PATIENCE = 30

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 PATIENCE = 30

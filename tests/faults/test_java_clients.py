@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaError, JavaProgram
 
 ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}

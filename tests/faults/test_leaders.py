@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 PATIENCE = 30

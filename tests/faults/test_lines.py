@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kproxy.protocol import decode_response
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import METADATA as ANY_TOPICS
 from tests.support.raw_client import EndOfStream, RawClient

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kproxy.testing import ask
-from kproxy.testing.proxy import Proxy
+from kproxy.testing import one_request as ask
+from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 PATIENCE = 30

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 
 PATIENCE = 30
 ALL = ["value-0", "value-1", "value-2"]

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 USER, PASSWORD = "alice", "alice-secret"

@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kproxy.testing.ask import topics
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.one_request import topics
+from kproxy.testing.process import Proxy
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 

@@ -20,10 +20,10 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.disguise import disguise
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.frames import message
 from tests.support.topics import create_topics
 from tests.support.wait import until

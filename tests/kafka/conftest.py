@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
+from kproxy.testing.kafka import KAFKA_VERSION, kafka_libs
 from tests.support.java_program import JavaProgram
 
 OLD_KAFKA_VERSION = "3.9.1"

@@ -7,9 +7,8 @@ from contextlib import closing
 
 from confluent_kafka import Producer
 
-from kproxy.testing.kafka import Kafka
-from kproxy.testing.kafka_processes import HOST
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.kafka import HOST, Kafka
+from kproxy.testing.process import Proxy
 from tests.support.connection_watch import ConnectionWatch
 
 

@@ -20,7 +20,7 @@ from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.schema import Api
 from kproxy.session.respond import Failure, fail
-from kproxy.testing.jars import KAFKA_VERSION, kafka_libs
+from kproxy.testing.kafka import KAFKA_VERSION, kafka_libs
 from tests.support.java_program import JavaProgram
 from tests.support.random_requests import tell_apart
 

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 from tests.support.wait import until

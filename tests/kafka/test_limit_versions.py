@@ -12,7 +12,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.releases import supported
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
 

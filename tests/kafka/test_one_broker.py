@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kproxy.testing import ask
-from kproxy.testing.kafka import Kafka
-from kproxy.testing.kafka_processes import HOST
+from kproxy.testing import one_request as ask
+from kproxy.testing.kafka import HOST, Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import free_port
 

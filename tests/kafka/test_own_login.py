@@ -18,11 +18,10 @@ from kafka import KafkaProducer
 
 from kproxy.protocol import decode_response
 from kproxy.protocol.sasl.scram import make_line
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import free_port
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port
 from tests.support.certificates import Authority
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

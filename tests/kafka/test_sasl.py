@@ -18,7 +18,7 @@ from kafka.errors import KafkaTimeoutError
 from kproxy.protocol import decode_response
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

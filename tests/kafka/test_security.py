@@ -19,9 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from kproxy.protocol.sasl.scram import make_line
-from kproxy.testing import ask
-from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.testing.kafka_processes import HOST
+from kproxy.testing import one_request as ask
+from kproxy.testing.kafka import HOST, Kafka, KafkaListener
 from kproxy.testing.plugin import PROXIED, Proxies
 from kproxy.testing.process import free_port
 from tests.support.java_program import JavaError, JavaProgram

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

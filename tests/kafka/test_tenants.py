@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaProgram
 
 ACCESS = {

@@ -18,8 +18,7 @@ from kafka import TopicPartition as Partition
 
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import free_port, free_ports
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port, free_ports
 from tests.support.certificates import Authority, client_context
 from tests.support.topics import create_topics
 

@@ -215,7 +215,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lived(kafka: Any, folder: Path) -> dict[str, Lived]:
     """The same traffic through a proxy with each detail, captured, too; clusters have the details' names."""
-    from kproxy.testing.proxy import Proxy
+    from kproxy.testing.process import Proxy
 
     found = {}
     for detail in DETAILS:

@@ -108,7 +108,7 @@ async def read_aiokafka(address: str, client: str, topic: str, records: int, cou
 @pytest.fixture(scope="module")
 def lived(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counts]:
     """Half a minute of several clients through kproxy with rules on; the audit's folder, and what they counted."""
-    from kproxy.testing.proxy import Proxy
+    from kproxy.testing.process import Proxy
 
     folder, counts = tmp_path_factory.mktemp("audit"), Counts()
     listen = f"127.0.0.1:{free_port()}"

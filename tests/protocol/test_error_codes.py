@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kproxy
-from kproxy.cli import exchange_tree
+from kproxy.cli import show as exchange_tree
 from kproxy.protocol.codec.trace import TraceStep
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import HEARTBEAT

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.raw_client import METADATA, RawClient
 from tests.support.topics import create_topics
 

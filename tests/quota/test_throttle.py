@@ -12,7 +12,7 @@ import pytest
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.java_program import JavaProgram
 from tests.support.raw_client import METADATA as NO_TOPICS
 from tests.support.raw_client import RawClient

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.base.errors import DocumentError
 from kproxy.cli.admin_client import Admin, Refused
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

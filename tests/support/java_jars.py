@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kproxy.base.errors import InternalError
 from kproxy.base.jars import MissingTool, jars
-from kproxy.testing.jars import KAFKA_VERSION, class_archive, kafka_libs
-from kproxy.testing.kafka import JVM, Kafka
+from kproxy.testing.kafka import JVM, KAFKA_VERSION, Kafka, class_archive, kafka_libs
 
 
 def client_libs(version: str = KAFKA_VERSION) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from kproxy.base.errors import InternalError
 from kproxy.base.jars import java
-from kproxy.testing.jars import archive_options
+from kproxy.testing.kafka import archive_options
 from tests.support.java_jars import javac
 
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")

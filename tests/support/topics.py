@@ -7,7 +7,7 @@ from typing import Any
 
 from kproxy.base.errors import InternalError
 from kproxy.protocol.table.api_keys import CREATE_TOPICS
-from kproxy.testing.ask import ask, topics
+from kproxy.testing.one_request import ask, topics
 from tests.support.wait import until
 
 VERSION = 2

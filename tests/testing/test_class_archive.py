@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from kproxy.base.jars import java
-from kproxy.testing.jars import archive_options, class_archive, kafka_libs
+from kproxy.testing.kafka import archive_options, class_archive, kafka_libs
 from tests.support.java_jars import make_class_archive
 
 BROKER = "kafka.Kafka"

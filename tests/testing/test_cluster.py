@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.base.errors import InternalError
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.testing import ask
+from kproxy.testing import one_request as ask
 from kproxy.testing.cluster import MockCluster
 
 

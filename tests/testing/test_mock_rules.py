@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from kproxy.protocol.table.api_keys import JOIN_GROUP
-from kproxy.testing import hooks, mock_rules
-from kproxy.testing.ask import ask
+from kproxy.testing import mock_rules
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.embedded import Embedded
 from kproxy.testing.inject import Kproxy
 from kproxy.testing.mock_rules import SESSION_TIMEOUT_MS
+from kproxy.testing.one_request import ask
 
 QUIET = {"log_level": 0}
 
@@ -157,7 +157,7 @@ def test_aborted_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hooks_of_mock_are_freed(mock_cluster: MockCluster) -> None:
     def known() -> set[str]:
-        return {name for name in vars(hooks) if name.startswith("hook_")}
+        return {name for name in vars(mock_rules) if name.startswith("hook_")}
 
     before = known()
     engine = Embedded(mock_cluster.bootstrap, mock=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing.proxy import WORKERS, Proxy
+from kproxy.testing.process import WORKERS, Proxy
 
 
 @pytest.mark.parametrize(

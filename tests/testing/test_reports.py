@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.testing.ask import ask
 from kproxy.testing.inject import Kproxy
+from kproxy.testing.one_request import ask
 from kproxy.testing.rule_arguments import Misuse
 
 

@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kproxy.base.errors import InputError, KproxyError
 from kproxy.base.named_file import reason
+from kproxy.base.terminal import printable
+from kproxy.cli.admin_client import Refused, segment
+from kproxy.cli.tail import milliseconds
+from kproxy.rules.document.read import parse_rules
 
 from .host import ViewHost
-from .make_rule import TTL, check, document_of, is_empty
 
 
 def make_rule(host: ViewHost, get: Callable[[str], Any]) -> None:
@@ -79,3 +84,114 @@ def save(host: ViewHost, name: str, text: str) -> None:
 
     if name.strip():
         host.work(write, lambda nothing: host.say(f"saved as {path}"))
+
+
+def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None], what: str, confirm: str = "") -> None:
+    """Have a request sent again, and `show` the new exchange. `what`: the request in words.
+
+    `confirm`: its API, typed by the user, which the proxy needs for a request that changes something.
+    """
+    admin = host.admin
+    if admin is None:
+        host.say("files are only looked at: a running proxy can send", good=False)
+        return
+
+    def ask() -> Any:
+        body = json.dumps({"confirm": confirm} if confirm else {}).encode()
+        try:
+            return admin("POST", f"/api/exchanges/{segment(ident)}/send", body)
+        except Refused as refusal:
+            if confirm or refusal.code != "confirm_first":
+                raise
+            return refusal
+
+    def answered(found: Any) -> None:
+        if isinstance(found, Refused):
+            why = str(found).partition(":")[0]
+            host.confirm(f"{why}: send {what} again?", lambda: send_again(host, ident, api, show, what, api), api)
+        elif isinstance(found, Mapping):
+            if found.get("id") is not None:
+                show(str(found["id"]))
+            host.say(outcome_of(found), good=found.get("outcome") != "unanswered")
+
+    host.say(f"{api} of exchange {ident} is being sent again …")
+    host.work(ask, answered)
+
+
+def named_request(api: str, about: Any, records: Any) -> str:
+    """Return a request in words: its API, its topics and partitions, its number of records."""
+    return " ".join([api, *([f"about {about}"] if about else ()), *([f"with {records} records"] if records else ())])
+
+
+def outcome_of(found: Mapping[str, Any]) -> str:
+    """Return in a line what became of a request that was sent again."""
+    seconds, notes = found.get("seconds"), found.get("notes")
+    said = str(found.get("reason") or found.get("outcome")).replace("_", " ")
+    if found.get("outcome") == "answered" and isinstance(seconds, (int, float)):
+        said = f"answered in {milliseconds(seconds * 1000)}"
+    return "; ".join([f"sent again: {said}", *(map(str, notes) if isinstance(notes, list) else ())])
+
+
+TTL = "10m"
+"""How long a rule stays that was made here."""
+OTHERS = (
+    ("error", "error: NOT_LEADER_OR_FOLLOWER"),
+    ("throttle_time", "throttle: 500ms"),
+    ("drop", ""),
+    ("disconnect", ""),
+    ("intercept", "hold_for: 20s"),
+)
+"""Kinds that a rule may have in the place of the first one, with a line that some of them need."""
+SELECTED = ("topic", "partition", "group", "transactional_id", "principal", "listener")
+"""Columns that are selectors of the same name."""
+
+
+def match_of(get: Callable[[str], Any]) -> dict[str, Any]:
+    """Return what selects exchanges like one, whose values `get` gives by the names of the stream's columns."""
+    match: dict[str, Any] = {"api": get("api")}
+    if get("client"):
+        match["client_id"] = exact(get("client"))
+    for name in SELECTED:
+        if get(name) is not None:
+            match[name] = exact(get(name))
+    return match
+
+
+def exact(value: Any) -> Any:
+    r"""Return a value as a selector that means just this text: a star or a slash would make it a pattern."""
+    if not isinstance(value, str) or not ("*" in value or value.startswith("/")):
+        return value
+    quoted = "".join(char if char.isalnum() else f"\\{char}" for char in value)
+    return f"/{quoted}/"
+
+
+def document_of(get: Callable[[str], Any]) -> str:
+    """Return a rule document for exchanges like one, as text to edit."""
+    about = get("topic") or get("group") or get("client") or "all"
+    rule: dict[str, Any] = {
+        "name": f"{get('api')} of {about}", "kind": "delay", "delay": "200ms",
+        "match": match_of(get), "mode": "observe",
+    }  # fmt: skip
+    text = dumped([rule])
+    other = "\n".join(f"#   kind: {kind}{'; ' + line if line else ''}" for kind, line in OTHERS)
+    return (
+        f"# Save and leave to add it for {TTL}; leave it empty to give up. It only takes note of what it\n"
+        "# would act on: take the line `mode: observe` away, and it acts. Instead of kind and delay it may have\n"
+        f"{other}\n# or any other: `kproxy kinds` lists them.\nrules:\n{text}"
+    )
+
+
+def dumped(rules: list[dict[str, Any]]) -> str:
+    """Return rules as YAML; letters that cannot be seen are escaped."""
+    text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=10_000)
+    return text if printable(text) == text else yaml.safe_dump(rules, sort_keys=False, width=10_000)
+
+
+def check(text: str) -> None:
+    """Check a document as `kproxy check` does. Raises DocumentError."""
+    parse_rules(text, "<edited>")
+
+
+def is_empty(text: str) -> bool:
+    """Return True if nothing but comments is left of a document."""
+    return not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())

@@ -11,12 +11,10 @@ from textual.app import ComposeResult
 from kproxy.rules.filter.parse import quoted
 
 from .details import DetailPane
-from .exchange_actions import make_rule, save_detail
-from .exchange_cells import COLUMNS, StreamRow, cells, colour, heads, placed
-from .exchange_store import ExchangeStore
+from .exchange_actions import make_rule, named_request, save_detail, send_again
+from .exchange_rows import COLUMNS, ExchangeStore, StreamRow, cells, colour, heads, placed
 from .host import Pane, ViewHost
-from .paint import LineList, Painted, TextPart
-from .send_again import named_request, send_again
+from .widgets import LineList, Painted, TextPart
 
 ROOM = 20
 """Cells that outcome and what it is about grow by before more columns are shown."""

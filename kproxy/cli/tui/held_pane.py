@@ -14,13 +14,11 @@ from kproxy.base.errors import KproxyError
 from kproxy.cli.admin_client import Admin, segment
 
 from .details import FieldList
-from .edit_text import as_yaml, changes, values_of
-from .exchange_cells import ReadValue, TerminalColumn, named, sized
-from .frame_fields import TerminalFrame, frame_of
-from .host import ViewHost
-from .paint import TextPart
+from .exchange_rows import ReadValue, TerminalColumn, named, sized
+from .frame_fields import TerminalFrame, as_yaml, changes, frame_of, values_of
+from .host import ViewHost, user
 from .tables import ListedItem, TablePane
-from .user import user
+from .widgets import TextPart
 
 CLAIM = 10.0
 """Seconds between two claims of a frame that is edited; each lasts thirty."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from textual.containers import Vertical
 
 from kproxy.cli.admin_client import Admin
 
-from .exchange_store import ExchangeStore
-from .paint import LineList, TextPart
+from .exchange_rows import ExchangeStore
 from .sources import ExchangeSource
+from .widgets import LineList, TextPart
 
 T = TypeVar("T")
 SEARCHED = 5000
@@ -165,3 +167,16 @@ class Pane(Vertical, inherit_bindings=False):
                 return
         lines.to(line)
         self.host.say(f'no "{self.sought}" in {SEARCHED} lines: n searches on')
+
+
+LONGEST = 100
+"""Letters of a name that the proxy takes."""
+
+
+@cache
+def user() -> str:
+    """Return the user's name on this machine."""
+    try:
+        return getpass.getuser()[:LONGEST]
+    except (OSError, KeyError, ImportError):
+        return "somebody"

@@ -8,13 +8,27 @@ it stands, in words, and `refused`, why there is nothing.
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from secrets import token_hex
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-from kproxy.base.errors import KproxyError
+from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError
+from kproxy.cli.admin_client import Admin, Refused, segment
+from kproxy.cli.exchange_input import AnyView, Trouble, views
+from kproxy.record.captures.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
+from kproxy.record.filter.filter import Filter
+from kproxy.record.filter.view import ExchangeView
+from kproxy.record.live_view.detail import detail_of
+from kproxy.record.live_view.rows import COLUMNS, event_row, max_wait
 
 MOST_WAITING = 64
 """Events that wait to be taken."""
@@ -89,3 +103,281 @@ class ExchangeSource(Protocol):
         Raises KproxyError where it is not kept.
         """
         ...
+
+
+SOURCE = "file"
+
+
+def row_of(ident: str, view: AnyView, changed: bool = False) -> list[Any]:
+    """Return the row of an exchange; `kept` is False for an event, of which there are no frames. `changed`: other bytes
+    passed at the broker."""
+    if isinstance(view, ExchangeView):
+        seen = view.seen
+        first = seen.request or seen.response
+        return event_row(ident, None if first is None else first.first, view.data, wait=max_wait(seen), changed=changed)
+    return event_row(ident, seconds(view.data.get("request_in")), view.data, kept=False)
+
+
+def seconds(stamp: Any) -> float | None:
+    """Return the seconds since 1970 of a timestamp in an event, None without a right one."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def details(ident: str, view: AnyView, behind: AnyView | None = None) -> Mapping[str, Any]:
+    """Return the details of an exchange; of an event that was recorded its data only. `behind`: as the broker saw it,
+    None where that is the same."""
+    if isinstance(view, ExchangeView):
+        seen = behind.seen if isinstance(behind, ExchangeView) else None
+        return detail_of(ident, view.data, view.seen, seen, source=SOURCE)
+    return {"id": ident, "source": SOURCE, "event": dict(view.data), "request": None, "response": None, "records": []}
+
+
+KEPT = 64 << 20
+"""Bytes of frames that are kept for details."""
+BATCH = 200
+"""Rows that are handed out at a time."""
+NEAR = 200
+"""Exchanges behind one in which what passed of it at the broker is looked for."""
+SOON = 0.1
+"""Seconds after which fewer are."""
+
+
+class KeptViews:
+    """Exchanges by their ids, and what passed at the broker of them by `at_broker`: the last ones, as long as their
+    frames have at most `most` bytes together."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self.most, self.size = most, 0
+        self.kept: OrderedDict[Hashable, tuple[AnyView, int]] = OrderedDict()
+        self.lock = Lock()
+
+    def keep(self, key: Hashable, view: AnyView) -> None:
+        size = frame_bytes(view)
+        with self.lock:
+            _, before = self.kept.pop(key, (None, 0))
+            self.kept[key] = view, size
+            self.size += size - before
+            while self.size > self.most and self.kept:
+                _, (_, gone) = self.kept.popitem(last=False)
+                self.size -= gone
+
+    def get(self, key: Hashable) -> AnyView | None:
+        with self.lock:
+            found = self.kept.get(key)
+        return found and found[0]
+
+
+def frame_bytes(view: AnyView) -> int:
+    """Return about how much memory an exchange needs."""
+    if not isinstance(view, ExchangeView):
+        return 2000
+    frames = (view.seen.request, view.seen.response)
+    return 1000 + sum(len(frame.data) + len(frame.sketch) for frame in frames if frame is not None)
+
+
+def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView, bool]]:
+    """Yield the exchanges of a file with their numbers, from 1 on, and False. Of those of kproxy's own captures also,
+    somewhere behind it, what passed at the broker, with the same number and True."""
+    number = 0
+    matcher = SideMatcher[int, AnyView]()
+    for view in views(path, trouble, side="both"):
+        seen = view.seen if isinstance(view, ExchangeView) and trouble.captures[-1].own else None
+        settled: list[tuple[int | None, AnyView | None]] = []
+        if seen is not None and is_at_broker(seen):
+            settled = matcher.behind(seen, view, frame_bytes(view))
+        else:
+            number += 1
+            yield number, view, False
+            if seen is not None:
+                settled = matcher.front(seen, number)
+        for front, behind in settled:
+            if front is not None and behind is not None:
+                yield front, behind, True
+
+
+def at_broker(ident: str) -> Hashable:
+    """Return the key of what passed at the broker of an exchange."""
+    return ident, "at the broker"
+
+
+class ViewedFiles:
+    """Captures, event files and folders of event files, one after the other."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = list(files)
+        first = Path(files[0]).name
+        self.name = first if len(files) == 1 else f"{first} and {len(files) - 1} more"
+        self.kept = KeptViews()
+
+    def open(self, text: str) -> SourceThread:
+        return FileThread(self.files, Filter(text), self.kept)
+
+    def detail(self, ident: str) -> Mapping[str, Any]:
+        return details(ident, *self.view(ident))
+
+    def view(self, ident: str) -> tuple[AnyView, AnyView | None]:
+        """Return an exchange by its id, and what passed of it at the broker, None where that is not there. Reads its
+        file once more if it is not kept. Raises KproxyError, OSError."""
+        file, _, place = ident.partition("-")
+        try:
+            at, wanted = int(file), int(place)
+            path = self.files[at]
+        except (ValueError, IndexError):
+            raise InputError(f"there is no exchange {ident}") from None
+        found = self.kept.get(ident)
+        if found is not None:
+            return found, self.kept.get(at_broker(ident))
+        behind, more = None, NEAR
+        for number, view, is_behind in numbered(path, Trouble()):
+            if number == wanted and is_behind:
+                behind = view
+            elif number == wanted:
+                found = view
+            if found is not None:
+                more -= 1
+                if not more or behind is not None:
+                    break
+        if found is None:
+            raise InputError(f"{path} has no exchange {wanted} any more")
+        return found, behind
+
+
+class FileThread(SourceThread):
+    """Thread that reads files once, and hands out the rows that a filter holds for."""
+
+    def __init__(self, files: Sequence[str], wanted: Filter, kept: KeptViews) -> None:
+        super().__init__("view of files")
+        self.files, self.filter, self.kept = files, wanted, kept
+        self.trouble = Trouble()
+        self.rows: list[list[Any]] = []
+        self.last: OrderedDict[str, None] = OrderedDict()  # ids of rows whose other side may still come
+        self.sent = self.seen = self.matched = 0
+        self.next = 0.0
+
+    def read(self) -> None:
+        self.put("hello", {"filter": str(self.filter), "columns": COLUMNS, "may_write": False, "workers": 0})
+        try:
+            for number, path in enumerate(self.files):
+                for place, view, is_behind in numbered(path, self.trouble):
+                    ident = f"{number}-{place}"
+                    self.seen += not is_behind
+                    if is_behind:
+                        self.mark(ident, view)
+                    elif self.filter.holds(view):
+                        self.matched += 1
+                        self.kept.keep(ident, view)
+                        self.rows.append(row_of(ident, view))
+                        self.last[ident] = None
+                        if len(self.last) > MOST_IN_ALL:
+                            self.last.popitem(last=False)
+                    if len(self.rows) >= BATCH or (not self.seen & 63 and time.monotonic() >= self.next):
+                        self.flush()
+        finally:
+            self.flush()
+        self.put("state", {"text": self.summary(), "good": not self.problems(), "over": True})
+
+    def mark(self, ident: str, behind: AnyView) -> None:
+        """Hand out a row once more: what passed at the broker was something else."""
+        view = self.kept.get(ident) if ident in self.last else None
+        if view is not None:
+            self.kept.keep(at_broker(ident), behind)
+            self.rows.append(row_of(ident, view, changed=True))
+
+    def flush(self) -> None:
+        """Hand out the rows that were read, and how far the reading is."""
+        rows, self.rows = self.rows, []
+        self.next = time.monotonic() + SOON
+        if rows:
+            self.put("rows", {"rows": rows})
+        self.put("progress", {"seen": self.seen, "matched": self.matched})
+
+    def summary(self) -> str:
+        """Return what was read, and what could not be, in a line."""
+        said = f"{self.seen} exchanges read" if not self.filter else f"{self.matched} of {self.seen} exchanges"
+        return "; ".join((said, *self.problems()))
+
+    def problems(self) -> list[str]:
+        """Return what could not be read or judged, in words."""
+        found = list(self.trouble.lines())
+        if self.trouble.other:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.trouble.other.items()))
+            found.append(f"other events passed over: {kinds}")
+        if self.filter.unknown:
+            found.append(f"{self.filter.unknown} could not be judged by the filter, the last: {self.filter.why}")
+        return found
+
+
+STREAM = "/api/view"
+ROWS = 400
+"""Rows a second that the proxy is asked for at most."""
+PAUSES = (0.5, 1.0, 2.0, 5.0)
+"""Seconds until a stream that broke is asked for again: the first, the second time … and always the last."""
+
+
+class ProxySource:
+    """Running proxy, asked by its admin API."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin, self.name = admin, admin.url
+        self.page = token_hex(16)
+
+    def open(self, text: str) -> SourceThread:
+        Filter(text)  # its mistake is better said at once; the proxy judges it again
+        return ProxyThread(self.admin, text, self.page)
+
+    def detail(self, ident: str) -> Mapping[str, Any]:
+        found = self.admin("GET", f"/api/exchanges/{segment(ident)}")
+        if not isinstance(found, dict):
+            raise InternalError(f"what answers at {self.admin.url} is no kproxy")
+        return found
+
+
+class ProxyThread(SourceThread):
+    """Thread that reads the stream of a proxy, and comes back to it when it breaks."""
+
+    def __init__(self, admin: Admin, text: str, page: str) -> None:
+        super().__init__("view of a proxy")
+        self.admin, self.text, self.page = admin, text, page
+        self.last = ""
+        self.breaks = 0
+
+    def read(self) -> None:
+        while True:
+            try:
+                self.listen()
+            except (Refused, DocumentError) as refusal:
+                if not self.last or getattr(refusal, "code", "") not in ("too_many_listeners", "too_many_connections"):
+                    raise
+                self.wait(str(refusal))  # the proxy has not seen yet that the old stream is gone
+            except InternalError as error:
+                self.wait(str(error))
+
+    def listen(self) -> None:
+        """Read the stream until it breaks. Raises InternalError then, Refused when the proxy does not want it."""
+        query = {"filter": self.text or None, "rows": ROWS, "page": self.page}
+        for event in self.admin.events(STREAM, query, self.last):
+            if not self.wanted:
+                raise Stopped
+            if not event.name:
+                continue
+            try:
+                data = json.loads(event.data)
+            except (ValueError, RecursionError):
+                raise InternalError(f"what answers at {self.admin.url} is no kproxy") from None
+            if isinstance(data, dict):
+                self.last, self.breaks = event.id, 0
+                self.put(event.name, data)
+
+    def wait(self, why: str) -> None:
+        """Say that the stream is broken, and wait before it is asked for again. Raises Stopped."""
+        pause = PAUSES[min(self.breaks, len(PAUSES) - 1)]
+        self.breaks += 1
+        self.put("state", {"text": f"{why}; again in {pause:g} s", "good": False})
+        until = time.monotonic() + pause
+        while (left := until - time.monotonic()) > 0:
+            if not self.wanted:
+                raise Stopped
+            time.sleep(min(LOOK, left))

@@ -22,7 +22,7 @@ from kproxy.rules.document.read import read_document
 from kproxy.rules.kinds.base.rule import LONGEST_NAME
 from kproxy.rules.select.match import is_pattern
 from kproxy.rules.values.source import Source, raise_mistakes
-from kproxy.testing.faults import InjectedFaults, NamedFault
+from kproxy.testing.rule_arguments import InjectedFaults, NamedFault
 
 from .model import ExchangePlace, FaultClass, FaultPlan, KnownFault, PlaceMark, PlannedFault
 

@@ -17,8 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port_with_room, free_ports
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room, free_ports
 from tests.admin.page.conftest import OpenPage, expect, tab_to
 from tests.admin.page.test_page import cells
 from tests.support.capture_files import packets, pcap, produce, written

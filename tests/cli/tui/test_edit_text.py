@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kproxy.base.errors import InputError
-from kproxy.cli.tui.edit_text import as_yaml, changes, values_of
+from kproxy.cli.tui.frame_fields import as_yaml, changes, values_of
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.record.live_view.detail import detail_of

@@ -15,11 +15,9 @@ from click.testing import CliRunner
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.tui.app import ViewApp
-from kproxy.cli.tui.exchange_cells import COLUMNS, cell, placed
-from kproxy.cli.tui.exchange_store import ExchangeStore
+from kproxy.cli.tui.exchange_rows import COLUMNS, ExchangeStore, cell, placed
 from kproxy.cli.tui.exchanges import ExchangeList
-from kproxy.cli.tui.file_source import ViewedFiles
-from kproxy.cli.tui.proxy_source import ProxySource
+from kproxy.cli.tui.sources import ProxySource, ViewedFiles
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from tests.support.exchange_factory import NOON, Somebody, conversation, event_lines, exchange, write_capture

@@ -8,8 +8,8 @@ from pathlib import Path
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.tui.app import ViewApp, ViewScreen
 from kproxy.cli.tui.keys import KEYS, SCREENS, help_lines, markdown
-from kproxy.cli.tui.paint import LineList
-from kproxy.cli.tui.proxy_source import ProxySource
+from kproxy.cli.tui.sources import ProxySource
+from kproxy.cli.tui.widgets import LineList
 
 PAGE = Path(__file__).parents[3] / "docs" / "view.md"
 

@@ -16,12 +16,13 @@ import pytest
 import yaml
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.tui import held_pane, proxy_source
+from kproxy.cli.tui import held_pane
+from kproxy.cli.tui import sources as proxy_source
 from kproxy.cli.tui.app import ViewApp
 from kproxy.cli.tui.held_pane import HeldPane
+from kproxy.cli.tui.host import user
 from kproxy.cli.tui.keys import KEYS
-from kproxy.cli.tui.proxy_source import ProxySource
-from kproxy.cli.tui.user import user
+from kproxy.cli.tui.sources import ProxySource
 from kproxy.record.live_view.rows import COLUMNS
 from tests.support.fake_admin import FakeAdmin, event, fake_admin
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled

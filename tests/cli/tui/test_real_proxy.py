@@ -12,10 +12,9 @@ import pytest
 
 from kproxy.cli.admin_client import Admin
 from kproxy.cli.tui.app import ViewApp
-from kproxy.cli.tui.file_source import ViewedFiles
-from kproxy.cli.tui.proxy_source import ProxySource
+from kproxy.cli.tui.sources import ProxySource, ViewedFiles
 from kproxy.protocol import Message
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.terminal_text import press, said, screen_text, settled

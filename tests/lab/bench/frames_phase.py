@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.testing.ask import ask
+from kproxy.testing.one_request import ask
 from tests.lab.bench import frames
 from tests.lab.bench.machine import Meter, Processes, first_answer, free_ports
 from tests.lab.bench.rows import Row, Rows

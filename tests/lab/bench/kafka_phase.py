@@ -23,8 +23,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy.base.jars import java
-from kproxy.testing.ask import brokers
 from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.one_request import brokers
 from tests.lab.bench import frames
 from tests.lab.bench.machine import Meter, PortWatch, Processes, first_answer, free_ports
 from tests.lab.bench.perf_client import SIZE

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from kproxy.base.errors import InternalError
-from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.testing.kafka import KAFKA_VERSION
 from tests.lab.bench import (
     audit_phase,
     frames_phase,

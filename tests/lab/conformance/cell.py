@@ -21,8 +21,7 @@ from typing import Any
 from kproxy.base.errors import InternalError
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import HOST, ROOM, Proxy
+from kproxy.testing.process import HOST, ROOM, Proxy, free_port_with_room
 from tests.lab.conformance import story
 from tests.lab.conformance.faults import NO_FAULT, Fault, general
 from tests.lab.conformance.judge import Stored, Told, Verdict, judge

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 
 from kproxy.base.terminal import printable
-from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.testing.kafka import KAFKA_VERSION
 from tests.lab.conformance import kept
 from tests.lab.conformance.cell import Run
 from tests.lab.conformance.faults import NO_FAULT, Fault, faults

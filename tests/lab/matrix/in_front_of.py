@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kproxy.testing.jars import KAFKA_VERSION
-from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.kafka import KAFKA_VERSION, Kafka, KafkaListener
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import HOST, ROOM, Proxy
+from kproxy.testing.process import HOST, ROOM, Proxy, free_port_with_room
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it runs in the folder of the other project
 from tests.support.connection_watch import ConnectionWatch

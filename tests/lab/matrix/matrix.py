@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kproxy.base.errors import InternalError
 from kproxy.base.jars import MissingTool, cache_folder, java
-from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.testing.kafka import KAFKA_VERSION
 from tests.lab.matrix.scenario import COUNT, Expected, words
 from tests.support.java_jars import client_libs, connect_libs, streams_libs
 from tests.support.java_program import JVM, compile_java

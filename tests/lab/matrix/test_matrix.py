@@ -17,12 +17,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing import ask
-from kproxy.testing.jars import KAFKA_VERSION
-from kproxy.testing.kafka import Kafka
+from kproxy.testing import one_request as ask
+from kproxy.testing.kafka import KAFKA_VERSION, Kafka
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import ROOM, Proxy
+from kproxy.testing.process import ROOM, Proxy, free_port_with_room
 from tests.lab.matrix.matrix import BROKERS, CLIENTS
 from tests.lab.matrix.scenario import PARTITIONS, STEPS, Names, judge, told
 from tests.lab.matrix.table import keep

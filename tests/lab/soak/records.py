@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from kproxy.testing.ask import ask
+from kproxy.testing.one_request import ask
 from tests.support.audit_reader import by_source, hidden, published, recovered
 
 FIND_COORDINATOR, OFFSET_FETCH = 10, 9

@@ -22,10 +22,9 @@ from typing import Any, Self
 
 from kproxy.base.jars import java
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.testing.ask import ask
 from kproxy.testing.kafka import JVM, Kafka
-from kproxy.testing.process import Child, free_port_with_room
-from kproxy.testing.proxy import ROOM, Proxy
+from kproxy.testing.one_request import ask
+from kproxy.testing.process import ROOM, Child, Proxy, free_port_with_room
 from tests.lab.soak.relay import Relays
 from tests.lab.soak.wallclock import WallClockOfOthers
 from tests.support.topics import create_topics

@@ -18,8 +18,7 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.testing.process import children_of
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, children_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 WARM_UP = 60.0

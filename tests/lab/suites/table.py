@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kproxy.testing.jars import KAFKA_VERSION
+from kproxy.testing.kafka import KAFKA_VERSION
 from tests.lab.matrix.in_front_of import Brokers
 from tests.lab.matrix.matrix import build
 from tests.lab.suites import results

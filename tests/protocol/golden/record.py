@@ -22,8 +22,7 @@ import kafka
 
 from kproxy.protocol.records import Cut, entries
 from kproxy.protocol.table import schema
-from kproxy.testing.jars import KAFKA_VERSION
-from kproxy.testing.kafka import Kafka, KafkaListener
+from kproxy.testing.kafka import KAFKA_VERSION, Kafka, KafkaListener
 from tests.protocol.golden.frames import Frame, record_fields
 from tests.protocol.golden.relay import Relay
 from tests.protocol.golden.sessions import aiokafka_client, attempt, java, kafka_python, kafka_python_old, librdkafka

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from kproxy.testing.jars import kafka_libs
+from kproxy.testing.kafka import kafka_libs
 from tests.support.java_program import JavaProgram
 
 JAVA_SOURCES = Path(__file__).parents[2] / "clients" / "java"

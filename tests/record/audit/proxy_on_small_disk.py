@@ -15,8 +15,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from tests.record.audit.small_disk import SIZE, mount
 from tests.support.wait import until
 

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from kproxy.app.config.document import Config
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.cli.tally import ExchangeTally
+from kproxy.cli.stats import ExchangeTally
 from kproxy.protocol.table import schema
 from kproxy.record.audit.request_event import request_event, summary_event
 from kproxy.record.captures.reader import Capture

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from kproxy.cli.tui.file_source import ViewedFiles
+from kproxy.cli.tui.sources import ViewedFiles
 from kproxy.record.captures import pairs
 from kproxy.record.captures.pairs import SideMatcher, paired
 from kproxy.record.captures.reader import Capture

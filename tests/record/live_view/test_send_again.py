@@ -21,8 +21,7 @@ from kproxy.protocol.records.batch import ANYBODY, Producer, encode_batch
 from kproxy.protocol.records.record import Record
 from kproxy.protocol.sasl.scram import make_line
 from kproxy.protocol.table.api_keys import HEARTBEAT, METADATA, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.rehearse.dialogue import defaults
 from tests.record.live_view.stream_reader import produced, viewing
 from tests.support.certificates import Authority, client_context

@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from tests.support.fake_broker import FakeBroker
 from tests.test_docs import console_examples
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import children_of, free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, children_of, free_port_with_room
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kproxy.base.jars import java
-from kproxy.testing.jars import archive_options, kafka_libs
-from kproxy.testing.kafka import Kafka
+from kproxy.testing.kafka import Kafka, archive_options, kafka_libs
 from tests.support.java_program import JVM, compile_java
 from tests.testing.explore.conftest import PLANTED, Explorations
 from tests.testing.explore.test_planted import Planted, assert_found, is_of_client

@@ -10,8 +10,8 @@ from threading import Event, Thread
 from confluent_kafka import KafkaException, Producer
 
 from kproxy.protocol.table import api_keys
-from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.one_request import ask
 from tests.support.topics import create_topics
 from tests.support.wait import until
 from tests.tools.verify.site import PATIENCE, Site

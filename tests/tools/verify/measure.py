@@ -22,8 +22,7 @@ from kproxy.record.captures.pairs import paired
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import Verifier, VerifyTerms, verify
 from tests.support.topics import create_topics
 from tests.support.wait import until

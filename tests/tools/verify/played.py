@@ -29,8 +29,7 @@ from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.record.captures.pairs import BothSides
 from kproxy.record.captures.policy import Payload
 from kproxy.record.exchange import ObservedExchange
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import Verdict, Verifier, VerifyTerms
 from tests.support.fake_broker import Answer, FakeBroker
 from tests.support.frames import message

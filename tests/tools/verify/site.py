@@ -14,8 +14,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kproxy.protocol.table import api_keys
-from kproxy.testing.ask import ask
 from kproxy.testing.kafka import Kafka
+from kproxy.testing.one_request import ask
 from tests.support.topics import create_topics
 from tests.support.wait import until
 

@@ -15,8 +15,7 @@ import pytest
 from kproxy.record.captures.pairs import paired
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import Verdict, VerifyTerms, verify
 from kproxy.tools.verify.finding import Finding
 from kproxy.tools.verify.report import report_text

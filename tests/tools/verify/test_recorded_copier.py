@@ -7,8 +7,7 @@ from pathlib import Path
 from kproxy.record.captures.pairs import paired
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import Verifier, VerifyTerms
 from kproxy.tools.verify.transactions import TransactionsCheck
 from tests.support.java_program import JavaProgram

@@ -21,8 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kproxy.record.captures.pairs import BothSides, paired
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import VerifyTerms, verify
 from kproxy.tools.verify.report import report_text
 from tests.support.topics import create_topics

@@ -16,8 +16,7 @@ from confluent_kafka import Consumer, Producer
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.testing.process import free_port_with_room
-from kproxy.testing.proxy import Proxy
+from kproxy.testing.process import Proxy, free_port_with_room
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 from tests.support.wait import until

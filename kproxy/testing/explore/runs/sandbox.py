@@ -27,9 +27,9 @@ from kproxy.testing.explore.model import ExploredRun, FaultPlan, ProvedViolation
 from kproxy.testing.explore.places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
 from kproxy.testing.explore.plan import DRIP, fault_table, plan_rules, step_text
 from kproxy.testing.explore.result import NOT_ON_MOCK
-from kproxy.testing.faults import InjectedFaults, NamedFault
 from kproxy.testing.inject import NAMES_RULE, Kproxy, delete_topics
 from kproxy.testing.recorder import Tape
+from kproxy.testing.rule_arguments import InjectedFaults, NamedFault
 from kproxy.testing.verification import TapeReader, judged
 
 from .child import ChildAnswer, RunJob

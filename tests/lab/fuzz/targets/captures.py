@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from kproxy.base.errors import CaptureError
 from kproxy.cli.exchange_input import make_data
-from kproxy.cli.tally import ExchangeTally
+from kproxy.cli.stats import ExchangeTally
 from kproxy.protocol.table import schema
 from kproxy.record.captures import pcapng
 from kproxy.record.captures.captured_connection import CapturedConnection

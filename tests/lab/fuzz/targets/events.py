@@ -15,8 +15,8 @@ from typing import Any
 
 from kproxy.base.errors import FilterError
 from kproxy.cli.exchange_input import Trouble, events
-from kproxy.cli.exchange_rows import Rows
-from kproxy.cli.tally import ExchangeTally
+from kproxy.cli.stats import ExchangeTally
+from kproxy.cli.tail import Rows
 from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.record.filter.filter import Filter
 from kproxy.record.filter.view import EventView

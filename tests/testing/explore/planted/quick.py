@@ -6,7 +6,7 @@ from typing import Any
 
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table.api_keys import METADATA, PRODUCE
-from kproxy.testing.ask import ask, brokers
+from kproxy.testing.one_request import ask, brokers
 
 TRIES = 5
 

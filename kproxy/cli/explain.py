@@ -16,7 +16,7 @@ import click
 from kproxy.base.errors import DecodeError, InputError
 from kproxy.base.named_file import MOST_BYTES, read_named, reason
 from kproxy.base.terminal import StyledLine, print_styled, say
-from kproxy.cli.frame_text import find_api, frames, known_version
+from kproxy.cli.decode import find_api, frames, known_version
 from kproxy.rules.select.frame_match import OF_ENTITY
 
 if TYPE_CHECKING:

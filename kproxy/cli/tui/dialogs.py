@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from textual.app import ComposeResult
 from textual.widgets import Input
+
+from .details import TextList
+from .host import Pane
+from .keys import help_lines
+from .widgets import LineList, TextPart
 
 LONGEST_LINE = 4000
 """Letters that a line of text has at most."""
@@ -64,3 +70,25 @@ class Questions:
         if key == "y":
             then()
         return True
+
+
+class HelpPane(Pane):
+    """Screen with all keys."""
+
+    hints = "q back"
+
+    def compose(self) -> ComposeResult:
+        self.text = TextList("keys")
+        yield self.text
+
+    def on_mount(self) -> None:
+        lines: list[TextPart] = []
+        for keys, says in help_lines():
+            lines.append((f"  {keys:10} {says}", "") if keys else (says, "bold"))
+        self.text.show(lines)
+
+    def searched(self) -> LineList:
+        return self.text
+
+    def shown(self) -> None:
+        self.text.focus()

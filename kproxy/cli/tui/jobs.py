@@ -1,0 +1,116 @@
+"""Errands of the view, which wait in threads: requests to the proxy, details, files that are written."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from textual.app import SuspendNotSupported
+
+from kproxy.base.errors import KproxyError
+
+from .sources import SourceEvent, SourceThread
+
+T = TypeVar("T")
+MOST = 8
+"""Errands that are under way at a time."""
+
+
+class Errands:
+    """Threads that do one thing each; `turn` calls, in the loop, what is to be done with what they bring.
+
+    `failed` gets the message of a KproxyError or an OSError.
+    """
+
+    def __init__(self, failed: Callable[[str], None]) -> None:
+        self.failed = failed
+        self.done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.under_way = 0
+
+    def start(self, what: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do `what` in a thread, then `then` with its result in the loop."""
+        if self.under_way >= MOST:
+            self.failed("what was asked before has not been answered yet")
+            return
+        self.under_way += 1
+
+        def run() -> None:
+            try:
+                found = what()
+            except (KproxyError, OSError) as error:
+                why = str(error)
+                self.done.put(lambda: self.failed(why))
+            else:
+                self.done.put(lambda: then(found))
+
+        threading.Thread(target=run, name="view asks", daemon=True).start()  # the end of the program waits for none
+
+    def turn(self) -> None:
+        """Do what is to be done with all that threads have brought."""
+        while not self.done.empty():
+            self.under_way -= 1
+            self.done.get()()
+
+
+class Readers:
+    """Readers of a source: the present one, and the next."""
+
+    def __init__(self) -> None:
+        self.present: SourceThread | None = None
+        self.next: SourceThread | None = None
+
+    def begin(self, reader: SourceThread) -> None:
+        """Start a reader that takes the place of the present one when it has begun."""
+        if self.next is not None:
+            self.next.stop()
+        self.next = reader
+        reader.start()
+
+    def step(self) -> None:
+        """Let the next reader take the place of the present one."""
+        if self.present is not None:
+            self.present.stop()
+        self.present, self.next = self.next, None
+
+    def stop(self) -> None:
+        """Stop all readers, and forget them."""
+        for reader in (self.present, self.next):
+            if reader is not None:
+                reader.stop()
+        self.present = self.next = None
+
+    def events(self, until: float) -> Iterator[tuple[SourceThread, SourceEvent]]:
+        """Yield the events that wait, with their readers, as long as the monotonic clock is before `until`."""
+        for reader in (self.next, self.present):
+            while reader is not None and time.monotonic() < until:
+                try:
+                    yield reader, reader.events.get_nowait()
+                except queue.Empty:
+                    break
+
+
+def in_editor(app: Any, text: str, suffix: str) -> str | None:
+    """Return the text as it was left in $VISUAL or $EDITOR; None if that could not be run, or failed, which is said."""
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory(prefix="kproxy-view-") as folder:  # only its owner may look into it
+        file = Path(folder) / f"edit{suffix}"
+        file.write_text(text)
+        try:
+            with app.suspend():
+                code = subprocess.run([*command, str(file)], check=False).returncode
+            after = file.read_text(errors="replace")
+        except (OSError, SuspendNotSupported) as error:
+            app.say(f"{command[0]} cannot be run: {error}; set EDITOR", good=False)
+            return None
+    if code:
+        app.say(f"{command[0]} ended with {code}: nothing was done", good=False)
+        return None
+    return after
