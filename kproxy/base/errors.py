@@ -1,27 +1,27 @@
 """Every exception that kproxy raises on purpose, in one tree.
 
     KproxyError
-    ├── InputError                  bytes, files or requests from outside are bad; the message says what and where
+    ├── InputError                  bad bytes, files or requests; the message has problem and position
     │   ├── WireError               (kproxy.protocol)
     │   │   ├── DecodeError         a frame that does not follow its grammar
     │   │   ├── EncodeError         a value that does not fit its grammar
     │   │   └── RecordsError        a record batch that cannot be read
-    │   ├── ProtocolError           a frame that is not allowed at its place in the stream; closes its connection
-    │   ├── LoginFailed             SASL that has failed on either side; the message has no secrets
-    │   │   └── LoginRefused        the same because the other side has refused the credentials
-    │   ├── DocumentError           a rule or config file with mistakes, all of them at once
-    │   ├── FilterError             a filter that cannot be read; says where
-    │   ├── CaptureError            a file that is no capture, or a damaged one; says where
-    │   ├── NoSuchRule              a rule is named that is not there
-    │   ├── RuleInUse               a rule that cannot be changed in this way, because of where it comes from
-    │   ├── ConfigRefused           a config that cannot be put in force while kproxy runs, or not in this way
-    │   └── LakeError               a path, a source or a table of the pipeline that cannot be used as asked
-    └── InternalError               a bug or an environment that cannot be worked with
-        ├── UnusableSetting         a setting that is right and cannot be used here and now; says where it stands
-        ├── NotEverywhere           rules that some worker process could not take in, so that none has
-        └── UnknownTable            code asks for a table or column that is not declared
+    │   ├── ProtocolError           a frame not allowed at its position in the stream; closes its connection
+    │   ├── LoginFailed             failed SASL on either side; the message has no secrets
+    │   │   └── LoginRefused        credentials that the other side has refused
+    │   ├── DocumentError           all mistakes of a rule or config file
+    │   ├── FilterError             a malformed filter, with the position
+    │   ├── CaptureError            a malformed or damaged capture, with the position
+    │   ├── NoSuchRule              an unknown rule name
+    │   ├── RuleInUse               a change that the rule's source does not allow
+    │   ├── ConfigRefused           a config that cannot be applied at run time or by this request
+    │   └── LakeError               an unusable path, source or table of the pipeline
+    └── InternalError               a bug or an unusable environment
+        ├── UnusableSetting         a valid setting that this environment cannot use, with its path
+        ├── NotEverywhere           rules that a worker process failed to prepare, so none commits
+        └── UnknownTable            a table or column that is not declared
 
-Messages are lower case, without a full stop, and carry both numbers: what was found and what was expected.
+Messages are lower case, without a full stop, and contain the expected and the actual value.
 """
 
 
@@ -81,7 +81,7 @@ class LoginRefused(LoginFailed):
 
 
 class DocumentError(InputError):
-    """A rule or config document with mistakes: `mistakes` are `file:line:column: message` lines, in file order."""
+    """Mistakes of a rule or config document, as `file:line:column: message` lines in file order."""
 
     def __init__(self, mistakes: list[str]) -> None:
         self.mistakes = mistakes
@@ -97,7 +97,7 @@ class FilterError(InputError):
 
 
 class CaptureError(InputError):
-    """A file that is no capture, or is damaged; the message has the offset."""
+    """A malformed or damaged capture file; the message has the offset."""
 
 
 class NoSuchRule(InputError):
@@ -118,7 +118,7 @@ class ConfigRefused(InputError):
 
 
 class LakeError(InputError):
-    """Error for a path, a source or a table that cannot be used as asked; the message says which and why."""
+    """Unusable path, source or table of the pipeline; the message has name and reason."""
 
 
 class InternalError(KproxyError):
@@ -134,7 +134,7 @@ class UnusableSetting(InternalError):
 
 
 class NotEverywhere(InternalError):
-    """Rules, or a config, that some worker process could not take in, so that all go on with what was in force."""
+    """Rules or a config that a worker process failed to prepare; all workers keep the previous ones."""
 
 
 class UnknownTable(InternalError):

@@ -61,7 +61,6 @@ def jars(name: str, version: str, dependencies: str, one_of_them: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which downloads are kept between runs."""
     set_by_user = os.environ.get("KPROXY_CACHE")
     if set_by_user:
         return Path(set_by_user).resolve()
@@ -69,7 +68,7 @@ def cache_folder() -> Path:
 
 
 def java() -> str:
-    """Return the path of a Java that is new enough. Raises MissingTool if there is none."""
+    """Path of a java of at least version JAVA_AT_LEAST. Raises MissingTool otherwise."""
     found = shutil.which("java")
     if found is None:
         raise MissingTool(f"no java found, Java {JAVA_AT_LEAST} or newer is needed (Debian: openjdk-17-jdk-headless)")
@@ -82,7 +81,6 @@ def java() -> str:
 
 @functools.cache
 def _banner(program: str) -> str:
-    """Return the text in which a Java program tells its version."""
     return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
 
 

@@ -1,9 +1,10 @@
-"""Writing of log lines to standard error: lines stay whole, and a thread writes them, so that no client waits for it.
+"""Logging of a process: structlog lines on standard error, as text on a terminal and as JSON otherwise.
 
-Strategy. A pipe that nobody reads takes 64 KiB, and then a process that writes to it stops: it serves no client and
-does not even handle SIGTERM. So a line is put into a bounded queue, and a thread writes what is in it. Lines that do
-not fit are counted, and a line tells their number once there is room again. At the end the thread has a moment to write
-what is left.
+Each event is one line: control characters are escaped, and JSON begins with `timestamp`, `level` and `event`. A
+traceback is part of its line in JSON. On a terminal it follows, indented.
+
+A full pipe (64 KiB) would block the process and even its SIGTERM handler. Lines are therefore queued with a byte limit,
+and a thread writes them. Dropped lines are counted and reported. The queue is flushed at exit, with a timeout.
 """
 
 from __future__ import annotations
@@ -48,12 +49,11 @@ class TextStream(Protocol):
 
 
 class WholeLines:
-    """Stream to which several processes write, and whose lines stay whole.
+    """Stream of whole lines for several processes.
 
-    A pipe keeps 4096 bytes together, and tracebacks are longer. So a process that writes holds a record lock on `lock`,
-    a file that all of them have open; the kernel frees it when a process dies. A process that is stopped while it holds
-    the lock must not stop the others: they wait a little, and then a torn line is the smaller evil. `lock` is None
-    where only one process writes.
+    Pipes write up to 4096 bytes atomically; tracebacks are longer. Each write therefore holds a record lock on `lock`,
+    a file open in all processes; the kernel frees the lock of a dead process. If a stopped process holds the lock, the
+    others write without it after a short wait, and lines may be torn. `lock`: None for a single process.
     """
 
     def __init__(self, stream: TextIO, lock: int | None = None) -> None:
@@ -103,10 +103,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class LogQueue:
-    """Stream whose `write` never waits: its lines are queued, and a thread writes them to `stream`.
+    """Stream whose `write` never blocks: a thread writes the queued lines to `stream`.
 
-    `lost` counts the lines that did not fit, or could not be written. The thread calls `on_lost(number)` when lines can
-    be written again after some were lost; a line that this function logs goes through the same queue.
+    `lost` counts dropped and unwritable lines. The thread calls `on_lost(number)` when writing works again after
+    losses. A line that `on_lost` logs enters the same queue.
     """
 
     def __init__(self, stream: TextStream, most_bytes: int = MOST_BYTES) -> None:
@@ -239,7 +239,6 @@ class Threshold:
         self.use(level)
 
     def use(self, level: str) -> None:
-        """Write lines of this level and of those above it from now on."""
         self.lowest = LEVELS[level]
 
     def logger_class(self) -> type[FilteringBoundLogger]:
@@ -345,10 +344,10 @@ def make_log(
 def log_of_process(
     form: str, level: str, lock: int | None = None, **bound: Any
 ) -> tuple[FilteringBoundLogger, LogQueue]:
-    """Return the log of a process that is kproxy's own, and the queue through which its lines go to standard error.
+    """Return the log of a kproxy process, and the queue in front of standard error.
 
-    Tracebacks, warnings and libraries' messages become lines of this log, too. `lock` is that of WholeLines, `bound`
-    the fields that each line has.
+    Tracebacks, warnings and libraries' messages become lines of this log. `lock`: that of WholeLines. `bound`: fields
+    of every line.
     """
     queue = LogQueue(WholeLines(sys.stderr, lock))
     THRESHOLD.use(level)

@@ -173,8 +173,7 @@ def text_named(path: str | Path, most: int = MOST_BYTES) -> str:
 
 
 def open_named(path: str | Path) -> io.BufferedReader:
-    """Open a file of any length, or a pipe that somebody writes to, for whoever reads it bit by bit. Raises OSError, as
-    `read_named`."""
+    """Open a file of any length, or a pipe with a writer, for reading in pieces. Raises OSError, as `read_named`."""
     try:
         number = os.open(path, os.O_RDONLY | UNKNOWN)
     except ValueError:
@@ -190,7 +189,7 @@ def open_named(path: str | Path) -> io.BufferedReader:
 
 
 def check_kind(mode: int, *, pipes: bool = False) -> None:
-    """Raise OSError for what is no regular file, and no pipe either where `pipes` are allowed."""
+    """Raise OSError unless the mode is that of a regular file, or of a pipe if `pipes`."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
@@ -199,7 +198,7 @@ def check_kind(mode: int, *, pipes: bool = False) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Return what is wrong, in words for a message."""
+    """The error's text, in lower case for a message."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 

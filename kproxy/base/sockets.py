@@ -1,4 +1,4 @@
-"""What differs between Linux, macOS and Windows for sockets, apart from system.py: pure code must not import `socket`.
+"""Differences of sockets between Linux, macOS and Windows. Not in system.py: pure code must not import `socket`.
 
 Each feature is detected by its presence, never by the system's name.
 """

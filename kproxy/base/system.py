@@ -1,4 +1,4 @@
-"""What differs between Linux, macOS and Windows: open flags, file locks and processes.
+"""Differences of files and processes between Linux, macOS and Windows: open flags, file locks, limits.
 
 Each feature is detected by its presence, never by the system's name. A missing constant is 0, -1 or None.
 `os.open` makes descriptors that child processes do not inherit, so no flag here is O_CLOEXEC.

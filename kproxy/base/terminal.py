@@ -1,11 +1,10 @@
-r"""Output for people in which control characters are escaped, so that no name, key or file can command their terminal.
+r"""Terminal output with escaped control characters, and click groups that import their commands when called.
 
-Names of topics and clients, records, paths and error texts are chosen by others. Escape sequences in them could
-recolour, overwrite or retitle a terminal, and letters that turn the direction of a line, or have no width, make one
-name look like another. So all output goes through here: `say` and `console` clean what they are given, and style it
-themselves; `cleaned` wraps the streams for all other output, such as the errors of the command line's parser.
+Clients, brokers and users choose names, records, paths and error texts. Escape sequences in them could recolour,
+overwrite or retitle a terminal; invisible and direction characters can make two names look alike. All output therefore
+passes through this module: `say` and `console` clean and style it, `cleaned` wraps the streams for other writers.
 
-A character is escaped as in `\u202e`: JSON has the same escape, so that cleaned JSON keeps its meaning.
+A character is escaped as in `\u202e`, as in JSON: cleaned JSON keeps its meaning.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def printable(value: object) -> str:
 
 
 def in_line(value: object) -> str:
-    r"""Return the text as by `printable`, with tabs and line ends escaped, too: `\u0009` and `\u000a`."""
+    r"""Return the text as by `printable`, with tabs and line ends escaped: `\u0009` and `\u000a`."""
     text = value if isinstance(value, str) else str(value)
     return UNSEEN_IN_LINE.sub(_escaped, text)
 
@@ -112,8 +111,7 @@ def say(text: object = "", *, err: bool = False, nl: bool = True, over: bool = F
 
 
 def console(*, err: bool = False, markup: bool = False) -> Console:
-    """Return a console of rich whose output is cleaned. `markup` has rich read `[bold]` and its like, and is only for
-    text that is kproxy's own."""
+    """Return a rich console with cleaned output. `markup`: rich reads `[bold]`; only for kproxy's own text."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -163,7 +161,7 @@ def print_rows(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON in which letters beyond ASCII are not escaped."""
+    """Print a value as indented JSON. Letters beyond ASCII are not escaped."""
     import json  # help, and what runs a proxy, do without
 
     say(json.dumps(value, indent=2, ensure_ascii=False))
@@ -191,7 +189,8 @@ Commands = Mapping[str, tuple[str, str]]
 
 
 class LazyGroup(click.Group):
-    """Command group whose members are named in `table`. KproxyErrors become a message and exit code 1, no traceback."""
+    """Command group of `table`; help and completion import no command. A KproxyError ends in a message and exit code
+    1."""
 
     def __init__(self, *arguments: Any, table: Commands, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
@@ -215,7 +214,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return what the tab key offers: options, and commands, of which none is imported."""
+        """Return the completions: options and commands. No command is imported."""
         commands = [CompletionItem(name, help=text) for name, (_, text) in self.table.items()]
         matching = [one for one in commands if one.value.startswith(incomplete)]
         return matching + click.Command.shell_complete(self, ctx, incomplete)
@@ -225,7 +224,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Run the command line with output in which control characters are escaped."""
+        """Run the command line with cleaned output."""
         with cleaned():
             return super().main(*arguments, **settings)
 

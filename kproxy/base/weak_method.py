@@ -1,6 +1,7 @@
-"""Methods that are called without holding their object, for what the object itself holds: such as a cache of its own
-answers. Otherwise the two hold each other, and stay until the garbage collector comes by, which is every ten minutes
-for what is old (`app/garbage.py`)."""
+"""Bound methods through a weak reference: a cache stored on an object can call the object without a reference cycle.
+
+The garbage collector frees old cycles only every ten minutes (`app/garbage.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def unheld(method: F) -> F:
-    """Return a function that calls this bound method as long as somebody else holds its object."""
+    """Return a function that calls this bound method while other code holds its object."""
     bound = cast("Any", method)
     owner, function = ref(bound.__self__), bound.__func__
 

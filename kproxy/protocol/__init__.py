@@ -1,8 +1,14 @@
-"""Bytes to values and back, for every message of Kafka's protocol. No IO, no clock, no trio.
+"""Kafka's protocol: bytes to values and back, without IO, clock or trio. Imports `base` only.
 
-Words: an *api* is a request with its response, under one key; a *message* is a decoded body with its header; a
-*frame* is a message's bytes without the 4-byte length; a *layout* is one message in one version, resolved from the
-table in `messages/`; a *span* is where a value lies in a frame.
+table/      APIs, fields, versions and errors from `messages/*.yaml`; layouts of one version
+framing.py  frames of a stream, and their heads
+codec/      decode, encode; records/: batches and records; scan/: walks and sketches without decoding
+edit.py     edits of a frame; elements.py: topics and partitions of a message
+sasl/       mechanisms; otlp.py: pushed metrics; breath.py: yield points
+
+An *API* is a request with its response under one key; a *message* is a decoded header and body; a *frame* is a
+message's bytes without the 4-byte size; a *layout* is a message in one version; a *span* is the position of a value in
+a frame.
 """
 
 from kproxy.base.errors import DecodeError, EncodeError

@@ -1,10 +1,9 @@
-"""Places at which long work may be put aside for that of others.
+"""Yield points of long work.
 
-Strategy. Work on one frame is as long as the frame: a hundred thousand names take a second. So loops over what a frame
-holds call `breathe` for each few dozen elements, and loops over frames call `rest` for each frame. Nothing happens
-there unless a driver has put a hook in: it looks at the clock and, when others have waited long enough, lets them run
-before it returns (`runtime/io/turns.py`). Hence whoever calls these must not rely on anything that others may change
-meanwhile: only a connection's own state stays as it is. `whole` is for work during which nobody else may run.
+Strategy. Work on one frame is as long as the frame: a hundred thousand names take a second. Loops over the content of a
+frame call `breathe` every few dozen elements; loops over frames call `rest` for each frame. Without a hook these do
+nothing. The driver's hook reads the clock and lets other tasks run if they have waited long enough
+(`runtime/io/turns.py`). After a yield, only the connection's own state is unchanged. `whole` prevents yields.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Item = TypeVar("Item")
 FEW = 32
 """Elements without elements of their own that are gone through between two calls of `breathe`."""
 LONG = 1 << 14
-"""Bytes of a message from which on what is made of it is freed with breath in between."""
+"""Bytes of a message above which its objects are freed in pieces."""
 MOST_AT_ONCE = 4096
 """Small things that are freed in one go: half a millisecond."""
 EVERY = 32
@@ -105,24 +104,22 @@ def apart(work: Callable[[], Item]) -> Item:
 
 
 def holds_many(kind: type[Item]) -> type[Item]:
-    """Mark a class whose objects hold what may be long."""
     BreathState.holding |= {kind}
     return kind
 
 
 def keep(thing: Item) -> Item:
-    """Keep `thing` until the end of the work at hand, so that it is freed with breath in between if nobody else has it
-    then."""
+    """Keep `thing` until the end of the current work, so that it is freed in pieces if nothing else refers to it."""
     if BreathState.kept is not None:
         BreathState.kept.append(thing)
     return thing
 
 
 def freeing(size: int, work: Callable[[], Item], *, part: bool = False) -> Item:
-    """Call `work`, which is about `size` bytes. What is kept meanwhile is freed in pieces: for a hundred thousand
-    elements it takes as long as to make them, and a list that goes takes everything in it along at once.
+    """Call `work`, which handles about `size` bytes. Objects passed to `keep` are freed in pieces afterwards.
 
-    `part`: it is a part of such work, and what it keeps is freed behind it; else that has time until all is done.
+    Freeing a list of a hundred thousand elements at once takes as long as making them. `part`: free them directly after
+    this work, not after the enclosing one.
     """
     outer = BreathState.kept
     if size < LONG or BreathState.hook is None or (outer is not None and not part):
@@ -138,7 +135,7 @@ def freeing(size: int, work: Callable[[], Item], *, part: bool = False) -> Item:
 
 
 def free(things: list[Any]) -> None:
-    """Free what nobody else has, from the outside to the inside: what holds others goes before them."""
+    """Free objects without other references, containers before their content."""
     left, holding = FEW, BreathState.holding
     while things:
         thing = things.pop()
@@ -164,14 +161,14 @@ def ordered(items: Iterable[Item], key: Callable[[Item], Any] | None = None) -> 
 
 
 def drop(items: list[Any]) -> None:
-    """Free a list of what holds nothing long, some thousands at a time."""
+    """Free a list of small objects, some thousands at a time."""
     while items:
         del items[-MOST_AT_ONCE:]
         rest()
 
 
 class Spread(list[Item]):
-    """List with breath in between for whoever goes through it."""
+    """List whose iteration yields."""
 
     __slots__ = ()
 
@@ -180,7 +177,7 @@ class Spread(list[Item]):
 
 
 class SpreadTuple(tuple[Item, ...]):
-    """Tuple with breath in between for whoever goes through it."""
+    """Tuple whose iteration yields."""
 
     __slots__ = ()
 
@@ -203,7 +200,7 @@ def spread_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """Keep everybody else from running until the end of the block. It must be short whatever a client sends."""
+    """Run the block without yields. It must be short for any input."""
     BreathState.whole += 1
     try:
         yield
@@ -213,7 +210,7 @@ def whole() -> Iterator[None]:
 
 @contextmanager
 def to_the_end() -> Iterator[None]:
-    """Keep the block from being left in the middle, whatever becomes of its connection meanwhile."""
+    """Run the block to its end even if its connection closes during a yield."""
     if BreathState.guard is not None:
         BreathState.guard(1)
     try:
@@ -226,8 +223,8 @@ def to_the_end() -> Iterator[None]:
 def use(
     hook: BreathHook | None, apart: Apart | None = None, guard: Callable[[int], None] | None = None
 ) -> BreathHook | None:
-    """Call `hook` from now on when there is time to, `apart` with long work, and `guard` where a block of `to_the_end`
-    begins (1) and ends (-1); returns the hook before."""
+    """Install the driver's hooks: `hook` at yield points, `apart` for work in a thread, `guard` at the begin (1) and
+    end (-1) of `to_the_end`. Returns the previous hook."""
     before, BreathState.hook, BreathState.apart, BreathState.guard = BreathState.hook, hook, apart, guard
     return before
 

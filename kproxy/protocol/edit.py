@@ -1,4 +1,4 @@
-"""Edits of a frame in place: what changes, and nothing else.
+"""Edits of a frame: replacements, insertions and removals; all other bytes stay.
 
     edits = Edits(buf, start, end, walk, hits)
     edits.replace(*span, new_bytes)                 # a span of a value hit
@@ -7,12 +7,11 @@
     edits.set_tag(tags, 7, value) / edits.drop_tag(tags, 7)     # `tags`: the hit of the tag buffer's count
     b"".join(edits.pieces())
 
-Strategy. An edit is a span and the bytes that take its place. Counts are edits too, made at the end from the number
-of elements removed and inserted; then, from the inside out, the sizes of the tagged fields around what changed
-length. Each edit has an anchor, the place that tells to which array or tag buffer it belongs: a new element at the
-end of a tagged array and a new tag after it stand at the same position, but only the first belongs to the tagged
-field. An edit inside a removed or replaced span is swallowed by it, so a rewrite may change a name before another one
-removes the whole element.
+Strategy. An edit is a span and its new bytes. At the end, counts become edits, from the number of removed and inserted
+elements; then the sizes of enclosing tagged fields, from the inside out. The anchor of an edit identifies its array or
+tag buffer: a new element at the end of a tagged array and a new tag after it have the same position, but only the first
+belongs to the tagged field. A removed or replaced span discards the edits inside it, so a rewrite may change a name
+before another one removes the element.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ MANY = 1000
 
 
 def order(change: EditedSpan) -> tuple[int, bool, int, int]:
-    """Return the key that sorts changes by position; what is inserted there comes first (the deeper, the earlier), then
-    the longest span."""
+    """Sort key of changes: by position, then insertions (the deepest first), then the longest span."""
     start, end, _, anchor, _ = change
     return start, end > start, -anchor if start == end else 0, -end
 
@@ -98,10 +96,9 @@ class Edits:
             self.counts[count] = self.counts.get(count, 0) - 1
 
     def insert(self, count: Hit, position: int, data: bytes) -> None:
-        """Add `data` as a new element at `position` (after the count, or after an element) to the array with this
-        count.
+        """Add `data` as a new element at `position` (after the count or after an element) to the array of this count.
 
-        Elements put at the same position stand in the order of the calls. A null array becomes one with elements.
+        Elements at the same position keep the order of the calls. A null array becomes an array with elements.
         """
         self.changes.append((position, position, data, count[1], False))
         self.counts[count] = self.counts.get(count, 0) + 1
@@ -149,7 +146,6 @@ class Edits:
         return pieces
 
     def joined(self, changes: list[EditedSpan], view: memoryview) -> memoryview:
-        """Return the edited frame as one piece."""
         frame, position = bytearray(), self.start
         for start, end, data, _, _ in each(changes):
             frame += view[position:start]
@@ -159,7 +155,7 @@ class Edits:
         return memoryview(frame)
 
     def new_counts(self) -> list[EditedSpan]:
-        """Return the counts of arrays and tag buffers whose number of elements is another now."""
+        """Return the counts of arrays and tag buffers whose number of elements changes."""
         changes: list[EditedSpan] = []
         for hit, more in each(self.counts.items()):
             number, start, end = hit
@@ -195,7 +191,7 @@ class Edits:
         return changes
 
     def new_sizes(self, changes: list[EditedSpan]) -> list[EditedSpan]:
-        """Return the sizes of the tagged fields in which something changes its length, the inner ones first."""
+        """Return the sizes of the tagged fields whose content changes its length, the inner ones first."""
         marks = self.walk.marks
         if not any(mark.what == "tag" for mark in marks):
             return []

@@ -1,8 +1,7 @@
 """Elements of decoded messages: the one walk over the arrays that `shapes.yaml` names.
 
-`elements` goes down any chain of levels. Most messages list topics and, in these, partitions, under names that differ
-by API and version: `topics` and `partitions` yield these with what they are called, and with the dicts that hold their
-fields, which may be changed in place.
+`elements` follows any chain of levels. `topics` and `partitions` yield those of most messages, whose arrays have names
+that differ by API and version. The yielded dicts may be changed in place.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TOPIC, TOPIC_ID, PARTITION = "topic", "topic_id", "partition"
 class Element(NamedTuple):
     """Innermost element of nested arrays, or one whose own array is empty or null.
 
-    `where`: its index in each array on the way. `chain`: the elements on the way, the last is itself.
+    `where`: its index in each array. `chain`: the enclosing elements, itself last.
     """
 
     roles: Roles
@@ -38,7 +37,7 @@ class Element(NamedTuple):
 
 
 def elements(levels: Sequence[Level], body: Body, roles: Roles = NO_ROLES) -> Iterator[Element]:
-    """Yield the elements of these levels in their order. `roles`: what is known of all of them."""
+    """Yield the elements of these levels in order. `roles`: roles of every element."""
     return _inside(levels, 0, body, Element(roles, (), ())) if levels else iter(())
 
 
@@ -53,7 +52,7 @@ def _inside(levels: Sequence[Level], depth: int, parent: Body, around: Element) 
 
 
 def top_roles(form: Shape, body: Body) -> dict[str, Any]:
-    """Return the values of a request's roles that stand outside of all arrays."""
+    """Return the values of a request's roles outside of arrays."""
     return {role: body[field] for role, field in form.top}
 
 
@@ -64,7 +63,7 @@ def request_elements(request: Message) -> Iterator[Element]:
 
 
 def element_at(request: Message, where: Sequence[int]) -> Any:
-    """Return the element of a request that stands at these indexes, as `elements` yields them."""
+    """Return the element of a request at these indexes, as `elements` yields them."""
     found: Any = request.body
     for level, index in zip(shape(request.api.key, request.version).request, where, strict=False):
         found = level.elements(found)[index]
@@ -72,10 +71,10 @@ def element_at(request: Message, where: Sequence[int]) -> Any:
 
 
 class Topic(NamedTuple):
-    """Topic in a message: name and id as they stand there, None for what the version lacks.
+    """Topic in a message. `name` and `id` are None if the version lacks them.
 
-    `fields` is its dict (the bare name in arrays of such), `around` the element that its array is in, such as a
-    group; None at the top. `partitions` holds dicts, or bare numbers.
+    `fields` is its dict (the bare name in arrays of names), `around` the element that contains its array, such as a
+    group; None at the top. `partitions` holds dicts or bare numbers.
     """
 
     name: str | None
@@ -86,9 +85,9 @@ class Topic(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Partition in a message, with the name and id of its topic as they stand there.
+    """Partition in a message, with name and id of its topic.
 
-    `fields` is its dict, or its bare number; `around` the dict of its topic.
+    `fields` is its dict or bare number; `around` the dict of its topic.
     """
 
     topic: str | None
@@ -104,12 +103,11 @@ class Partition(NamedTuple):
 
     @property
     def records(self) -> Any:
-        """Return the records of a Produce request or a Fetch response; None where there are none."""
+        """Return the records of a Produce request or a Fetch response; None without records."""
         return self.fields["records"]
 
     @property
     def error_code(self) -> int:
-        """Return the error code of a partition in a response."""
         code: int = self.fields["error_code"]
         return code
 
@@ -119,8 +117,7 @@ NameOfId = Callable[[UUID], str | None]
 
 
 def called(topic: Topic | Partition, name_of: NameOfId) -> str:
-    """Return the name of a topic, or of a partition's, by its id where it has no other; the id as text if nobody
-    knows."""
+    """Return the name of a topic or of a partition's topic; by its id if unnamed; the id as text if unknown."""
     name: str | None = topic[0]
     topic_id = topic.topic_id or ZERO_UUID
     return name or name_of(topic_id) or str(topic_id)
@@ -239,8 +236,9 @@ def partitions_of(message: Message, topic: Topic) -> Iterator[Partition]:
 
 
 def retain(message: Message, wanted: Callable[[Partition], bool]) -> bool:
-    """Take all other partitions out of a message, in place, and topics of which none is left. Return True if any is
-    left. For messages with topics at the top, and no null in their arrays."""
+    """Remove all other partitions from a message in place, and topics without partitions. Returns True if any remain.
+
+    For messages with topics at the top and without null arrays."""
     walk = topic_walk(message.api.key, message.version, message.direction)
     if walk is None or walk.partition is None:
         return False

@@ -1,7 +1,10 @@
-"""Frames cut out of a byte stream: a signed 32-bit length, then that many bytes.
+"""Frames cut out of a byte stream, and their heads: body start, Produce's acks, the only topic.
 
-Strategy: bytes come in pieces of any size; `maybe_frame` gives the next whole frame, or None when more bytes are
-needed. A length is judged as soon as its four bytes are there, so a bad one never makes anything grow.
+A frame is a signed 32-bit length and that many bytes. `Splitter` checks a length as soon as its four bytes are there,
+so a bad length never makes a buffer grow.
+
+Head readers take a frame whose bytes before `end` have arrived, and return None if they need more. They raise
+DecodeError for a header with more tags, or longer tags, than `after_tags` accepts.
 """
 
 from __future__ import annotations
@@ -18,17 +21,17 @@ from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import FIXED
 
 MAX_FRAME = 104857600
-"""Bytes; the broker's default for socket.request.max.bytes, which it also sets for what it answers to fetches."""
+"""Bytes; default of the broker's socket.request.max.bytes, and the limit of its Fetch responses."""
 REQUEST_HEADER = 8
 """Bytes of the smallest request header: api key, version, correlation id."""
 RESPONSE_HEADER = 4
 """Bytes of the smallest response header: the correlation id. Raw SASL tokens have no header, and may be empty: 0."""
 REQUEST_BEGINS = Struct(">iIi")
-"""Size, API key << 16 | version, and correlation id, with which every request begins."""
+"""First fields of every request: size, API key << 16 | version, correlation id."""
 REQUEST_HEAD = Struct(REQUEST_BEGINS.format + "h")
 """The same, and the length of the client id, -1 for null, which all have but those of ControlledShutdown 0."""
 RESPONSE_BEGINS = Struct(">ii")
-"""Size and correlation id, with which every response begins."""
+"""First fields of every response: size, correlation id."""
 CORRELATION_ID_ENDS = 4 + RESPONSE_HEADER
 """Bytes from the first of a response's size to the end of its correlation id."""
 
@@ -87,7 +90,6 @@ def split(data: Buffer, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAM
 
 
 def framed(frame: Buffer) -> bytes:
-    """Return a frame with its length in front."""
     return len(frame).to_bytes(4, "big") + frame
 
 
@@ -95,7 +97,7 @@ Spans = Callable[[Buffer, int, int], list[tuple[int, int]] | None]
 
 SHORT = Struct(">h").unpack_from
 FIXED_HEAD = REQUEST_HEADER + 2
-"""Bytes of a request up to its client id, whose length ends there."""
+"""Bytes of a request up to its client id, whose length is included."""
 # Kafka defines no header tags (KIP-482). The limits leave room for a fork's own, and bound the work before the body.
 MAX_HEADER_TAGS = 32
 MAX_HEADER_TAG_BYTES = 4096  # of the tag buffer, its count included
@@ -243,11 +245,12 @@ def acks_of(frame: Buffer, version: int) -> int | None:
 
 @cache
 def single_topic(key: int, version: int, direction: str) -> Spans:
-    """Return fn(buf, pos, end) → the spans of the strings before the topics, then that of the only topic's name or id,
-    if the body at `pos` is about one topic. Spans of strings include their length.
+    """Return fn(buf, pos, end) → spans of the strings before the topics, and of the only topic's name or id. None
+    otherwise.
 
-    None when it is about several or none, or when that cannot be told from the bytes before `end`. For messages whose
-    first array is one of topics that begin with their name or id, such as Produce requests and Fetch responses.
+    `pos` is the start of the body. Spans of strings include their length. None if the body has several topics or none,
+    or if the bytes before `end` do not suffice. For messages whose first array contains topics that begin with their
+    name or id, such as Produce requests and Fetch responses.
     """
     struct = layout.body(key, version, direction)
     at = next(index for index, slot in enumerate(struct.slots) if slot.array)
@@ -290,10 +293,11 @@ NOT_SHORT = 0x80
 
 
 class PlainHead:
-    """Bytes from the client id, or the correlation id, to the only topic where nothing optional stands, as in most
-    frames: no tags in the header, null for every string. `expected`: what `read` gives then, before the length of the
-    topic's name, if it has one. `front`: the tags and strings, which stand first; `count_at`: where the number of
-    topics stands, behind fields of fixed size."""
+    """Head of a frame up to its only topic, if all optional parts are absent: no header tags, null strings.
+
+    `expected`: result of `read` for such a head, without the length of the topic's name. `front`: tags and strings.
+    `count_at`: offset of the number of topics, which follows fields of fixed size.
+    """
 
     __slots__ = ("compact", "count_at", "counts", "expected", "front", "long", "read", "size", "width")
 
@@ -325,8 +329,8 @@ class PlainHead:
         self.size = head.size
 
     def topic(self, buf: Buffer, at: int, end: int) -> tuple[int, int] | None:
-        """Return the span of the topic's name, length included, or id, in a plain head at `at`. None: it is none, or it
-        is not all in front of `end`."""
+        """Return the span of the topic's name with its length, or of its id. None if the head has optional parts or
+        ends after `end`."""
         after = at + self.size
         if after > end:
             return None

@@ -1,9 +1,8 @@
-"""Metrics in OpenTelemetry's protobuf form (MetricsData), as clients push them (KIP-714), read with bounds.
+"""Reader of metrics that clients push (KIP-714): OpenTelemetry's protobuf MetricsData, with bounds.
 
-Strategy. Of the whole grammar seven messages matter, so they are read here, without a library: one that makes an object
-of each message takes fifty times the bytes that a client sends. What is not asked for is skipped by its length; the
-depth is that of the grammar; each field that is looked at is counted, and there are so many at most. So the work is
-linear in the bytes and bounded whatever they are, and the memory is that of the points returned.
+Strategy. A protobuf library makes an object of each message: fifty times the bytes of the payload. Only seven messages
+matter, so they are read here, and other fields are skipped by their size. The depth is that of the grammar, and the
+number of fields is limited. Work is linear in the bytes; memory is that of the returned points.
 
     MetricsData 1 ▸ ResourceMetrics 2 ▸ ScopeMetrics 2 ▸ Metric: 1 name, 5 Gauge, 7 Sum
     Gauge 1 ▸ NumberDataPoint; Sum: 1 ▸ NumberDataPoint, 2 temporality, 3 monotonic
@@ -30,9 +29,9 @@ LONGEST_NAME: Final = 200
 LONGEST_VALUE: Final = 300
 """Bytes of an attribute's value that are kept; a topic has 249 at most."""
 LARGEST: Final = float(1 << 63)
-"""Numbers beyond it, either way, are none that a client has counted or measured."""
+"""Largest absolute value of a point; larger ones are dropped."""
 DELTA: Final = 1
-"""Temporality of a sum that tells what is new since the last time."""
+"""Temporality of a sum since the previous push."""
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 _NAME = re.compile(rb"[A-Za-z][A-Za-z0-9._-]*")
@@ -41,8 +40,8 @@ _MOST_SHIFT = 63
 
 
 class MetricPoint(NamedTuple):
-    """Number of one metric. `grows`: it is what was counted since the last push; else it is how things stand.
-    `attributes` has those that were asked for."""
+    """Value of one metric. `grows`: increase since the last push; otherwise a gauge. `attributes`: the selected
+    ones."""
 
     name: str
     grows: bool
@@ -69,9 +68,9 @@ class ProtobufField(NamedTuple):
 
 
 def read_metrics(data: bytes, wanted: Callable[[str], bool], attributes: frozenset[str] = frozenset()) -> MetricsRead:
-    """Return the points of the metrics whose names are `wanted`, with those of these attributes that they have.
+    """Return the points of metrics whose names are `wanted`, with the selected attributes.
 
-    Raises DecodeError for bytes that are no MetricsData, and for more fields or points than are read.
+    Raises DecodeError for malformed MetricsData and above MOST_FIELDS or MOST_POINTS.
     """
     return _MetricsReader(data, wanted, attributes).read()
 
@@ -111,7 +110,7 @@ class _MetricsReader:
                 self.found.left_out += 1
 
     def read_sum(self, name: str, series: ProtobufField) -> None:
-        """Read a sum, if it tells what is new: what it is in all would have to be remembered of each client."""
+        """Read a delta sum. Cumulative sums are left out: they would need state for each client."""
         temporality = monotonic = 0
         points = []
         for one in self.fields(series.start, series.end):
@@ -168,7 +167,6 @@ class _MetricsReader:
     # ---- protobuf
 
     def messages(self, start: int, end: int, number: int) -> Iterator[ProtobufField]:
-        """Yield the length-delimited fields of this number."""
         return (one for one in self.fields(start, end) if one.number == number and one.kind == LENGTH)
 
     def fields(self, start: int, end: int) -> Iterator[ProtobufField]:

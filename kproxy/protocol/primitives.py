@@ -82,7 +82,6 @@ def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
-    """Return the zigzag form of a signed 32-bit number."""
     if not -0x80000000 <= value <= 0x7FFFFFFF:
         raise EncodeError(f"{value} does not fit a varint, expected a signed 32-bit number")
     return write_bits((value << 1) ^ (value >> 31))
@@ -95,7 +94,6 @@ def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def write_varlong(value: int) -> bytes:
-    """Return the zigzag form of a signed 64-bit number."""
     if not -(1 << 63) <= value < 1 << 63:
         raise EncodeError(f"{value} does not fit a varlong, expected a signed 64-bit number")
     return write_bits((value << 1) ^ (value >> 63))
@@ -130,7 +128,7 @@ read_float64, write_float64 = fixed("d", "float64")
 
 
 def read_bool(buf: Buffer, pos: int) -> tuple[bool, int]:
-    """Read one byte, of which any but zero is true."""
+    """Read one byte; any value but zero is True."""
     value, pos = read_int8(buf, pos)
     return value != 0, pos
 
@@ -183,26 +181,25 @@ def read_length32(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def take(buf: Buffer, pos: int, length: int, what: str) -> memoryview:
-    """Return `length` bytes as a view. Raises DecodeError if they are not there."""
+    """Return `length` bytes as a view. Raises DecodeError if fewer remain."""
     if length > len(buf) - pos:
         raise cut(pos, f"{length} bytes of {what}", len(buf) - pos)
     return memoryview(buf)[pos : pos + length]
 
 
 def text(data: memoryview) -> str:
-    """Return UTF-8 as text, in which bytes that are not UTF-8 become lone surrogates, and come back unchanged (PEP
-    383)."""
+    """Decode UTF-8. Other bytes become lone surrogates, and are encoded unchanged (PEP 383)."""
     return str(data, "utf-8", "surrogateescape")
 
 
 def read_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    """Read an INT16 length and so many bytes of UTF-8."""
+    """Read a string with an INT16 length."""
     length, pos = read_length16(buf, pos)
     return (None, pos) if length < 0 else (text(take(buf, pos, length, "string")), pos + length)
 
 
 def read_compact_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
-    """Read an unsigned varint of length + 1, and so many bytes of UTF-8."""
+    """Read a string with an unsigned varint of length + 1."""
     length, end = read_compact_length(buf, pos)
     if length > MAX_STRING:
         raise DecodeError(f"string of {length} bytes", offset=pos, expected=f"at most {MAX_STRING} bytes")
@@ -210,13 +207,13 @@ def read_compact_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
 
 
 def read_bytes(buf: Buffer, pos: int) -> tuple[memoryview | None, int]:
-    """Read an INT32 length and so many bytes, given as a view into `buf`."""
+    """Read bytes with an INT32 length, as a view into `buf`."""
     length, pos = read_length32(buf, pos)
     return (None, pos) if length < 0 else (take(buf, pos, length, "bytes"), pos + length)
 
 
 def read_compact_bytes(buf: Buffer, pos: int) -> tuple[memoryview | None, int]:
-    """Read an unsigned varint of length + 1, and so many bytes, given as a view into `buf`."""
+    """Read bytes with an unsigned varint of length + 1, as a view into `buf`."""
     length, pos = read_compact_length(buf, pos)
     return (None, pos) if length < 0 else (take(buf, pos, length, "bytes"), pos + length)
 
@@ -234,7 +231,6 @@ def encoded(value: str) -> bytes:
 
 
 def write_string(value: str | None) -> bytes:
-    """Return an INT16 length and the text in UTF-8."""
     if value is None:
         return b"\xff\xff"
     data = encoded(value)

@@ -1,1 +1,2 @@
-"""Bytes to values and back: decoders and encoders compiled from layouts, and slow ones that say what is wrong."""
+"""Codec: decoders and encoders compiled from layouts, and slow ones that locate errors. Imports `table` and
+`framing`."""

@@ -1,8 +1,11 @@
-"""Python source made in memory, turned into functions that tracebacks and debuggers can show; what decoders call.
+"""Compiled decoders: `decode(buf, p, end)` returns `(dict, position)`; and the source writer of all compiled code.
 
-Strategy: a maker (`make_decoder`, `make_encoder`, `walk`) writes lines into a `SourceCode` and names the objects those
-lines use; `build` compiles it once. The source contains only names from the protocol's table, never bytes of a frame.
-What compiled decoders call raises one of `FAILURES` for bad bytes, without saying what is wrong with them.
+A maker (`make_decoder`, `make_encoder`, `make_walk`) writes lines into a `SourceCode`, which `build` compiles once. The
+source contains names of the protocol table only, never bytes of a frame. Tracebacks and debuggers show it.
+
+A decoder is inline code with one loop per array of structs. Adjacent fields of fixed width are one `struct` call, with
+a classic length that follows them. `buf` is `bytes` and ends at `end`. Bad bytes raise one of `FAILURES`; `trace.py`
+then finds path and offset. Counts and lengths are compared with the remaining bytes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ numbers = count(1)
 
 
 class SourceCode:
-    """Lines of a function with their indentation, and the objects that stand behind the names in them."""
+    """Lines of a function with their indentation, and the objects that its names refer to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -42,19 +45,18 @@ class SourceCode:
 
     @contextmanager
     def block(self, line: str) -> Iterator[None]:
-        """Write a line that ends in a colon; what is written inside the `with` stands below it."""
+        """Write a line that ends in a colon; lines written in the `with` block are indented below it."""
         self(line)
         self.depth += 1
         yield
         self.depth -= 1
 
     def fresh(self, prefix: str = "x") -> str:
-        """Return a variable name not used before in this source."""
         self.last += 1
         return f"{prefix}{self.last}"
 
     def refer(self, thing: Any, prefix: str = "K") -> str:
-        """Return a name by which the lines can use `thing`."""
+        """Return a name for `thing` in the source."""
         for name, known in self.names.items():
             if known is thing:
                 return name
@@ -121,7 +123,7 @@ def long_string(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
-    """Read a tag buffer in which no tag is known into the dict, and return the position after it."""
+    """Read a tag buffer without known tags into the dict, and return the position after it."""
     tags = []
     number, p = tag_count(buf, p, end)
     last = -1
@@ -162,14 +164,14 @@ MOST_ELEMENTS = 500_000
 
 
 def few(count: int) -> int:
-    """Return `count`, if so many elements are looked into. Raises TooManyElements otherwise."""
+    """Return `count`. Raises TooManyElements above MOST_ELEMENTS."""
     if count > MOST_ELEMENTS:
         raise TooManyElements(count)
     return count
 
 
 def room(count: int) -> list[object]:
-    """Return an empty list for so many elements."""
+    """Return an empty list for `count` elements; one that yields during iteration if a hook is installed."""
     few(count)
     return [] if breath.BreathState.hook is None else breath.Spread()
 

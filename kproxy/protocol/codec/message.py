@@ -1,8 +1,7 @@
-"""Whole frames to messages and back.
+"""Decoding and encoding of whole frames, strictly.
 
-Strategy: strict. A frame has to end where its last field ends; a version that the table lacks is an error. Header and
-body are dicts under the names of the protocol guide; what a tag buffer holds that the table does not know stays under
-`_tagged_fields`, as (tag, bytes) pairs.
+A frame ends with its last field, and an unknown version is an error. Header and body are dicts under the names of the
+protocol guide. Unknown tags are in `_tagged_fields`, as (tag, bytes) pairs.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from . import structs as codec
 from .structs import find, read_request_header, read_response_header, write_header
 
 UNSUPPORTED_VERSION = b"\x00\x23"
-"""Error 35, as it stands in bytes 4 and 5 of an ApiVersions response."""
+"""Error 35, in bytes 4 and 5 of an ApiVersions response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Request or response: its api, its version, and its header and body as dicts.
+    """Request or response: its API, its version, and its header and body as dicts.
 
-    `trailing` are bytes behind the last field, which are no part of the message. Real clients and brokers send some
-    (librdkafka in Metadata 13), and real ones pass over them; `encode` writes them again.
+    `trailing`: bytes after the last field. Some clients and brokers send them (librdkafka in Metadata 13), and
+    receivers ignore them. `encode` writes them again.
     """
 
     api: Api
@@ -44,7 +43,6 @@ class Message:
         return "request" if "request_api_key" in self.header else "response"
 
     def copy(self) -> Message:
-        """Return the message with a body of its own."""
         return Message(self.api, self.version, self.header, keep(copied(self.body)), self.trailing)
 
 
@@ -95,10 +93,10 @@ def decode_request(frame: Buffer, *, trailing: bool = False) -> Message:
 
 
 def decode_response(frame: Buffer, api_key: int, version: int, *, trailing: bool = False) -> Message:
-    """Read the frame of a response to a request of this api and version. Raises DecodeError, and nothing else.
+    """Decode a response frame for a request of this API and version. Raises only DecodeError.
 
-    A broker that lacks the version of an ApiVersions request answers with error 35 in the form of version 0 (KIP-511);
-    the message then says version 0. `trailing` as in `decode_request`.
+    A broker without the version of an ApiVersions request responds with error 35 in version 0 (KIP-511). The message
+    then has version 0. `trailing`: as in `decode_request`.
     """
     data, api = bytes(frame), find(api_key)
     fallback = api_key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION

@@ -1,8 +1,15 @@
-"""Makes the encoder of one layout: `encode(value, add)` calls `add` with pieces of bytes, in order.
+"""`decode` and `encode` of any struct, by code that is compiled at its first use; the encoder; frame headers.
 
-Strategy: the made code trusts the value: a dict with exactly the layout's names. Missing or additional names and
-values of a wrong type show as one of `BAD_VALUES`; `trace.py` then says what is wrong, or fills in what is missing.
-A tagged field that equals its default is not written (KIP-482); unknown tags are merged by number.
+Compiled code detects errors without a description. Then the slow functions (`trace`, `complete`) describe them.
+`decode` raises only DecodeError, `encode` only EncodeError.
+
+The compiled encoder expects a dict with exactly the layout's names. Other names and types raise one of `BAD_VALUES`. A
+tagged field that equals its default is not written (KIP-482); unknown tags are merged by number.
+
+Headers: a request has header 2 if its version is flexible, otherwise 1; a response has 1 or 0 (KIP-482). The table
+lists the exceptions. ControlledShutdown v0 requests have header 0, without a client id. ApiVersions responses have
+header 0, readable before versions are agreed (KIP-511). SaslHandshake is never flexible. The client id of header 2 is
+classic.
 """
 
 from __future__ import annotations
@@ -48,7 +55,7 @@ def listed(value: Any) -> Sequence[Any]:
 
 
 def add_bytes(add: Add, value: Any, compact: bool) -> None:
-    """Add bytes with their length, not copied. Raises EncodeError for what is no bytes."""
+    """Add bytes after their length, without a copy. Raises EncodeError for other types."""
     if value is None:
         add(b"\x00" if compact else b"\xff\xff\xff\xff")
         return
@@ -68,7 +75,7 @@ def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
 
 
 def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
-    """Return unknown tags, none of which may have the number of a known field. Raises EncodeError if one has."""
+    """Return the unknown tags. Raises EncodeError if one has the number of a known field."""
     listed_tags = list(tags)
     if any(tag in known for tag, _ in each(listed_tags)):
         raise EncodeError("a known tag among the unknown")
@@ -271,10 +278,10 @@ def encoder(layout: Struct, label: str) -> Any:
 def decode(
     layout: Struct, buf: Buffer, pos: int = 0, *, api: str = "struct", version: int = 0, path: str = ""
 ) -> tuple[dict[str, Any], int]:
-    """Read one struct at `pos`; the end of `buf` is the end. Gives (dict, position after it).
+    """Read one struct at `pos`, up to the end of `buf`. Returns (dict, position after it).
 
-    Bytes and records are views into the frame, or into a copy of it if `buf` is not `bytes`. `api` and `version` name
-    the message in errors and tracebacks, `path` stands before the field paths in errors.
+    Bytes and records are views into the frame, or into a copy if `buf` is not `bytes`. `api` and `version` name the
+    message in errors and tracebacks; `path` is the prefix of field paths in errors.
     """
     data = buf if type(buf) is bytes else bytes(buf)
     try:
@@ -306,7 +313,7 @@ NEWEST_WRITTEN = 99
 
 
 def find(key: int) -> Api:
-    """Return the API of this key. Raises DecodeError if there is none."""
+    """Return the API of this key. Raises DecodeError for an unknown key."""
     try:
         return schema.load(key)
     except KeyError:

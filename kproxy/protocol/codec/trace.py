@@ -1,10 +1,8 @@
-"""The slow reader, which names every value with its path and its place, and the slow writer, which says what misfits.
+"""Slow decoding and encoding, with paths and offsets for error messages and `kproxy decode --tree`.
 
-Strategy: `trace` yields a Step for each thing on the wire, in wire order, and raises DecodeError, with path and offset,
-at the first byte that does not fit. It accepts and refuses exactly what the compiled decoder does; that one says only
-that something is wrong and leaves it to this file to say what. `kproxy decode --tree` prints the steps. `complete` does
-so for values: it returns a dict with exactly the layout's names, or raises EncodeError with the path of the first one
-that does not fit. The compiled encoder calls for it only when it fails.
+`trace` yields a step for each thing on the wire, in wire order. It raises DecodeError with path and offset at the first
+bad byte, and accepts exactly what the compiled decoder accepts. `complete` returns a dict with exactly the layout's
+names, or raises EncodeError with the path of the first bad value. Both run only after compiled code has failed.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ from kproxy.protocol.primitives import (
 from kproxy.protocol.table.layout import FIXED, Slot, Struct
 
 MAX_STEPS = 3_000
-"""Values that are looked at to say what is wrong: five to ten milliseconds, in which no other connection is served."""
+"""Values that `diagnosis` reads: five to ten milliseconds without a yield."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """Step of a trace: one thing at `[start, end)`. `what` says which:
+    """Step of a trace: one thing at `[start, end)`. `what` is one of:
 
-    value, count (of an array; -1 is null), present (in front of a nullable struct), tags (a tag buffer's count), tag
-    (number and size of a tagged field; the value is the number), unknown (the bytes of a tag that the table lacks).
+    value, count (of an array; -1 is null), present (flag before a nullable struct), tags (count of a tag buffer), tag
+    (number and size of a tagged field; the value is the number), unknown (the bytes of an unknown tag).
     """
 
     path: str
@@ -54,7 +52,7 @@ TraceSteps = Iterator[TraceStep]
 
 
 def smallest(slot: Slot) -> int:
-    """Return the fewest bytes one element of this slot takes (the slot itself if it is no array)."""
+    """Minimum bytes of one element of this slot (of the slot itself if it is not an array)."""
     if slot.struct is not None:
         return smallest_struct(slot.struct)
     if slot.type in FIXED:
@@ -63,8 +61,7 @@ def smallest(slot: Slot) -> int:
 
 
 def smallest_struct(struct: Struct) -> int:
-    """Return the fewest bytes a struct takes; what an array's count is measured against before anything is
-    allocated."""
+    """Minimum bytes of a struct. Counts of arrays are compared with it before anything is allocated."""
     total = int(struct.flexible)
     for slot in struct.slots:
         if slot.array:
@@ -77,7 +74,7 @@ def smallest_struct(struct: Struct) -> int:
 
 
 def locate(read: Callable[[Buffer, int], tuple[Any, int]], buf: Buffer, pos: int, path: str) -> tuple[Any, int]:
-    """Call a reader; a mistake it finds gets the path."""
+    """Call a reader, and add the path to its error."""
     try:
         return read(buf, pos)
     except DecodeError as mistake:
@@ -87,8 +84,7 @@ def locate(read: Callable[[Buffer, int], tuple[Any, int]], buf: Buffer, pos: int
 
 
 def trace(struct: Struct, buf: Buffer, pos: int = 0, path: str = "") -> TraceSteps:
-    """Yield every step of this layout from `pos` on. The end of `buf` is the end; bytes after the last field are no
-    error."""
+    """Yield the steps of this layout from `pos` on, up to the end of `buf`. Bytes after the last field are ignored."""
     for slot in struct.slots:
         step = None
         for step in trace_slot(slot, buf, pos, f"{path}.{slot.name}" if path else slot.name):
@@ -121,7 +117,7 @@ def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
 
 
 def trace_one(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
-    """Yield the steps of a value that is no array; a nullable struct has a byte in front (a varint in a tag buffer)."""
+    """Yield the steps of a single value. A nullable struct has a byte before it (in a tag buffer a varint)."""
     if slot.struct is not None and slot.nullable:
         value, end = locate(read_int8 if slot.tag is None else read_uvarint, buf, pos, path)
         present = value >= 0 if slot.tag is None else value > 0
@@ -177,7 +173,7 @@ def read_tag(buf: Buffer, pos: int, path: str, last: int) -> tuple[int, int, int
 
 
 def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> TraceSteps:
-    """Check that a known tagged field ends where its size says. Raises DecodeError if it does not."""
+    """Yield the steps of a known tagged field. Raises DecodeError if it ends elsewhere than its size."""
     reached = start
     for step in trace_slot(slot, buf, start, path):
         yield step
@@ -189,7 +185,7 @@ def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> TraceSt
 
 
 def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, path: str = "") -> DecodeError:
-    """Return the error that says what is wrong with these bytes, and where; roughly where, when it is far behind."""
+    """Return the error with problem, path and offset; after MAX_STEPS values the offset is approximate."""
     last = TraceStep(path, pos, pos, None)
     problem, expected = "cannot be read", ""
     try:
@@ -257,7 +253,7 @@ def checked_element(slot: Slot, value: Any, path: str) -> Any:
 
 
 def tags(struct: Struct, value: Any, path: str) -> list[tuple[int, bytes]]:
-    """Return unknown tagged fields, by ascending number. Raises EncodeError for what is no list of them."""
+    """Return unknown tagged fields by ascending number. Raises EncodeError for other values than (tag, bytes) pairs."""
     known, unknown = {slot.tag for slot in struct.tagged}, {}
     if not isinstance(value, (list, tuple)):
         raise EncodeError(f"{path}: {value!r:.80} is no list of (tag, bytes)")

@@ -1,11 +1,10 @@
-"""Records of the protocol: the bytes of a `records` field (Produce, Fetch, snapshots) and what is in them.
+"""Records: the bytes of a `records` field (Produce, Fetch, snapshots) and their content. Imports `codec`.
 
-Words: an *entry* is what follows another in the field: a *batch* (magic 2), a *legacy entry* (a message of magic 0 or
-1, or the wrapper of a compressed message set) or a *cut* one, whose end is missing; a *record* is what a user wrote; a
-*control record* stands in a batch of its own and is the broker's.
+A field is a sequence of *entries*: *batches* (magic 2), *legacy entries* (messages of magic 0 or 1, or wrappers of
+compressed message sets), and at the end perhaps a *cut* entry. *Control records* have a batch of their own.
 
-Entries are found without decompressing (`entries`), records come one by one with bounded output (`decode`), and nothing
-but RecordsError is raised for bad bytes.
+`entries` finds entries without decompression. `decode` yields records one by one with bounded output. Bad bytes raise
+only RecordsError.
 """
 
 from __future__ import annotations

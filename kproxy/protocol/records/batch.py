@@ -1,4 +1,9 @@
-"""Batches of magic 2: their records out, and new batches in."""
+"""Records out of batches (magic 2) and of message sets (magic 0 and 1), and new ones of both.
+
+A compressed message set is one wrapper message, whose value is the compressed set and whose offset is that of its last
+message. Inner offsets are absolute in magic 0 and relative in magic 1 (KIP-31): absolute = wrapper - last inner +
+inner. With log append time the wrapper's timestamp applies to all (KIP-32). Wrappers are not nested.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +51,10 @@ ANYBODY = Producer()
 def decode_batch(
     batch: Batch, limit: int = DECOMPRESSED_LIMIT, stored: bool = False, headers: int = ANY_HEADERS
 ) -> Iterator[Record]:
-    """Yield the records of a batch, each made when asked for.
+    """Yield the records of a batch lazily.
 
-    Timestamps are those a consumer sees; with `stored` those that stand in the records, which is another thing in a
-    batch with log append time. Raises RecordsError on the way, also when more than `limit` bytes come out, or more than
-    `headers` headers of all records.
+    Timestamps are those a consumer sees; with `stored` those in the records, which differ for log append time. Raises
+    RecordsError during iteration, also above `limit` decompressed bytes or `headers` headers of all records.
     """
     if batch.count < 0:
         raise RecordsError(f"batch at offset {batch.base_offset}: {batch.count} records")
@@ -74,10 +78,9 @@ def encode_batch(
     control: bool = False,
     log_append_time: int | None = None,
 ) -> bytes:
-    """Return a batch of these records, in ascending offsets. Base and last offset are those of the records unless
-    given.
+    """Return a batch of these records, in ascending offsets. By default base and last offset are those of the records.
 
-    `log_append_time` is the time, in ms, that all records are to have. Raises RecordsError for what does not fit.
+    `log_append_time`: ms, for all records. Raises RecordsError for values out of range.
     """
     if codec not in CODECS:
         raise RecordsError(f"codec {codec} is not known, expected {min(CODECS)} to {max(CODECS)}")
@@ -108,12 +111,11 @@ def encode_batch(
 
 
 def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
-    """Return the batch with these records (from `decode_batch(…, stored=True)`) in the place of its own.
+    """Return the batch with its records replaced by these (from `decode_batch(…, stored=True)`).
 
-    Offsets, sequence and producer stay, so that records may be changed anywhere and left out of what is fetched, but
-    not out of what an idempotent producer sends: the broker counts on `base sequence + last offset delta`. Without any
-    record it is what compaction leaves of a batch (`without_records`). Raises RecordsError for a control batch, and for
-    an offset that is not within the batch.
+    Offsets, sequence and producer stay. Records may be removed from fetched batches, not from those of an idempotent
+    producer: the broker expects `base sequence + last offset delta`. Without records the result is that of compaction
+    (`without_records`). Raises RecordsError for a control batch, and for an offset outside the batch.
     """
     if batch.is_control:
         raise RecordsError(f"control batch at offset {batch.base_offset} is never changed")
@@ -128,11 +130,10 @@ def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
 
 
 def without_records(batch: Batch) -> Batch:
-    """Return the header that brokers leave of a batch when compaction takes its last record (Kafka's
-    `DefaultRecordBatch.writeEmptyHeader`).
+    """Return the header of a batch whose last record was compacted (Kafka's `DefaultRecordBatch.writeEmptyHeader`).
 
-    Clients decompress whatever the codec bits name, and nothing is no frame of any codec: with them librdkafka reports
-    _BAD_COMPRESSION, Java and kafka-python raise. A delete horizon is for tombstones, and the base timestamp with it.
+    It has no codec: clients decompress even an empty payload, and librdkafka reports _BAD_COMPRESSION, Java and
+    kafka-python raise. The delete horizon and its base timestamp concern tombstones, and are dropped.
     """
     attributes = batch.attributes & ~(CODEC | DELETE_HORIZON)
     return replace(batch, attributes=attributes, base_timestamp=batch.max_timestamp, count=0)
@@ -170,10 +171,10 @@ INT32 = struct.Struct(">i")
 
 
 def decode_legacy(entry: LegacyEntry, limit: int = DECOMPRESSED_LIMIT, stored: bool = False) -> Iterator[Record]:
-    """Yield the record of a message, or all those in a wrapper, each made when asked for.
+    """Yield the record of a message, or the records in a wrapper, lazily.
 
-    Timestamps are those a consumer sees; with `stored` those that stand in the messages. Raises RecordsError on the
-    way, also when more than `limit` bytes come out.
+    Timestamps are those a consumer sees; with `stored` those in the messages. Raises RecordsError during iteration,
+    also above `limit` decompressed bytes.
     """
     key, value = key_and_value(entry)
     if not entry.codec:
@@ -242,7 +243,7 @@ def encode_message_set(
 ) -> bytes:
     """Return a message set of these records: one message each, or one wrapper if there is a codec.
 
-    Raises RecordsError for headers, which these formats lack, for zstd, and for what does not fit.
+    Raises RecordsError for headers, which these formats lack, for zstd, and for values out of range.
     """
     if magic not in (0, 1):
         raise RecordsError(f"magic {magic}, expected 0 or 1")

@@ -1,13 +1,13 @@
-"""The codecs of record batches, both ways, all through cramjam, with output that cannot grow past a limit.
+"""Codecs of record batches, all through cramjam, with limited output.
 
-Strategy: the decompressed size is not trusted from any header. Output goes into a buffer that starts small and
-grows fourfold up to the limit; a stream that wants more is a RecordsError, so a bomb costs at most the limit in
-memory. Snappy states its size in front; it is believed only as far as snappy can compress at all. Long buffers are
-pages that the kernel clears when they are first written to: to clear a hundred megabytes at once holds up everybody.
+Strategy: decompressed sizes in headers are not trusted. The output buffer starts small and grows fourfold up to the
+limit; a longer stream is a RecordsError, so a bomb costs at most the limit in memory. Snappy's own size is accepted up
+to snappy's best ratio. Long buffers are pages that the kernel clears at their first write: clearing 100 MB at once
+would block the event loop.
 
-Framings: gzip and zstd are their own. Snappy on the wire is raw (librdkafka) or in xerial's framing (Java, Python
-clients); both are read, xerial is written. lz4 is the frame format with independent blocks, as Java refuses linked
-ones; see `break_lz4_header` for what magic 0 does to its header.
+Framings: gzip and zstd have their own. Snappy is raw (librdkafka) or in xerial's framing (Java, Python clients); both
+are read, xerial is written. lz4 is the frame format with independent blocks, since Java rejects linked ones;
+`break_lz4_header` handles the header of magic 0.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ SHORT = 1 << 20
 SHORT_TO_PACK = 1 << 17
 """The same of packing, which takes longer."""
 PIECE = 1 << 23
-"""Bytes of a long buffer that are given back at a time, in 3 ms at most; a multiple of what a page has."""
+"""Bytes of a long buffer that are freed at a time, in at most 3 ms; a multiple of the page size."""
 FIRST_BUFFER = 4096
 GROWTH = 4
 
@@ -107,9 +107,9 @@ INT32 = Struct(">i")
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT, magic: int = 2) -> Buffer:
-    """Return the bytes that `data` stands for. `magic` is that of the entry it came from.
+    """Return the decompressed `data` of an entry of this `magic`.
 
-    Raises RecordsError for an unknown codec, for bad bytes, and when the output would be longer than `limit`.
+    Raises RecordsError for an unknown codec, for bad bytes, and for output longer than `limit`.
     """
     reader = READERS.get(codec)
     if reader is None or (codec == ZSTD and magic < 2):
@@ -155,7 +155,6 @@ def free_pages(buffer: mmap.mmap, start: int, size: int) -> None:
 
 
 def room(size: int) -> bytearray | mmap.mmap:
-    """Return a buffer of so many zeros."""
     return bytearray(size) if size <= SHORT else pages(size)
 
 
@@ -168,7 +167,7 @@ def give_back(buffer: bytearray | mmap.mmap) -> None:
 
 
 def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
-    """Return a reader of streams that do not say reliably how long they are."""
+    """Return a reader of streams without a reliable size."""
 
     def read(data: Buffer, limit: int) -> Buffer:
         size = min(limit, max(FIRST_BUFFER, GROWTH * len(data)))
@@ -233,7 +232,7 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def raw_length(data: Buffer) -> int:
-    """Return the bytes that a block of raw snappy says it holds. Raises RecordsError if it claims too many."""
+    """Return the stated size of a block of raw snappy. Raises RecordsError above SNAPPY_AT_BEST times its bytes."""
     size = int(cramjam.snappy.decompress_raw_len(data))
     if size > SNAPPY_AT_BEST * len(data):
         raise RecordsError(f"snappy data of {len(data)} bytes claims to hold {size}")

@@ -12,6 +12,13 @@ offset, length and leader epoch; or CRC-32 over all that follows it (magic 0, 1)
 Strategy: nothing here decompresses, copies or checks a crc. An entry keeps its own bytes as `raw`, and the `raw`s of
 all entries joined are the field again, a last entry that was cut off (KIP-74: brokers send whole bytes, not whole
 batches) included.
+
+A digest is made of the headers of a field's batches, without decompression. It can also be read from the *sketched*
+form of a field, which lacks the content of every entry. The size before the field stays that of the whole field:
+
+    magic 2, complete           its first 61 bytes: the header
+    magic 0 or 1, complete      its first 18 bytes, up to the attributes
+    other entries               17 bytes, up to the magic; none of 16 bytes or fewer at the end of a field
 """
 
 from __future__ import annotations
@@ -59,12 +66,12 @@ LEGACY = Struct(">qiIbb")
 LEGACY_CRC_FROM = 16
 TIMESTAMP = Struct(">q")
 AT_ONCE = 1 << 22
-"""Bytes of which the checksum is made in one go."""
+"""Bytes of a checksum between two yields."""
 SHORTEST = (14, 22, BATCH.size - OVERHEAD)  # of the length, by magic: everything but keys and values
 
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
-"""Bits of the attributes. The last three stand in batches only; the last says that the base timestamp is the time
-from which on a compacted topic may forget the batch's tombstones (KIP-534)."""
+"""Bits of the attributes. The last three are in batches only. DELETE_HORIZON: the base timestamp is the time from which
+compaction may remove the batch's tombstones (KIP-534)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Batch:
 
     @property
     def payload(self) -> memoryview:
-        """Return the bytes behind the header: the records, compressed if `codec` says so."""
+        """Bytes after the header: the records, compressed with `codec`."""
         return self.raw[BATCH.size :]
 
 
@@ -141,13 +148,12 @@ class LegacyEntry:
 
     @property
     def body(self) -> memoryview:
-        """Return key and value with their lengths."""
         return self.raw[LEGACY.size + (TIMESTAMP.size if self.magic else 0) :]
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Beginning of an entry whose end is not there. It can only be kept as it is."""
+    """Entry without its end. It can only be kept unchanged."""
 
     raw: memoryview
 
@@ -220,12 +226,12 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknow
 KEPT = (LEGACY.size, LEGACY.size, BATCH.size)
 """Bytes of a whole entry that its sketch keeps, by magic."""
 KEPT_OF_OTHERS = MAGIC_AT + 1
-"""Bytes kept of an entry that is cut or that cannot be read: those that say so."""
+"""Bytes kept of a cut or unreadable entry: up to its magic."""
 
 HEADER_FIELDS = (
     "base_offset", "crc", "attributes", "last_offset_delta", "producer_id", "producer_epoch", "base_sequence", "count",
 )  # fmt: skip
-"""Fields of a batch's header that tell it from others, and where it is, in their order."""
+"""Fields of a batch's header that identify it and its position, in order."""
 HEADER = Struct(">" + batch_fields(*HEADER_FIELDS))
 LENGTH = Struct(">i")
 OFFSET = Struct(">q")
@@ -242,13 +248,12 @@ MARKER_KEY_AT = BATCH.size + 4
 
 @dataclass(slots=True)
 class RecordsDigest:
-    """Digest of a `records` field, from the headers of its batches; nothing is decompressed.
+    """Digest of a `records` field, from the headers of its batches, without decompression.
 
-    `size`: bytes of the field. `batches`: whole ones; uncompressed messages of magic 0 and 1 in a row are one.
-    `records`: None where it cannot be told (compressed message sets of magic 0 and 1, bytes that are no batch). A cut
-    last batch counts in `size` only. The codec, the producer and the sequence are those of the first batch; `codec` is
-    empty where there is none; `producer_id` None: none. `base_offset`: None for a compressed message set, which does
-    not tell it. `last_offset`: of the last whole batch.
+    `size`: bytes of the field. `batches`: complete ones; adjacent uncompressed messages of magic 0 and 1 count as one.
+    `records`: None if unknown (compressed message sets of magic 0 and 1, malformed bytes). A cut last batch counts in
+    `size` only. Codec, producer and sequence are those of the first batch; `codec` is empty without a batch.
+    `base_offset`: None for a compressed message set. `last_offset`: of the last complete batch.
     """
 
     size: int
@@ -347,7 +352,7 @@ def read_headers(buf: bytes, start: int, size: int, *, sketched: bool = False) -
 
 
 def read_batch(digest: RecordsDigest, buf: bytes, p: int) -> int:
-    """Add a batch to what was found; return the number of its records."""
+    """Add a batch to the digest. Returns the number of its records."""
     header = HEADER.unpack_from(buf, p)
     base, crc, attributes, delta, producer, epoch, sequence, count = header
     if not digest.batches:
@@ -371,9 +376,9 @@ def read_batch(digest: RecordsDigest, buf: bytes, p: int) -> int:
 
 
 def read_marker(digest: RecordsDigest, buf: bytes, p: int) -> None:
-    """Add what the batch at `p`, whose header is the last one of the digest, says if it is a marker of a transaction.
+    """Add the transaction marker of the batch at `p`, whose header is the last one of the digest, if it has one.
 
-    The end of a transaction is one record in a batch of its own, whose deltas are zero.
+    A marker is one record in a batch of its own, with zero deltas.
     """
     headers, at = digest.headers, p + MARKER_KEY_AT
     if headers is None or headers[-1][:2] != HEADER.unpack_from(buf, p)[:2] or not headers[-1][2] & CONTROL:

@@ -23,7 +23,7 @@ from kproxy.protocol.table import layout, schema
 HEADERS_LIMIT = 100_000
 """Headers in one record. Two bytes make one, so that without a limit a frame of 100 MB would become 5 GB of objects."""
 ANY_HEADERS = 1 << 62
-"""Headers of all records together, where nobody has to be quick."""
+"""Limit of the headers of all records where none applies."""
 
 
 @holds_many
@@ -106,7 +106,6 @@ def read_record(
 
 
 def wrapped(number: int) -> int:
-    """Return the number as an int64 that has overflowed."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -157,7 +156,6 @@ def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes
 
 
 def put(record: bytearray, data: bytes | None) -> None:
-    """Add a key or a value."""
     if data is None:
         record += b"\x01"
     else:
@@ -204,8 +202,7 @@ def key_layout() -> layout.Struct:
 
 
 def decode_control(record: Record) -> Control:
-    """Return what a control record says. Raises RecordsError if its bytes do not; bytes after the fields are passed
-    over."""
+    """Decode a control record. Raises RecordsError for malformed bytes; bytes after the fields are ignored."""
     try:
         key, _ = codec.decode(key_layout(), record.key or b"", api=KEY)
         kind = key["type"]
@@ -219,8 +216,7 @@ def decode_control(record: Record) -> Control:
 
 
 def encode_control(control: Control, offset: int, timestamp: int) -> Record:
-    """Return the record of a control, to stand alone in `encode_batch([…], control=True)`. Raises RecordsError if it
-    does not fit."""
+    """Return the record of a control, for `encode_batch([…], control=True)`. Raises RecordsError for bad values."""
     if control.value is None or control.type not in names():
         raise RecordsError(f"control record of type {control.type} cannot be made, expected one of {sorted(names())}")
     version = control.value.get("version", 0)

@@ -1,5 +1,4 @@
-"""SASL mechanisms as pure state machines: tokens in, tokens out; no Kafka, socket or clock.
+"""SASL mechanisms as pure state machines from tokens to tokens, without Kafka, sockets or clocks.
 
-*Token*: what one side sends in one step. *Client*: who authenticates itself; kproxy towards brokers. *Server*: who
-checks; kproxy towards clients. *Credential*: what a server keeps of a password, which does not give it away.
+mechanisms.py has the client (kproxy to brokers) and the server (clients to kproxy); scram.py SCRAM and the users file.
 """

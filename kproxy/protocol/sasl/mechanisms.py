@@ -1,10 +1,15 @@
-"""Clients' ends of each mechanism, as generators: they give tokens to send and are sent the server's.
+"""SASL mechanisms as generators: the client's end for brokers, and the server's end against a file of users.
 
     tokens = plain("user", "password")
-    token = next(tokens)            # send it, then hand in the answer, until it stops: the server has proved itself,
-    token = tokens.send(answer)     # where the mechanism has a proof
+    token = next(tokens)            # send it, then pass the response, until StopIteration: then the server
+    token = tokens.send(response)   # has proved itself, if the mechanism has a proof
 
-What they raise, LoginFailed, has no secret in its message.
+    steps = checker.begin("SCRAM-SHA-256")
+    answer = steps.send(token)          # until StopIteration, whose value is an `Accepted`
+    answer = steps.send(answer.work())  # if it is `LoginWork`, which takes milliseconds: here, or in a thread
+
+LoginFailed errors contain no secrets. Responses and their timing do not show whether a user exists: an unknown user
+gets a constant challenge, and a password is hashed for it.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ def plain(user: str, password: str) -> Tokens:
 
 
 class ScramClient:
-    """Client of SCRAM that logs in again and again; the keys of a salt that has been seen are not made anew."""
+    """SCRAM client for repeated logins; it caches the keys of each salt."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: Callable[[], str]) -> None:
         self.algorithm, self.user, self.password, self.nonce = notation.HASHES[mechanism], user, password, nonce
@@ -67,8 +72,7 @@ class ScramClient:
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Tokens:
-    """Yield the tokens of RFC 7628, with the extensions of KIP-342. Raises LoginFailed for what could not be told from
-    its separators."""
+    """Yield the tokens of RFC 7628, with the extensions of KIP-342. Raises LoginFailed for a token with separators."""
     if not _BEARER.fullmatch(token):
         raise LoginFailed("the token for OAUTHBEARER is empty, or has characters that no token has")
     pairs = "".join(f"{name}={value}\x01" for name, value in extensions.items())
@@ -89,12 +93,11 @@ BAD_SCRAM: Final = "Authentication failed during authentication due to invalid c
 """Messages of a refused login, in the words of Kafka."""
 UNKNOWN: Final = "an unknown user"
 PROVED: Final = 10_000
-"""Users whose last password is recognized without hashing it anew; each takes some hundred bytes."""
+"""Users whose last password is recognized without another hash; some hundred bytes each."""
 
 
 class Denied(LoginRefused):
-    """Refusal of a login. `str` is what the client is told, `why` what the log says: it names a user only if there is
-    one."""
+    """Refusal of a login. `str` is the client's message, `why` the reason for the log; it names only existing users."""
 
     def __init__(self, told: str, why: str) -> None:
         super().__init__(told)
@@ -102,7 +105,7 @@ class Denied(LoginRefused):
 
 
 class Accepted(NamedTuple):
-    """Acceptance of a login: the client is who it says it is; `answer` is the server's last token."""
+    """Successful login: the client is `name`; `answer` is the server's last token."""
 
     name: str
     answer: bytes
@@ -133,7 +136,6 @@ class Checker:
         return exchange
 
     def current(self) -> Generator[LoginWork, Users, Users]:
-        """Find out who the users are now."""
         users = self.users()
         return (yield users) if isinstance(users, LoginWork) else users
 
@@ -206,8 +208,7 @@ class Checker:
         return Accepted(first.name, f"v={notation.encoded(signature)}".encode())
 
     def pretended(self, name: str, mechanism: str, users: Users) -> Credential:
-        """Return a credential for a user who is not there: the same salt in every process, and keys that no password
-        has."""
+        """Return a credential for an unknown user: the same salt in every process, and keys that no password has."""
         seed = hmac.digest(users.digest, f"pretended\0{mechanism}\0{name}".encode(), "sha256")
         size = 32 if mechanism == "SCRAM-SHA-256" else 64
         stored = (sha256(seed + b"stored").digest() * 2)[:size]
@@ -215,6 +216,5 @@ class Checker:
 
 
 def wrong(name: str, credential: Credential | None) -> str:
-    """Return the reason for the log. What was given as a name is not told if it is nobody's: some type their password
-    there."""
+    """Return the reason for the log. Unknown names are not logged: some people type their password there."""
     return UNKNOWN if credential is None else f'wrong password of user "{name}"'

@@ -5,6 +5,13 @@
     ClientProof    = ClientKey xor HMAC(StoredKey, AuthMessage)  ServerSignature = HMAC(ServerKey, AuthMessage)
 
 As in Kafka, names and passwords are taken as UTF-8, without SASLprep, and without channel binding.
+
+A users file has one line for each mechanism of a user. The notation after the name is PostgreSQL's:
+
+    # name:mechanism$iterations:salt$stored key:server key
+    alice:SCRAM-SHA-256$8192:c2FsdA==$…:…
+
+A line does not suffice to log in, but to try passwords, and to pose as kproxy to that user. Keep the file private.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS: Final = 4096
 """RFC 7677 section 4."""
 MOST_ITERATIONS: Final = 100_000
-"""Kafka allows 16384. Each login that is not known yet costs so many hashes: a hundred thousand take 50 ms."""
+"""Kafka allows 16384. A login without a cached password costs as many hashes: 100,000 take 50 ms."""
 # Iterations that a broker may ask for. Kafka's brokers allow 16384; SHA-512 takes 18 ms for these, on the event loop.
 MAX_ASKED_ITERATIONS: Final = 32768
 MAX_MESSAGE: Final = 16384  # bytes of a SCRAM message; Kafka's have some hundred
@@ -71,7 +78,6 @@ def xor(one: bytes, other: bytes) -> bytes:
 
 
 def proof(algorithm: str, keys: ScramKeys, message: str) -> bytes:
-    """Return the proof that a client shows for this AuthMessage."""
     return xor(keys.client, mac(algorithm, keys.stored, message.encode()))
 
 
@@ -91,7 +97,7 @@ def escaped(name: str) -> str:
 
 
 def unescaped(name: str) -> str | None:
-    """Return the name without its escapes; None: it has an equals sign that stands for nothing."""
+    """Return the name without its escapes; None for an invalid escape."""
     return None if _BAD_ESCAPE.search(name) else name.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -143,7 +149,7 @@ class ClientFirst(NamedTuple):
 
 
 def read_client_first(token: bytes) -> ClientFirst:
-    """Read the client's first token. Raises LoginFailed for what is none, and for channel binding."""
+    """Read the client's first token. Raises LoginFailed for other tokens, and for channel binding."""
     match = _CLIENT_FIRST.fullmatch(text_of(token))
     name = None if match is None else unescaped(match[4])
     authorization = None if match is None else unescaped(match[2] or "")
@@ -156,7 +162,7 @@ def read_client_first(token: bytes) -> ClientFirst:
 
 
 class ClientFinal(NamedTuple):
-    """Second token of the client. `bare` is what stands before the proof."""
+    """Second token of the client. `bare` is the part before the proof."""
 
     bare: str
     binding: bytes
@@ -165,7 +171,7 @@ class ClientFinal(NamedTuple):
 
 
 def read_client_final(token: bytes) -> ClientFinal:
-    """Read the client's second token. Raises LoginFailed for what is none."""
+    """Read the client's second token. Raises LoginFailed for other tokens."""
     match = _CLIENT_FINAL.fullmatch(text_of(token))
     binding, shown = (None, None) if match is None else (decoded(match[2]), decoded(match[4]))
     if match is None or binding is None or shown is None:
@@ -185,7 +191,7 @@ _NAME = re.compile(r"[^:#\s][^:\r\n]*")
 
 
 class Credential(NamedTuple):
-    """Credential: what is kept of one password for one mechanism."""
+    """Data that a server stores of a password for one mechanism."""
 
     mechanism: str
     iterations: int
@@ -223,22 +229,21 @@ class Users:
 
 
 def check_name(name: str) -> str:
-    """Return the name. Raises ValueError for what cannot be a user's name in this file."""
+    """Return the name. Raises ValueError for a name that the file cannot hold."""
     if not _NAME.fullmatch(name) or not name.isprintable() or name != name.strip() or len(name) > LONGEST_NAME:
         raise ValueError(f"no name of a user: no colons, at most {LONGEST_NAME} characters, no blank or # in front")
     return name
 
 
 def make_line(name: str, mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> str:
-    """Return a line without its end. Raises ValueError for names that cannot stand in one."""
+    """Return a line without its end. Raises ValueError for names that the file cannot hold."""
     derived = keys(HASHES[mechanism], password, salt, iterations)
     shown = f"{iterations}:{encoded(salt)}${encoded(derived.stored)}:{encoded(derived.server)}"
     return f"{check_name(name)}:{mechanism}${shown}"
 
 
 def read_users(text: str) -> Users:
-    """Read the users of a file. Raises ValueError with the numbers of the lines that are wrong, never with what stands
-    in them."""
+    """Read the users of a file. Raises ValueError with the numbers of bad lines, never with their content."""
     credentials: dict[tuple[str, str], Credential] = {}
     wrong = []
     for number, line in enumerate(text.splitlines(), 1):

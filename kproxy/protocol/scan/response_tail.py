@@ -69,7 +69,6 @@ class PrefixWriter:
             self.put("p += beyond")
 
     def varint(self, name: str) -> None:
-        """Write the lines that read a varint into a variable."""
         self.move()
         self.wait()
         self.put(f"{name} = buf[p]")
@@ -146,11 +145,11 @@ def tail_layout(key: int, version: int) -> Struct:
 
 
 class PrefixSkipper:
-    """Finder of the place where the tail of one response begins, while the body comes in chunks.
+    """Finds the start of the tail of one response while the body arrives in chunks.
 
-    feed() takes the body's bytes in order, starting with its first (after the response header). Once `done` is true the
-    rest of the body, from the byte after those that feed() counted, is the tail. `ahead` is how many bytes after those
-    fed need not be looked at: the rest of some records. They may be left out of the next feed(), once passed() is told.
+    feed() takes the body's bytes in order, from the first after the response header. If `done`, the tail begins after
+    the bytes that feed() has counted. `ahead`: number of bytes after those fed that feed() need not see, such as the
+    rest of some records; report skipped ones with passed().
     """
 
     __slots__ = ("ahead", "done", "left_out", "skip", "what")
@@ -162,13 +161,12 @@ class PrefixSkipper:
         self.ahead = self.left_out = 0
 
     def passed(self, size: int) -> None:
-        """Count so many of the bytes ahead as passed: they will not be fed."""
+        """Count skipped bytes of those ahead."""
         self.left_out += size
         self.ahead -= size
 
     def feed(self, buf: Buffer, start: int, end: int) -> int:
-        """Return how many of the bytes buf[start:end] stand before the tail. Raises DecodeError for bytes that cannot
-        be."""
+        """Return how many of the bytes buf[start:end] precede the tail. Raises DecodeError for malformed bytes."""
         if self.done:
             return 0
         try:

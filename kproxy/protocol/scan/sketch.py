@@ -1,12 +1,15 @@
-"""Generators that sketch one kind of frame while it comes in chunks, and the code that makes them.
+"""Sketches: frames without the content of their record batches, made while a frame arrives in chunks.
 
-Strategy: as in `tail.py`, a position that may lie beyond the bytes that have come. Beside it stands `m`, the first byte
-that was not kept yet: bytes from `m` to the position are kept when a chunk ends, or when something is to be left out;
-leaving out is to move both. What crosses the border of two chunks is put together in `out`, the bytes kept so far.
+    body = decode_sketch(frame, 0, 12, "request")     # as decode_request, but records are a RecordsDigest
+    sketcher = Sketcher(1, 17, "response")            # for a frame in chunks
 
-The generator is given a chunk as (buf, its start, its end) whenever it yields how many bytes it will pass over in what
-comes, 0 or less if it will look; they may be left out as the chunk (nothing, minus their number, 0). It never ends by
-itself: what comes after the last field is kept.
+Strategy: a compiled generator holds a position that may exceed the received bytes (as in `response_tail.py`), and `m`,
+the first byte not kept yet. Bytes from `m` to the position are kept at the end of a chunk and before an omission; an
+omission moves both. Values across two chunks are joined in `out`, the bytes kept so far.
+
+The generator yields the number of next bytes that it will skip, 0 or less if it needs them, and receives a chunk as
+(buf, start, end), or a skip as (b"", -number, 0). It never ends: bytes after the last field are kept. `decode_sketch`
+is the compiled decoder with `records` read by `read_digest` (`protocol/records/entry.py`).
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def more(out: bytearray, buf: Buffer, p: int, end: int, m: int) -> Generator[int
 
 
 def gather(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
-    """Go `size` bytes on; they stand at the end of `out` then, one after the other."""
+    """Advance by `size` bytes, which are then contiguous at the end of `out`."""
     p += size
     while p > end:
         buf, p, end, m = yield from more(out, buf, p, end, m)
@@ -99,7 +102,7 @@ def far_number(
 
 
 def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
-    """Go over a `records` field of `size` bytes, and keep of it what `protocol/records/entry.py` says."""
+    """Pass a `records` field of `size` bytes, and keep the bytes listed in `protocol/records/entry.py`."""
     while size > MAGIC_AT:
         breathe()
         if end - p >= BATCH.size:
@@ -242,8 +245,8 @@ def make_sketch(key: int, version: int, direction: str, label: str) -> Sketch:
 ANY = 1 << 31
 """Bytes: more than a frame has."""
 MOST_SKETCH = 256 * 1024
-"""Bytes of a sketch. They are decoded in one go at the end of the frame, at 20 to 50 MB/s; nobody else is served in the
-meantime. A Fetch response of 2,000 partitions fits."""
+"""Maximum bytes of a sketch. They are decoded at the end of the frame without a yield, at 20 to 50 MB/s. A Fetch
+response of 2,000 partitions fits."""
 
 
 @cache
@@ -260,10 +263,9 @@ def sketch(key: int, version: int, direction: str) -> Sketch | None:
 
 
 class Sketcher:
-    """Sketcher of one frame. `failed`: why there is no sketch, empty as long as all is well; what comes then is passed
-    over.
+    """Sketcher of one frame. `failed`: reason for a missing sketch, empty otherwise; later bytes are ignored.
 
-    `unseen`: how many of the bytes that come next are of no concern to it; `pass_over` takes them in place of `feed`.
+    `unseen`: number of next bytes that it does not need; pass them to `pass_over` instead of `feed`.
     """
 
     __slots__ = ("_kept", "_make", "_steps", "failed", "most", "unseen")
@@ -338,12 +340,10 @@ FIELD_READERS = {
     (False, True): whole_headers,
     (True, True): sketched_headers,
 }
-"""Readers of a `records` field, by whether it is sketched, and whether each header is wanted."""
+"""Readers of a `records` field, by (sketched, headers)."""
 
 
 class SketchDecoderWriter(DecoderWriter):
-    """Writer of decoders in which a `records` field is read by its headers."""
-
     def __init__(self, sketched: bool, headers: bool) -> None:
         super().__init__()
         self.put.names["read_field"] = FIELD_READERS[sketched, headers]
@@ -372,11 +372,10 @@ def decoder(key: int, version: int, direction: str, sketched: bool, headers: boo
 def decode_sketch(
     frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False, headers: bool = False
 ) -> dict[str, Any]:
-    """Return the body of a frame (without its length field), in which records are a RecordsDigest or None; with
-    `headers` they are RecordHeaders or None.
+    """Return the body of a frame (without its size), in which records are a RecordsDigest or None.
 
-    `direction`: request or response; the header is passed over, and so are bytes behind the last field, which real
-    clients send. `sketched`: the frame came from a Sketcher. Raises DecodeError, and nothing else, for any bytes.
+    `headers`: they are RecordHeaders or None. `direction`: request or response. `sketched`: the frame is a Sketcher's.
+    The header and bytes after the last field are ignored. Raises only DecodeError.
     """
     data = frame if type(frame) is bytes else bytes(frame)
     if direction == "response" and key == API_VERSIONS and data[4:6] == UNSUPPORTED_VERSION:
@@ -403,7 +402,7 @@ def read_body(data: bytes, key: int, version: int, direction: str, sketched: boo
 
 
 def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:
-    """Return the error that says what is wrong with a frame, and where."""
+    """Return the error with problem and position."""
     api = f"{schema.load(key).name} {direction}"
     if not p:
         return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")

@@ -1,21 +1,20 @@
-"""Walks: where the wanted fields of a message lie, found in one pass, with no values built.
+"""Walks: the spans of the wanted fields of a message, found in one pass without decoding.
 
     found = walk(3, 12, "response", frozenset({"brokers[].host", "topics[]", "topics[].name"}))
     hits = []
     after = found.run(buf, body, end, hits)     # [(number of a mark, start, end), …] in wire order
 
-Paths are those of `layout.Slot.path`. What a path gives, by `Mark.what`:
+Paths are those of `layout.Slot.path`. Hits of a path, by `HitMark.what`:
 
     value     the whole encoded value, its length included; of a struct after the hits inside it
     count     the count of a wanted array, before its elements (also when the array is null or empty)
-    element   one struct of a wanted array, after the hits inside it; elements that are no structs are values
+    element   one struct of a wanted array, after the hits inside it; other elements are values
     tags      the count of a tag buffer, wanted as `<path of the struct>._tagged_fields`
-    tag       a tagged field that is wanted or holds something wanted, from its number to the end of its value;
+    tag       a tagged field that is or contains a wanted field, from its number to the end of its value;
     size      its size follows, then the hits inside
 
-Unwanted tagged fields are skipped by their size and not looked into. Bytes after the last field are left to the caller.
-A short walk ends behind the last field of which something is wanted, if long arrays come behind that: a Metadata answer
-has its brokers in front of thousands of partitions.
+Unwanted tagged fields are skipped by their size. Bytes after the last field are left to the caller. A short walk ends
+after the last wanted field if long arrays follow: a Metadata response has its brokers before thousands of partitions.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Hits = list[Hit]
 
 
 class Walk:
-    """Compiled walk. `marks[hit[0]]` says what a hit is. `whole`: it goes to the end of the last field."""
+    """Compiled walk. `marks[hit[0]]` is the meaning of a hit. `whole`: it reaches the end of the last field."""
 
     __slots__ = ("_walk", "label", "marks", "struct", "version", "wanted", "whole")
 
@@ -75,7 +74,7 @@ class Walk:
         return after
 
     def explain(self, buf: Buffer, pos: int, end: int) -> NoReturn:
-        """Read again, slowly, to say what is wrong and where."""
+        """Read again with the slow decoder, and raise its DecodeError."""
         raise diagnosis(self.struct, memoryview(buf)[pos:end], 0, self.label, self.version)
 
     def find(self, what: str, path: str) -> int:
@@ -97,7 +96,7 @@ def walk(key: int, version: int, direction: str, wanted: frozenset[str], *, shor
 
 
 def read_string(buf: Buffer, start: int, end: int, compact: bool) -> bytes | None:
-    """Return the string (or bytes) whose encoded form is the value hit [start, end), without its length. None: null."""
+    """Return the string or bytes of the value hit [start, end), without its length. None: null."""
     if not compact:
         after = start + 2
         return None if buf[start] > 127 else bytes(buf[after:end])
@@ -126,7 +125,7 @@ def code_slots(struct: Struct) -> Iterable[Slot]:
 
 @cache
 def top_code(key: int, version: int) -> str | None:
-    """Return the field at the top of a response that holds an error code; None: there is none."""
+    """Return the top-level field of a response with an error code; None without one."""
     if key not in schema.paths() or version not in schema.load(key).versions:
         return None
     slots = layout.body(key, version, RESPONSE).slots
@@ -205,11 +204,11 @@ class EndpointCheckWriter(WalkWriter):
 
 @cache
 def has_no_endpoints(key: int, version: int, wanted: AbstractSet[str]) -> EndpointCheck:
-    """Return fn(buf, pos, end): True if the response whose size is at `pos` ends at `end` and has nothing that is
-    wanted.
+    """Return fn(buf, pos, end): True if the response at `pos`, size included, ends at `end` without wanted fields.
 
-    False also stands for "not soon told". Raises nothing for any bytes. Raises ValueError here when something is wanted
-    that is no tagged field.
+    A fast check for tagged fields that are rarely present, such as NodeEndpoints in Produce and Fetch responses
+    (KIP-951). It returns False as soon as a tag buffer that could hold a wanted field is not empty, and for long arrays
+    or malformed bytes. Raises ValueError here if a wanted field is not tagged.
     """
     api = schema.load(key)
     maker = EndpointCheckWriter(wanted)

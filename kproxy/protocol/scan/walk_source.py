@@ -1,16 +1,14 @@
-"""Makes the source of a walk: one function that goes through a message and notes where the wanted fields are.
+"""Source of walks: one function that passes a message and records the spans of the wanted fields.
 
-Strategy. The generated function holds one position, `p`. Fields of fixed width that nobody wants cost nothing:
-`behind` is how many bytes the reading position is ahead of `p` while the source is written, and it goes into the next
-index (`buf[p + 14]`). Where branches meet, `behind` must be the same in both; so a branch that moves `p` ends with as
-much behind. Arrays and strings that nobody wants are one table look-up (`walk_support.near`); an array of structs
-without variable parts is a multiplication; other arrays of structs are a loop, over those of its elements that are not
-laid out like others before (`walk_support.py`) where nothing in them is wanted.
+Strategy. The generated function has one position, `p`. Unwanted fields of fixed width cost nothing: `behind`, the
+distance of the reading position from `p` while the source is written, becomes part of the next index (`buf[p + 14]`).
+`behind` must be equal where branches meet. Unwanted arrays and strings are one table look-up (`walk_support.near`), an
+array of structs of fixed size is a multiplication, other arrays of structs are a loop. `walk_support.UniformArray`
+shortens loops without wanted fields.
 
-Bounds. `p` only grows, every byte that was looked at lies before it in the end, and a count is measured against the
-bytes that remain before its loop starts; so a single comparison with `end` after the last field tells whether the
-message ended in time, even if it reads on into a neighbour in the same buffer for a moment. Time is bounded by the
-length of the frame.
+Bounds. `p` only grows, and counts are compared with the remaining bytes before their loop. One comparison with `end`
+after the last field therefore detects a truncated message, even if a read went beyond it in the same buffer. Time is
+linear in the length of the frame.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class HitMark:
 
 
 def tags_path(path: str) -> str:
-    """Return the path under which the tag buffer of the struct at `path` is wanted."""
+    """Path of the tag buffer of the struct at `path`."""
     return f"{path}._tagged_fields" if path else "_tagged_fields"
 
 
@@ -113,7 +111,7 @@ class WalkWriter:
         self.behind = 0
 
     def touches(self, slot: Slot) -> bool:
-        """Return True if something in this slot is wanted, or the slot itself."""
+        """Return True for a wanted slot, or one with a wanted field."""
         return slot.path in self.wanted or (slot.struct is not None and self.inside(slot.struct, slot.path))
 
     def inside(self, struct: Struct, path: str) -> bool:
@@ -225,7 +223,7 @@ class WalkWriter:
                     put("raise TooManyHits")
 
     def alike(self, slot: Slot, struct: Struct) -> None:
-        """Write the loop over elements in which nothing is wanted, for those that are not like others before."""
+        """Write the loop over elements without wanted fields, after those that UniformArray skips."""
         put = self.put
         alike, start, left = put.refer(UniformArray(struct), "alike"), put.fresh("s"), put.fresh("n")
         with put.block(f"if n >= {LEAST}:"):
@@ -325,7 +323,7 @@ def make_walk(
 
 
 def needed(struct: Struct, wanted: AbstractSet[str]) -> int:
-    """Return how many of its fields have to be gone through for what is wanted; its tag buffer counts as one."""
+    """Return the number of leading fields that contain all wanted ones; the tag buffer counts as one."""
     maker = WalkWriter(wanted)
     if struct.flexible and (tags_path("") in wanted or any(map(maker.touches, struct.tagged))):
         return len(struct.slots) + 1

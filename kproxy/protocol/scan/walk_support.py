@@ -1,14 +1,12 @@
-"""Functions that compiled walks call: tables for lengths of one byte, rare cases, arrays of like elements.
+"""Functions that compiled walks call: tables for one-byte lengths, rare cases, arrays of uniform elements.
 
-Nearly every compact length, count and tag is one byte. `near(size)[b]` is how far a value whose compact length is the
-byte `b` reaches, its length included, for elements of `size` bytes; 0 says that the length goes on after it.
+Nearly every compact length, count and tag is one byte. `near(size)[b]` is the encoded size of a value whose compact
+length is the byte `b`, its length included, for elements of `size` bytes; 0 if the length has more bytes.
 
-Arrays whose elements are laid out alike are passed in one comparison, not one element after the other. Where an
-element's fields lie depends on few of its bytes: lengths, counts and the tag buffer's count, here its *measures*. The
-partitions of a topic nearly always have the same ones: three replicas, three in sync, none offline. Of an array like
-that, for so many elements, `UniformArray` remembers how many bytes they took together, and what stood at each measure
-from element to element. The next array of as many elements ends where that one ended if these are the same, whatever
-the other bytes are. If they are not, the caller goes through it, and it may be learnt.
+Arrays of uniform elements are passed in one comparison. The layout of an element depends on few bytes, here its
+*measures*: lengths, counts, and the tag buffer's count. Partitions of a topic nearly always have equal ones: three
+replicas, three in sync, none offline. `UniformArray` stores, by number of elements, the total size and all measures.
+The next array with equal measures has the same size. Otherwise the caller loops over it, and its layout may be stored.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ class Bad(Exception):
 
 
 class TooManyHits(Bad):
-    """Refusal of bytes that may be good, but in which more is wanted than a walk will list."""
+    """More hits than a walk returns."""
 
 
 MOST_HITS = 500_000
@@ -51,7 +49,7 @@ def far(buf: Buffer, at: int, size: int) -> int:
 
 
 def far_string(buf: Buffer, at: int) -> int:
-    """Return the bytes from the length to the end of a string whose length takes more than one byte and is limited."""
+    """Return the encoded size of a string with a length of more than one byte. Raises Bad above MAX_STRING."""
     raw, after = read_uvarint(buf, at)
     if raw - 1 > MAX_STRING:
         raise Bad
@@ -59,7 +57,7 @@ def far_string(buf: Buffer, at: int) -> int:
 
 
 def skip_tags(buf: Buffer, p: int, end: int) -> int:
-    """Return the position after a tag buffer in which nothing is wanted."""
+    """Return the position after a tag buffer without wanted tags."""
     number, p = read_uvarint(buf, p)
     if number + number > end - p:  # a tag and its size take a byte each
         raise Bad
@@ -71,11 +69,11 @@ def skip_tags(buf: Buffer, p: int, end: int) -> int:
 
 
 LEAST: Final = 5
-"""Elements for which a comparison takes less time than going through them."""
+"""Minimum elements of a comparison; for fewer the loop is faster."""
 MOST: Final = 64
 """Elements that are compared at once; a longer array is compared in parts."""
 LEARN_EVERY: Final = 8
-"""Arrays that were not known, of which one is learnt, which may take as long as going through it."""
+"""Every eighth unknown array is learned, which may take as long as the loop."""
 MOST_KNOWN: Final = 256
 """Layouts known of one array. No element in the table has more than 16 bytes of measures, so that is 260 kB at most."""
 
@@ -84,7 +82,7 @@ Known = tuple[int, Callable[[bytes], Any], Any]
 
 
 class UniformArray:
-    """Layouts that are known of one array of structs in which nothing is wanted. `struct` is that of its elements."""
+    """Known layouts of an array of structs without wanted fields. `struct`: its elements."""
 
     __slots__ = ("known", "struct", "telling", "unknown")
 
@@ -129,7 +127,7 @@ class UniformArray:
 
 
 def can_be_uniform(struct: Struct) -> bool:
-    """Return True if measures tell where the fields of such a struct lie: it holds other structs in arrays only."""
+    """Return True if measures determine the layout of such a struct: all structs in it are in arrays."""
     return all(slot.array or slot.struct is None for slot in struct.slots)
 
 
@@ -143,7 +141,7 @@ def measure(slot: Slot) -> int:
 
 
 def telling_byte(struct: Struct) -> int:
-    """Return the position of the last byte of the first measure in an element. It tells arrays apart: how many
+    """Return the offset of the last byte of the first measure in an element, which distinguishes arrays, as by
     replicas."""
     before = 0
     for slot in struct.slots:
@@ -154,11 +152,9 @@ def telling_byte(struct: Struct) -> int:
 
 
 def find_measures(struct: Struct, buf: Buffer, p: int) -> tuple[int, list[int]] | None:
-    """Return the bytes of the element at `p`, and the positions in it of its measures. None: they do not tell its
-    layout.
+    """Return the size of the element at `p`, and the offsets of its measures. None if they do not determine its layout.
 
-    That is so with tagged fields, with elements that have measures themselves, and with compact lengths of several
-    bytes.
+    That applies to tagged fields, to elements with measures of their own, and to compact lengths of several bytes.
     """
     at, places = 0, list[int]()
     for slot in struct.slots:

@@ -75,6 +75,6 @@ DELETE_SHARE_GROUP_OFFSETS: Final = 92
 UNREGISTER_CONTROLLER: Final = 94
 
 TELEMETRY: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
-"""APIs by which clients tell their own metrics (KIP-714)."""
+"""APIs of client metrics (KIP-714)."""
 NEW_HEARTBEATS: Final = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, STREAMS_GROUP_HEARTBEAT})
-"""Heartbeats of the protocols in which the broker assigns: KIP-848, KIP-932, KIP-1071."""
+"""Heartbeats of the protocols with broker-side assignment: KIP-848, KIP-932, KIP-1071."""

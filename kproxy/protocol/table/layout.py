@@ -1,7 +1,7 @@
-"""Layouts of messages, each in one version: what stands on the wire, in order, with nothing left to decide.
+"""Layouts of messages in one version: the fields in wire order.
 
-Everything that reads or writes bytes (codec, walk, head readers, grammar, the tree of `kproxy decode`) is made from a
-`Struct` of this file; none of them looks at versions again.
+All code that reads or writes bytes (codec, walk, head readers, grammar, the tree of `kproxy decode`) uses the `Struct`
+of this module, and no longer depends on versions.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ ZERO_UUID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """Field as it stands in one version.
+    """Field in one version.
 
     `type` is the element's type if `array`. `compact`: its length is an unsigned varint of length + 1 (KIP-482).
-    `nullable`: null is legal (readers accept null everywhere all the same). A nullable struct that is not an array has
-    one INT8 in front (negative: null). `default()` makes a fresh value for a field that is absent.
+    `nullable`: null is legal (readers accept null everywhere). A nullable struct outside of an array follows one INT8
+    (negative: null). `default()` makes a new value for an absent field.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Struct:
         return (*self.slots, *self.tagged)
 
     def defaults(self) -> dict[str, Any]:
-        """Return a fresh value in which every field has its default."""
+        """Return a new value with the default of every field."""
         return {slot.name: slot.default() for slot in self.all_slots}
 
     def paths(self, kind: str) -> frozenset[str]:
@@ -88,7 +88,7 @@ class Struct:
 
 
 def loop_over(slot: Slot, count: str) -> str:
-    """Return the head of a compiled loop over so many elements; where they nest its body has to call `breathe`."""
+    """Return the head of a compiled loop over `count` elements. Bodies of nested loops have to call `breathe`."""
     return f"for _ in {'range' if slot.nests else 'steps'}({count}):"
 
 
@@ -146,7 +146,6 @@ def resolve(field: ProtocolField, version: int, flexible: bool, parent: str) -> 
 
 
 def build(fields: tuple[ProtocolField, ...], version: int, flexible: bool, parent: str = "") -> Struct:
-    """Return the layout of these fields in this version."""
     slots = [resolve(field, version, flexible, parent) for field in fields if version in field.versions]
     return Struct(
         slots=tuple(slot for slot in slots if slot.tag is None),

@@ -1,6 +1,6 @@
-"""Kafka releases: which versions of which APIs a broker of each has, from the table's `releases:` lines.
+"""Kafka releases: the versions of each API that their brokers support, from the table's `releases:` lines.
 
-Taken from the sources of each release: message definitions from 2.8 on, before that the lists of schemas in the code.
+Source: message definitions of each release from 2.8 on, before that the schemas in the code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _WRITTEN = re.compile(r"v?(\d+(?:\.\d+)*)(?:\.x|\.\*|-SNAPSHOT|-rc\d+)?", re.IGN
 
 
 def supported(release: str) -> Mapping[int, tuple[int, int]]:
-    """Return, by API key, the first and last version that brokers of this release list by default; APIs that they lack
-    are not in it.
+    """Return, by API key, the first and last version that brokers of this release list by default.
 
-    Raises KeyError for what is not in `RELEASES`.
+    APIs that they lack are missing. Raises KeyError for a release outside of `RELEASES`.
     """
     if release not in RELEASES:
         raise KeyError(release)
@@ -45,15 +44,15 @@ def _supported(release: str) -> Mapping[int, tuple[int, int]]:
 
 
 def _at(entries: Mapping[str, Versions | None], release: str) -> Versions | None:
-    """Return the last entry up to this release, None if there is none."""
+    """Return the last entry up to this release; None without one."""
     past = [has for since, has in entries.items() if RELEASES.index(since) <= RELEASES.index(release)]
     return past[-1] if past else None
 
 
 def parse_release(text: str) -> str:
-    """Return the release line that is meant: `2.8`, `v2.8`, `2.8.1` and `2.8.x` are `2.8`.
+    """Return the release line: `2.8` for `2.8`, `v2.8`, `2.8.1` and `2.8.x`.
 
-    Raises ValueError, with the nearest one, for what is no release that kproxy knows.
+    Raises ValueError with the nearest release for an unknown one.
     """
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:

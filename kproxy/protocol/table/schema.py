@@ -88,7 +88,7 @@ NONE = Versions()
 
 @dataclass(frozen=True, slots=True)
 class ProtocolField:
-    """Line of the table. `default` is the text after the word `default`, or None when there is no such mark."""
+    """Line of the table. `default` is the text after the word `default`; None without it."""
 
     name: str
     type: str
@@ -234,13 +234,12 @@ def apis() -> tuple[Api, ...]:
 
 @cache
 def names() -> Mapping[str, int]:
-    """Return the API key of every name and alias."""
     keys = {alias: api.key for api in apis() for alias in api.aliases}
     return MappingProxyType(keys | {api.name: api.key for api in apis()})
 
 
 def keys_of(text: str) -> frozenset[int]:
-    """Return the keys of APIs whose names stand in `text`, with spaces between them. Raises KeyError for others."""
+    """Return the keys of the APIs named in `text`, separated by spaces. Raises KeyError for unknown names."""
     return frozenset(names()[name] for name in text.split())
 
 

@@ -1,8 +1,7 @@
-"""Shapes of messages: how the entities of requests and responses lie in their arrays. `shapes.yaml`, resolved for one
-version.
+"""Shapes of messages: the arrays of entities in requests and responses, from `shapes.yaml`, for one version.
 
-Words: an *entity* is the smallest thing a request asks about; a *level* is one array on the way to it; a *role* says
-what a field means (`topic`, `partition`, `group`, …), the same on both sides, so that elements find each other.
+An *entity* is the smallest unit of a request; a *level* is one array that contains it; a *role* is the meaning of a
+field (`topic`, `partition`, `group`, …), equal in request and response, so that elements match.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .layout import Slot, Struct
 
 TABLE = files("kproxy.protocol") / "shapes.yaml"
 ITSELF = "*"
-"""The field of a key whose elements are the values: `partitions []int32`."""
+"""Field of a key whose elements are plain values: `partitions []int32`."""
 
 WHOLE = ("top", "each", "both", "first")
 ALL = ("never", "null", "empty", "either")
@@ -152,13 +151,12 @@ def parse_keys(text: str) -> RoleFields:
 
 
 def present(struct: Struct, keys: RoleFields) -> RoleFields:
-    """Return those keys whose field this struct has."""
     names = {slot.name for slot in struct.slots}
     return tuple((role, field) for role, field in keys if field in names)
 
 
 def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], RoleFields]]:
-    """Return arrays and keys of each level as written. Raises ValueError for what is no level."""
+    """Return arrays and keys of each level. Raises ValueError for malformed levels."""
     for part in text.split(" / ") if text else ():
         match = _LEVEL.fullmatch(part.strip())
         if match is None:
@@ -183,9 +181,9 @@ def levels(text: str, struct: Struct, others: Mapping[str, str]) -> Iterator[Lev
 
 
 def described(entry: Mapping[str, Any], response: tuple[Level, ...]) -> Level | None:
-    """Return the level that an answer describes inside of its innermost elements; None if there is none.
+    """Return the level that a response describes inside of its innermost elements; None without one.
 
-    Its error codes are among the `others`, and count here.
+    Its error codes are among the `others`.
     """
     if "described" not in entry or response[-1].struct is None:
         return None
