@@ -168,7 +168,7 @@ def drop(items: list[Any]) -> None:
 
 
 class Spread(list[Item]):
-    """List whose iteration yields."""
+    """List with yield points in its iteration."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ class Spread(list[Item]):
 
 
 class SpreadTuple(tuple[Item, ...]):
-    """Tuple whose iteration yields."""
+    """Tuple with yield points in its iteration."""
 
     __slots__ = ()
 

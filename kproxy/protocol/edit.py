@@ -155,7 +155,7 @@ class Edits:
         return memoryview(frame)
 
     def new_counts(self) -> list[EditedSpan]:
-        """Return the counts of arrays and tag buffers whose number of elements changes."""
+        """Return the counts of arrays and tag buffers with added or removed elements."""
         changes: list[EditedSpan] = []
         for hit, more in each(self.counts.items()):
             number, start, end = hit
@@ -191,7 +191,7 @@ class Edits:
         return changes
 
     def new_sizes(self, changes: list[EditedSpan]) -> list[EditedSpan]:
-        """Return the sizes of the tagged fields whose content changes its length, the inner ones first."""
+        """Return the sizes of the tagged fields that change their length, the inner ones first."""
         marks = self.walk.marks
         if not any(mark.what == "tag" for mark in marks):
             return []

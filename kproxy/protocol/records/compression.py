@@ -99,7 +99,7 @@ GROWTH = 4
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_VERSIONS = Struct(">ii")  # version, oldest compatible version: both 1
-XERIAL_BLOCK = 32 * 1024  # what snappy-java writes by default
+XERIAL_BLOCK = 32 * 1024  # snappy-java's default
 SNAPPY_AT_BEST = 22
 """Three bytes of raw snappy make at most 64; a size in front that claims more than 22 times the input is false."""
 
@@ -182,7 +182,7 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
                     raise
                 if size == limit:
                     raise too_long(limit) from None
-                del output, unpack  # or the room that was too small stays beside the next
+                del output, unpack  # free the small buffer before the next is made
                 size = min(limit, size * GROWTH)
                 continue
             return memoryview(output)[:length].toreadonly()

@@ -382,7 +382,7 @@ def read_marker(digest: RecordsDigest, buf: bytes, p: int) -> None:
     """
     headers, at = digest.headers, p + MARKER_KEY_AT
     if headers is None or headers[-1][:2] != HEADER.unpack_from(buf, p)[:2] or not headers[-1][2] & CONTROL:
-        return  # there are more batches than headers are kept of, or this one is no control batch
+        return  # beyond MOST_HEADERS, or not a control batch
     kind = buf[at + len(MARKER_KEY)] if buf[at : at + len(MARKER_KEY)] == MARKER_KEY else len(MARKERS)
     if kind < len(MARKERS):
         digest.markers = {**(digest.markers or {}), len(headers) - 1: MARKERS[kind]}

@@ -5,7 +5,7 @@
     token = tokens.send(response)   # has proved itself, if the mechanism has a proof
 
     steps = checker.begin("SCRAM-SHA-256")
-    answer = steps.send(token)          # until StopIteration, whose value is an `Accepted`
+    answer = steps.send(token)          # until StopIteration with an `Accepted`
     answer = steps.send(answer.work())  # if it is `LoginWork`, which takes milliseconds: here, or in a thread
 
 LoginFailed errors contain no secrets. Responses and their timing do not show whether a user exists: an unknown user
@@ -77,7 +77,7 @@ def oauthbearer(token: str, extensions: Mapping[str, str]) -> Tokens:
         raise LoginFailed("the token for OAUTHBEARER is empty, or has characters that no token has")
     pairs = "".join(f"{name}={value}\x01" for name, value in extensions.items())
     answer = yield f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
-    if answer:  # what is wrong; the refusal itself comes after this
+    if answer:  # the reason; the refusal follows
         yield OAUTH_FAILED
         raise LoginFailed("the broker finds the token for OAUTHBEARER invalid")
 
@@ -93,7 +93,7 @@ BAD_SCRAM: Final = "Authentication failed during authentication due to invalid c
 """Messages of a refused login, in the words of Kafka."""
 UNKNOWN: Final = "an unknown user"
 PROVED: Final = 10_000
-"""Users whose last password is recognized without another hash; some hundred bytes each."""
+"""Cached users: their last password needs no other hash. Some hundred bytes each."""
 
 
 class Denied(LoginRefused):

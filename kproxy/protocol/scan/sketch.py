@@ -372,7 +372,7 @@ def decoder(key: int, version: int, direction: str, sketched: bool, headers: boo
 def decode_sketch(
     frame: Buffer, key: int, version: int, direction: str, *, sketched: bool = False, headers: bool = False
 ) -> dict[str, Any]:
-    """Return the body of a frame (without its size), in which records are a RecordsDigest or None.
+    """Return the body of a frame (without its size), with a RecordsDigest or None for records.
 
     `headers`: they are RecordHeaders or None. `direction`: request or response. `sketched`: the frame is a Sketcher's.
     The header and bytes after the last field are ignored. Raises only DecodeError.
@@ -406,6 +406,6 @@ def explain(data: bytes, p: int, key: int, version: int, direction: str, sketche
     api = f"{schema.load(key).name} {direction}"
     if not p:
         return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")
-    if sketched:  # offsets in a sketch would say nothing
+    if sketched:  # offsets in a sketch have no meaning
         return DecodeError("its sketch cannot be read", api=api, version=version)
     return diagnosis(layout.body(key, version, direction), data, p, api, version)

@@ -20,7 +20,7 @@ from .layout import Slot, Struct
 
 TABLE = files("kproxy.protocol") / "shapes.yaml"
 ITSELF = "*"
-"""Field of a key whose elements are plain values: `partitions []int32`."""
+"""Field of a key with plain values as elements: `partitions []int32`."""
 
 WHOLE = ("top", "each", "both", "first")
 ALL = ("never", "null", "empty", "either")
