@@ -32,7 +32,7 @@ from kproxy.rules.exchange import Exchange
 from .exchange import Decision, Delay
 
 DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
-"""APIs whose responses list topics and partition leaders."""
+"""APIs with topics and partition leaders in responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[t
 
 
 def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
-    """Yield each entity with its share of all record bytes, from 0 to 1. Yield nothing if there are no records."""
+    """Yield each entity with its share of all record bytes, from 0 to 1. Yield nothing without records."""
     total = sum(len(partition.records or b"") for partition in each(partitions(message)))
     if total:
         for entity, partition in partitions_among(message, entities):

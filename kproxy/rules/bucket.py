@@ -59,7 +59,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 MOST_BUCKETS = 10_000
 """Buckets of one limit, since clients choose client ids and topics. Beyond it, the bucket that is full first among the
-least recently used is evicted: a new bucket is full, too, and debts of other clients stay."""
+least recently used is evicted: a new bucket is also full, and debts of other clients stay."""
 LOOKED_AT = 16
 """Least recently used buckets that are compared for an eviction."""
 
@@ -195,7 +195,7 @@ class Buckets(Generic[BucketKey]):
 
 
 AGES = 3
-"""Half lives whose reservations count: the current one and two before it."""
+"""Half lives with counted reservations: the current one and two before it."""
 HALF = LIFE / 2
 REVIEW = 0.5
 """Seconds between two looks at a shared level. Another process may have given back a charge, and cannot wake turns."""
@@ -215,7 +215,7 @@ def stored(method: Method) -> Method:
 
 
 class StoredCharges:
-    """Charges of a bucket whose numbers several processes share. Each process has its own line of requests."""
+    """Charges of a bucket that several processes share. Each process has its own line of requests."""
 
     __slots__ = ()
     review = REVIEW
@@ -299,7 +299,7 @@ class SharedFetchBucket(StoredCharges, FetchBucket):
         self.cells.put(self.level, self.then, self.half, *self.ages, until=self.full_at)
 
 
-LATE = 60.0  # seconds after late bytes in which bytes of all requests are charged on arrival
+LATE = 60.0  # seconds after late bytes during which all bytes are charged on arrival
 
 
 class QuotaTurn:

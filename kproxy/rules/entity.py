@@ -1,10 +1,10 @@
 """Entities: the smallest units of a request, which rules select and which fail one by one.
 
-The roles in `protocol/shapes.yaml` define an entity: its own fields and the fields of its outer levels. A level whose
-inner array is null ("all") or empty is itself an entity. A request without levels is one entity.
+The roles in `protocol/shapes.yaml` define an entity: its own fields and the fields of its outer levels. A level with a
+null ("all") or empty inner array is itself an entity. A request without levels is one entity.
 
 Two roles depend on other fields. A coordinator key is a group, a transactional id or a share partition by key type
-(KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id if its type says so.
+(KIP-98, KIP-932). The name of a config or ACL resource is also a topic, group or transactional id by its type.
 So a rule on the topic `orders` matches changes of its configs.
 
 The reader of a request collects the positions of identifying fields in one walk. It never decodes records.

@@ -26,7 +26,7 @@ How = Literal["fin", "rst", "half"]
 """fin: close after queued bytes are written. rst: reset at once. half: kproxy sends nothing more to the client, but
 still reads from it."""
 AfterDrop = Literal["stall", "close", "continue"]
-"""Fate of a connection on which a frame was dropped: no more bytes are sent, it is closed, or it continues."""
+"""Fate of a connection after a dropped frame: no more bytes are sent, it is closed, or it continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ HeldError = NewType("HeldError", int)
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Decision to hold the frame until it is released, for at most so many seconds. Needs depth BODY.
+    """Decision to hold the frame until it is released, for at most `seconds`. Needs depth BODY.
 
-    then: after that time the frame passes, its connection is closed, or this error is returned. most: frames that the
-    rule holds at a time in one process; further frames pass and are counted.
+    then: after that time, the frame passes, its connection is closed, or this error is the response. most:
+    frames that the rule holds at a time in one process; further frames pass and are counted.
     """
 
     seconds: float
@@ -185,7 +185,7 @@ Decision = (
 
 
 class FrameDepth(IntEnum):
-    """Depth to which a rule reads a frame. NOTHING: the rule does not act. HEADER: api, version, client id and length;
+    """Parts of a frame that a rule reads. NOTHING: the rule does not act. HEADER: api, version, client id and length;
     the frame streams. BODY: the complete frame is buffered, within the budget of buffered frames."""
 
     NOTHING, HEADER, BODY = range(3)
@@ -199,7 +199,7 @@ class TrafficShape:
     """Limits on the bytes of a connection, in the directions `ways`.
 
     rate: bytes per second, None: unlimited. piece: bytes per write, with `pause` seconds between writes. most: bytes in
-    both directions after which the connection is closed as `how` says. age: seconds after the opening at which it is
+    both directions after which the connection is closed as `how` says. age: seconds from the opening until it is
     closed.
     """
 

@@ -42,7 +42,7 @@ class HeldByRule(Protocol):
 
 
 ACTS = object()
-"""Terms of an observing rule, for requests on which it would always act."""
+"""Terms of an observing rule, for requests that it would always act on."""
 
 
 class Running:
@@ -271,7 +271,7 @@ class Barred:
 
     @property
     def closes(self) -> bool:
-        """Return True if open connections are closed, too."""
+        """Return True if open connections are also closed."""
         return any(_model(one).existing == "close" for one in self.rules)
 
     @property

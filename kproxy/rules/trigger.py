@@ -50,16 +50,16 @@ class When(Model):
     """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
     times.
 
-    Requests with at least one matching entity count, including retries, in order of arrival. `counts` says whether
-    requests that an earlier rule decided are included.
+    Requests with at least one matching entity count, including retries, in order of arrival. `counts: all` includes
+    requests that an earlier rule decided.
     """
 
     nth: OrdinalNumbers | None = Field(
         default=None, description="only the request with this number, or these numbers, from 1"
     )
-    first: Number | None = Field(default=None, description="only so many requests")
+    first: Number | None = Field(default=None, description="the first requests, up to this number")
     every: Number | None = Field(default=None, description="each request whose number is a multiple of this")
-    times: Number | None = Field(default=None, description="acts so often at most")
+    times: Number | None = Field(default=None, description="maximum number of requests that the rule acts on")
     once: Literal[True] | None = Field(default=None, description="the same as `times: 1`")
     probability: float | None = Field(default=None, gt=0, le=1, description="acts with this chance")
     seed: Seed | None = Field(
@@ -293,7 +293,7 @@ def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) ->
 
 
 def pass_over(count: TriggerCount, draws: int) -> None:
-    """Move a count's generator to the draw after so many draws."""
+    """Move a count's generator to the draw after `draws` draws."""
     before, count.draws = count.draws, draws
     block, over = divmod(draws, BLOCK)
     if not before < draws or before // BLOCK != block or not before % BLOCK:

@@ -32,7 +32,7 @@ class ListenerTraits(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedRule:
-    """Rule and its position. `rule` is None if it has mistakes, `name` if it has no name.
+    """Rule and its position. `rule` is None if it has errors, `name` if it has no name.
 
     at: path in the source. stage: index of the scenario's stage, or None. ttl: seconds until the rule is removed, or
     None. raw: the text as written, without `ttl`.

@@ -51,7 +51,7 @@ class LintWarning:
 def lint_rules(
     parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, ListenerTraits] | None = None
 ) -> list[LintWarning]:
-    """Return all warnings about rules without mistakes. Rules of a stage are compared with rules that are always in
+    """Return all warnings about rules without errors. Rules of a stage are compared with rules that are always in
     force."""
     warnings: dict[str, LintWarning] = {}
     base = [one for one in parsed_rules if one.stage is None]
@@ -216,8 +216,7 @@ def decides(rule: LiveRule) -> bool:
 
 
 def decider(rule: LiveRule, earlier: Sequence[Earlier], limits: VersionLimits) -> LiveRule | None:
-    """Return a rule before this one that surely takes all requests (or all in them) that it is about; None if there is
-    none."""
+    """Return a rule before this one that surely takes all requests (or all in them) that it is about; or None."""
     match, not_ = selectors(rule.match), selectors(rule.not_)
     for other in earlier:
         if all(match.get(name) == value for name, value in other.match.items()) and other.not_ in ({}, not_):

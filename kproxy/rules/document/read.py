@@ -1,4 +1,4 @@
-"""Rule documents, with `scenario:`, read into a rule set. All mistakes of all files are reported at once.
+"""Rule documents, with `scenario:`, read into a rule set. All errors of all files are reported at once.
 
     scenario:
       name: brown-out
@@ -51,7 +51,7 @@ class Stage(Model):
         default=None, description="shown in logs and by the admin API; by default the stage's number, from 1"
     )
     for_: Annotated[Seconds, Field(ge=0.1)] | None = Field(
-        default=None, alias="for", description="how long it lasts; the last one may go on for ever"
+        default=None, alias="for", description="duration; the last stage may have none"
     )
     rules: list[Any] = Field(description="rules as anywhere; their names are unique over all stages and documents")
 
@@ -65,7 +65,7 @@ class Scenario(Model):
     repeat: Repetition | None = Field(
         default=None, description="how often all stages are gone through, true: without end; once if left out"
     )
-    stages: list[Stage] = Field(min_length=1, description="what happens in turn")
+    stages: list[Stage] = Field(min_length=1, description="stages, one after the other")
 
     def stage_name(self, index: int) -> str:
         """Return the name of a stage, or its number from 1 if it has none."""
@@ -73,7 +73,7 @@ class Scenario(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield stages without an end before the last stage as mistakes: later stages would never start."""
+        """Yield stages without an end before the last stage as errors: later stages would never start."""
         stages = raw.get("stages")
         if not isinstance(stages, list):
             return
@@ -96,7 +96,7 @@ class Moment(NamedTuple):
 
 
 def moment(scenario: Scenario, elapsed: float) -> Moment | None:
-    """Return the position in the scenario after so many seconds, or None after its end."""
+    """Return the position in the scenario after `elapsed` seconds, or None after its end."""
     lengths = [math.inf if stage.for_ is None else stage.for_ for stage in scenario.stages]
     whole = math.fsum(lengths)
     endless = whole == math.inf
@@ -135,7 +135,7 @@ class Document:
 
 def load_rules(paths: Iterable[str | Path], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
     """Return the rules of these files and folders, in order. With `listeners`, check the rules against them. Raises
-    DocumentError with all mistakes of all files."""
+    DocumentError with all errors of all files."""
     return rules_from([Source.open(path) for path in rule_files(paths)], listeners)
 
 
@@ -148,7 +148,7 @@ def parse_rules(
 
 def rules_from(sources: list[Source], listeners: Mapping[str, ListenerTraits] | None = None) -> RuleSet:
     """Return the rules of documents that are already read, including all stages of scenarios. Raises DocumentError,
-    including mistakes noted earlier."""
+    including errors noted earlier."""
     documents = [read_document(source) for source in sources]
     check_documents(documents, listeners)
     raise_mistakes(sources)
@@ -205,7 +205,7 @@ def _is_left_out(file: Path, folder: Path) -> bool:
 
 
 def read_rules(source: Source) -> list[ParsedRule]:
-    """Return the rules of one document, including its scenario. Mistakes are noted in the source."""
+    """Return the rules of one document, including its scenario. Errors are noted in the source."""
     return read_document(source).parsed_rules
 
 

@@ -1,6 +1,6 @@
 """Store of all rules of the process by origin, and the rule set in force.
 
-Each operation builds the new documents, checks them together, and then commits them. A mistake anywhere leaves the
+Each operation builds the new documents, checks them together, and then commits them. An error anywhere leaves the
 store unchanged. An unchanged rule keeps its trigger, effect and counters.
 """
 
@@ -30,7 +30,7 @@ ORIGINS: tuple[RuleOrigin, ...] = ("file", "api", "test")
 class StoredDocument:
     """Document in force. `began`: when it (or one with the same scenario in its place) was loaded.
 
-    What comes over the API is stored rule by rule, a scenario as one, so that each can be replaced in its place.
+    Documents over the API are stored rule by rule, a scenario as one, so that each can be replaced in its place.
     """
 
     origin: RuleOrigin

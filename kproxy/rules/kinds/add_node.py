@@ -32,7 +32,7 @@ class AddNode(ResponseRule):
   port: 9092
 """
 
-    kind: Literal["add_node"] = Field(description="what the rule does")
+    kind: Literal["add_node"] = Field(description="kind of the rule")
     node: int = Field(ge=0, description="its id")
     host: str = Field(min_length=1, max_length=255, description="its host")
     port: int = Field(ge=0, le=65535, description="its port")

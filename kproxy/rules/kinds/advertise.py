@@ -108,10 +108,10 @@ class Advertise(Model):
 
 
 class AdvertiseRule(Advertise, Rule):
-    """Gives clients addresses of kproxy in place of the brokers' own.
+    """Gives clients addresses of kproxy instead of the brokers' addresses.
 
-    Replaces what the listener's `advertise:` says, for the connections that match. Of several such rules that match
-    a connection the first is taken. `nodes` that share a port, and `sni`, need a listener with TLS.
+    Overrides the listener's `advertise:` for matching connections. If several such rules match a connection, the first
+    applies. `nodes` that share a port, and `sni`, need a listener with TLS.
     """
 
     group = "addresses and versions"
@@ -124,4 +124,4 @@ class AdvertiseRule(Advertise, Rule):
   ports: 9193-9292
 """
 
-    kind: Literal["advertise"] = Field(description="what the rule does")
+    kind: Literal["advertise"] = Field(description="kind of the rule")

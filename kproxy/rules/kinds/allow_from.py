@@ -19,9 +19,9 @@ BEFORE_TLS = ("listener", "cluster", "client_address")
 
 
 class AllowFrom(LiveRule):
-    """Lets in clients of these networks only. Of several rules that hold for a connection any may let it in.
+    """Accepts clients of these networks only. If several rules match a connection, one of them is enough to accept it.
 
-    It is asked after a PROXY header, and before TLS. The kill switch leaves it in force.
+    The rule is evaluated after a PROXY header and before TLS. The kill switch does not turn it off.
     """
 
     group = "access"
@@ -34,7 +34,7 @@ class AllowFrom(LiveRule):
   networks: [10.0.0.0/8, "2001:db8::/32"]
 """
 
-    kind: Literal["allow_from"] = Field(description="what the rule does")
+    kind: Literal["allow_from"] = Field(description="kind of the rule")
     when: When | None = Field(default=None, description="not of this kind, which is in force as long as it is there")
     networks: Networks = Field(description="networks and addresses of clients that may connect, such as 10.0.0.0/8")
     how: Literal["rst", "fin"] = Field(default="rst", description="others are closed by a reset, or in order")

@@ -20,11 +20,11 @@ BROKER_ASSIGNS = frozenset({CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 
 
 class BadAssignment(SelectingRule):
-    """Changes which partitions the members of a group are assigned.
+    """Changes the partitions that the members of a group are assigned.
 
-    `empty`: none. `negative`: partition numbers below 0, which no topic has. `swap`: members get each other's, as the
-    leader's SyncGroup passes by, and the broker keeps it so. In the newer protocols (KIP-848, KIP-932) the broker
-    assigns, and there is nothing to swap; a member then owns other partitions than the broker believes.
+    `empty`: none. `negative`: negative partition numbers, which no topic has. `swap`: members get each other's
+    partitions in the leader's SyncGroup, and the broker stores that. In the newer protocols (KIP-848, KIP-932) the
+    broker assigns, so there is nothing to swap; a member then owns other partitions than the broker recorded.
     """
 
     group = "groups, offsets and transactions"
@@ -35,8 +35,8 @@ class BadAssignment(SelectingRule):
   how: empty
 """
 
-    kind: Literal["bad_assignment"] = Field(description="what the rule does")
-    how: Literal["empty", "swap", "negative"] = Field(description="what is wrong with the assignment")
+    kind: Literal["bad_assignment"] = Field(description="kind of the rule")
+    how: Literal["empty", "swap", "negative"] = Field(description="change of the assignment")
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if self.how == "swap":

@@ -15,7 +15,7 @@ from kproxy.rules.kinds.base.rule import Decisions, Direction
 
 
 class BadLength(FrameRule):
-    """Puts a wrong size in front of a frame: negative, zero, or larger than anybody accepts."""
+    """Puts a wrong size in front of a frame: negative, zero, or larger than any client or broker accepts."""
 
     group = "frames"
     example: ClassVar[str] = """\
@@ -26,8 +26,8 @@ class BadLength(FrameRule):
   length: -5
 """
 
-    kind: Literal["bad_length"] = Field(description="what the rule does")
-    length: int = Field(ge=-(2**31), lt=2**31, description="what the size says, such as -5, 0 or 2147483647")
+    kind: Literal["bad_length"] = Field(description="kind of the rule")
+    length: int = Field(ge=-(2**31), lt=2**31, description="value of the size field, such as -5, 0 or 2147483647")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:

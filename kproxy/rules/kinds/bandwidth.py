@@ -15,10 +15,10 @@ from kproxy.rules.values.quantities import ByteRate
 
 
 class Bandwidth(ConnectionRule):
-    """Lets the bytes of each connection flow no faster than this.
+    """Limits the byte rate of each connection.
 
-    It is about lines, not about clients: each connection has the rate for itself, and nobody is told of a throttle.
-    For limits that connections share, and that clients know, there is quota.
+    Each connection has the rate for itself, and clients receive no throttle time. For limits that connections share and
+    clients see, use `quota`.
     """
 
     group = "connections and their bytes"
@@ -30,7 +30,7 @@ class Bandwidth(ConnectionRule):
   way: to_client
 """
 
-    kind: Literal["bandwidth"] = Field(description="what the rule does")
+    kind: Literal["bandwidth"] = Field(description="kind of the rule")
     lasting: Lasting = False
     rate: ByteRate = Field(description="bytes per second, such as 100kB/s")
     way: Ways = Field(default="both", description="in which direction; both have the rate each")

@@ -26,7 +26,7 @@ class Blackhole(LiveRule):
   match: {client_id: "billing-*"}
 """
 
-    kind: Literal["blackhole"] = Field(description="what the rule does")
+    kind: Literal["blackhole"] = Field(description="kind of the rule")
 
     @property
     def connects(self) -> bool:

@@ -18,10 +18,10 @@ MOST = 10_000
 
 
 class ChangePartitions(TopicRule):
-    """Tells clients that a topic has more or fewer partitions than it has.
+    """Shows clients more or fewer partitions of a topic than it has.
 
-    Partitions that are not there are described as those that are, in turn; what is sent to them is answered by the
-    brokers with UNKNOWN_TOPIC_OR_PARTITION. Of the others the highest are left out, and at least one stays.
+    Additional partitions copy the existing ones in turn; brokers reject requests to them with
+    UNKNOWN_TOPIC_OR_PARTITION. To show fewer, the highest partitions are removed. At least one stays.
     """
 
     group = "the cluster as clients see it"
@@ -32,9 +32,9 @@ class ChangePartitions(TopicRule):
   by: 3
 """
 
-    kind: Literal["change_partitions"] = Field(description="what the rule does")
-    to: int | None = Field(default=None, ge=1, le=MOST, description="so many partitions")
-    by: int | None = Field(default=None, ge=-MOST, le=MOST, description="so many more, or fewer if below 0")
+    kind: Literal["change_partitions"] = Field(description="kind of the rule")
+    to: int | None = Field(default=None, ge=1, le=MOST, description="number of partitions")
+    by: int | None = Field(default=None, ge=-MOST, le=MOST, description="partitions to add; negative: to remove")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

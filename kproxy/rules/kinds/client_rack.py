@@ -20,14 +20,13 @@ def _rack(text: str) -> str:
 
 
 class ClientRack(Rule):
-    """Tells brokers the zone of clients that do not say it, so that they read from replicas there.
+    """Sets the rack of clients without `client.rack`, so that they read from replicas in their zone.
 
-    Fills in what `client.rack` would say, where a client left it empty: in Fetch from version 11 on, and in what
-    members say that join a group, by the newer protocols or in a consumer's subscription from version 3 on. What a
-    client says is never changed, and a Fetch only of clients that name their library in ApiVersions, as those do
-    that know how to read from followers. Brokers need `broker.rack` and
-    `replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector`. Of several such rules that match
-    a connection the first is taken.
+    Fills in an empty rack in Fetch from version 11 on, and in joins of groups: in the newer protocols, or in a
+    consumer's subscription from version 3 on. A client's own rack is never changed. A Fetch is changed only for clients
+    that name their library in ApiVersions, since these can read from followers. Brokers need `broker.rack` and
+    `replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector`. If several such rules match a
+    connection, the first applies.
     """
 
     group = "addresses and versions"
@@ -40,7 +39,7 @@ class ClientRack(Rule):
   rack: euc1-az1
 """
 
-    kind: Literal["client_rack"] = Field(description="what the rule does")
+    kind: Literal["client_rack"] = Field(description="kind of the rule")
     rack: Annotated[str, AfterValidator(_rack)] = Field(
-        description="rack of the clients that say none, as the brokers of their zone have it in broker.rack"
+        description="rack of clients without client.rack, equal to broker.rack of the brokers in their zone"
     )

@@ -27,10 +27,9 @@ MOST = 1_000_000
 
 
 class Corrupt(FrameRule):
-    """Flips bits of a frame, the same ones each time that it runs with the same seed.
+    """Flips bits of a frame, the same ones in each run with the same seed.
 
-    In records those bits are flipped that a checksum is over, and the checksum is left as it is, so that whoever
-    checks it finds out.
+    In records, the bits are within the range of a checksum, and the checksum stays, so that any check of it fails.
     """
 
     group = "frames"
@@ -45,7 +44,7 @@ class Corrupt(FrameRule):
   seed: 7
 """
 
-    kind: Literal["corrupt"] = Field(description="what the rule does")
+    kind: Literal["corrupt"] = Field(description="kind of the rule")
     where: Literal["header", "body", "records"] = Field(
         default="body", description="the correlation id and what else stands before the body; the body; record batches"
     )
@@ -54,7 +53,7 @@ class Corrupt(FrameRule):
         default=None,
         description="the response (default), or the request; records are in one of them only",
     )
-    seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
+    seed: Seed | None = Field(default=None, description="seed of random choices (default: random, logged)")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

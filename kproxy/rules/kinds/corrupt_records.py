@@ -42,7 +42,7 @@ class CorruptRecords(SomeRecordsRule):
   bits: 3
 """
 
-    kind: Literal["corrupt_records"] = Field(description="what the rule does")
+    kind: Literal["corrupt_records"] = Field(description="kind of the rule")
     where: Literal["records", "crc"] = Field(
         default="records", description="which bits flip: those of the records, or those of the checksum"
     )

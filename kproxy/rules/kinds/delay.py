@@ -32,14 +32,14 @@ class DelayRule(FrameRule):
   at: response
 """
 
-    kind: Literal["delay"] = Field(description="what the rule does")
+    kind: Literal["delay"] = Field(description="kind of the rule")
     lasting: Lasting = False
     delay: LatencyField = Field(
         description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
         "{lognormal: [200ms, 0.4]} (median, sigma)"
     )
     at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
-    seed: Seed | None = Field(default=None, description="of what is drawn; drawn itself, and logged, if left out")
+    seed: Seed | None = Field(default=None, description="seed of random choices (default: random, logged)")
 
     @property
     def own_seed(self) -> int | None:

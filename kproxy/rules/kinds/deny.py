@@ -22,10 +22,10 @@ OF_NAMES = frozenset(("topic", "topic_id", "group", "transactional_id"))
 
 
 class DenyRule(AccessRule):
-    """Forbids what it selects, with the error that a broker with such ACLs answers.
+    """Denies what it selects, with the error of a broker with such ACLs.
 
-    No answer mentions what is forbidden, but for what the request named itself. ApiVersions and the SASL handshake
-    are never forbidden: no client could learn anything from that.
+    Denied names are redacted from responses, except names in the request itself. ApiVersions and the SASL handshake are
+    never denied, since they reveal nothing.
     """
 
     group = "access"
@@ -35,7 +35,7 @@ class DenyRule(AccessRule):
   match: {api: DeleteTopics}
 """
 
-    kind: Literal["deny"] = Field(description="what the rule does")
+    kind: Literal["deny"] = Field(description="kind of the rule")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

@@ -17,10 +17,10 @@ from kproxy.rules.values.quantities import ByteCount, Seconds
 
 
 class Disconnect(FrameRule):
-    """Closes connections: in place of a request or a response, after so many bytes, or at some age.
+    """Closes connections: instead of a request or a response, after a number of bytes, or at some age.
 
-    With `at: request` the broker never sees the request; with `at: response` it has done its work, and the client does
-    not hear of it. With `after` or `age` the frames do not matter, and a frame may be cut anywhere.
+    With `at: request` the broker never receives the request. With `at: response` the broker has processed the request,
+    and the client gets no response. `after` and `age` ignore frames, so a frame may be cut anywhere.
     """
 
     group = "connections and their bytes"
@@ -34,7 +34,7 @@ class Disconnect(FrameRule):
   at: response
 """
 
-    kind: Literal["disconnect"] = Field(description="what the rule does")
+    kind: Literal["disconnect"] = Field(description="kind of the rule")
     how: How = Field(
         default="fin",
         description="fin: in order; rst: by a reset; half: kproxy sends nothing more and says so, and goes on reading",
@@ -43,11 +43,9 @@ class Disconnect(FrameRule):
         default=None, description="in place of the request (default), or of the response to it"
     )
     after: Annotated[ByteCount, Field(gt=0)] | None = Field(
-        default=None, description="after so many bytes in both directions together, such as 1MB"
+        default=None, description="bytes in both directions together, such as 1MB"
     )
-    age: Annotated[Seconds, Field(gt=0)] | None = Field(
-        default=None, description="when the connection is so old, such as 30s"
-    )
+    age: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="age of the connection, such as 30s")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

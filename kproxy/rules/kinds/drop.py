@@ -15,10 +15,10 @@ from kproxy.rules.kinds.base.rule import Decisions, Direction
 
 
 class DropRule(FrameRule):
-    """Loses a response, whose work is done, or a request, whose work is not.
+    """Drops a response, after the broker's work, or a request, before it.
 
-    By default nothing more comes on that connection afterwards, so that the client finds out by its own time-out, as
-    when a broker hangs.
+    By default nothing more is sent on that connection, so that the client runs into its own timeout, as with a broker
+    that hangs.
     """
 
     group = "frames"
@@ -32,7 +32,7 @@ class DropRule(FrameRule):
   then: close
 """
 
-    kind: Literal["drop"] = Field(description="what the rule does")
+    kind: Literal["drop"] = Field(description="kind of the rule")
     what: Direction = Field(default="response", description="which of the two is lost")
     then: AfterDrop = Field(
         default="stall",

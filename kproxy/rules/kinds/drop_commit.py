@@ -17,10 +17,11 @@ NONE = 0
 
 
 class DropCommit(RequestRule):
-    """Answers offset commits with success without letting them reach the broker.
+    """Responds to offset commits with success without sending them to the broker.
 
-    The consumer takes its offsets for stored; the next one to own the partition reads from where it was before. Also
-    for commits in transactions (TxnOffsetCommit). Of a commit for several partitions only those that match are lost.
+    The consumer assumes that its offsets are stored. The next owner of the partition reads from the earlier offset. The
+    same holds for commits in transactions (TxnOffsetCommit). In a commit for several partitions, only matching ones are
+    dropped.
     """
 
     apis: ClassVar = {OFFSET_COMMIT: 0, TXN_OFFSET_COMMIT: 0}
@@ -31,7 +32,7 @@ class DropCommit(RequestRule):
   match: {group: billing, topic: orders}
 """
 
-    kind: Literal["drop_commit"] = Field(description="what the rule does")
+    kind: Literal["drop_commit"] = Field(description="kind of the rule")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity]) -> Decisions:
         return (Fail(NONE),)

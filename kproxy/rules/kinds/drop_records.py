@@ -30,12 +30,12 @@ SUCCESS = 0
 
 
 class DropRecords(SomeRecordsRule):
-    """Takes records out: silently lost on their way to the broker, or missing from what is read.
+    """Removes records: from a Produce request, which the producer does not notice, or from a Fetch response.
 
-    On fetch the others keep their offsets, as after compaction, and consumers go on behind what is missing. On produce
-    the producer is told that all went well; a partition of which nothing is left is answered without the broker, with
-    no offset. Batches of idempotent producers are left alone there: the broker would refuse the next one. Messages of
-    the formats before batches cannot say that records are missing: a fetch of which none is left stands still.
+    On fetch, other records keep their offsets, as after compaction, and consumers continue after the gap. On produce,
+    the producer receives success. A partition without remaining records gets a response from kproxy, without an offset.
+    Batches of idempotent producers are not changed on produce, since the broker would reject the next batch. Messages
+    of older formats cannot show missing records: a Fetch without remaining messages makes no progress.
     """
 
     group = "records"
@@ -48,7 +48,7 @@ class DropRecords(SomeRecordsRule):
   seed: 7
 """
 
-    kind: Literal["drop_records"] = Field(description="what the rule does")
+    kind: Literal["drop_records"] = Field(description="kind of the rule")
     lasting: Lasting = False
 
     def warnings(self) -> Iterable[str]:

@@ -27,11 +27,10 @@ MOST = 100
 class DuplicateRecords(SomeRecordsRule):
     """Doubles records: stored twice, or read twice.
 
-    On produce the copies stand behind their originals in the same batch and get offsets of their own; all consumers see
-    them. The producer is told the offset of the first record and counts on from there, so what it reports for later
-    records of the batch is too low. Batches of idempotent producers are left alone: their records are counted. On fetch
-    a copy has the offset of its original, for there is no other: librdkafka gives both to the application, the Java
-    client passes over the second.
+    On produce, copies follow their originals in the same batch and get their own offsets; all consumers see them. The
+    producer receives the offset of the first record and counts from it, so offsets of later records are too low.
+    Batches of idempotent producers are not changed: their records are counted. On fetch, a copy has the offset of its
+    original: librdkafka delivers both, the Java client skips the second.
     """
 
     group = "records"
@@ -43,7 +42,7 @@ class DuplicateRecords(SomeRecordsRule):
   fraction: 0.1
 """
 
-    kind: Literal["duplicate_records"] = Field(description="what the rule does")
+    kind: Literal["duplicate_records"] = Field(description="kind of the rule")
     copies: int = Field(default=1, ge=1, le=MOST, description="how many times more")
 
     def warnings(self) -> Iterable[str]:

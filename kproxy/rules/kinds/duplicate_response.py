@@ -28,7 +28,7 @@ class DuplicateResponse(FrameRule):
   when: {every: 10}
 """
 
-    kind: Literal["duplicate_response"] = Field(description="what the rule does")
+    kind: Literal["duplicate_response"] = Field(description="kind of the rule")
     times: int = Field(default=1, ge=1, le=MOST, description="how often it comes again")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:

@@ -22,13 +22,13 @@ RECORDS, ABORTED, ACQUIRED = "records", "aborted_transactions", "acquired_record
 
 
 class EmptyFetch(ResponseRule):
-    """Withholds records from consumers: all of them, or all beyond `max_bytes`, or the first `batches`, of each
+    """Withholds records from consumers: all, or all beyond `max_bytes`, or beyond the first `batches`, of each
     partition.
 
-    Offsets in the answer stay true, so consumers see that they lag. An answer in which nothing is left comes as late as
-    one that a broker gives when there is no data (the request's `max_wait_ms`). With `cut`, a batch that does not fit
-    is cut in its middle, as brokers do (KIP-74), instead of left out; one that begins the answer makes no progress.
-    `batches: 1` alone gives one batch with each answer, so that what comes in one Fetch comes in several.
+    Offsets in the response stay true, so consumers see their lag. A response without records is delayed by the
+    request's `max_wait_ms`, as from a broker without data. With `cut`, a batch that does not fit is cut, as brokers do
+    (KIP-74), instead of removed; a cut first batch makes no progress. `batches: 1` alone delivers one batch per
+    response.
     """
 
     apis: ClassVar = {FETCH: 0, SHARE_FETCH: 0}
@@ -40,7 +40,7 @@ class EmptyFetch(ResponseRule):
   when: {for: 30s}
 """
 
-    kind: Literal["empty_fetch"] = Field(description="what the rule does")
+    kind: Literal["empty_fetch"] = Field(description="kind of the rule")
     max_bytes: ByteCount = Field(default=0, description="bytes of records that a partition keeps")
     batches: Annotated[int, Field(ge=0)] = Field(
         default=0, description="batches that a partition keeps in any case, however long they are, as brokers give one"

@@ -35,14 +35,14 @@ class ErrorRule(LiveRule):
   at: response
 """
 
-    kind: Literal["error"] = Field(description="what the rule does")
+    kind: Literal["error"] = Field(description="kind of the rule")
     error: Error = Field(description="the error by name or number, as `kproxy protocol` lists them")
     at: Literal["request", "response"] | None = Field(
         default=None,
         description="request: the broker never sees it; response: it has done its work. By default `response` for "
         "REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND and rules that select on `error`, else `request`",
     )
-    message: str | None = Field(default=None, description="text beside the code, in versions that have a field for it")
+    message: str | None = Field(default=None, description="error text, in versions with a field for it")
     level: ErrorPlace | None = Field(
         default=None,
         description="top: of the whole response; entity: of each thing that matches. By default where brokers put "
@@ -127,7 +127,7 @@ def code_of(value: Any) -> int | None:
 
 
 def cannot_say(choice: SelectedVersions, level: Any) -> Iterator[Wrong]:
-    """Yield a mistake for an API that is selected by name and has no field for the error."""
+    """Yield an error for an API that is selected by name and has no field for the error."""
     if level not in (None, "top", "entity") or not choice.by_name or not choice.versions:
         return
     if any(can_say(choice.api.key, version, level) for version in choice.versions):
@@ -140,7 +140,7 @@ def cannot_say(choice: SelectedVersions, level: Any) -> Iterator[Wrong]:
 
 
 def cannot_be(raw: dict[Any, Any], code: int | None) -> Iterator[Wrong]:
-    """Yield a mistake for selectors and times that exclude each other."""
+    """Yield an error for selectors and times that exclude each other."""
     match, not_, at = (raw.get(name) for name in ("match", "not", "at"))
     for side, selectors in (("match", match), ("not", not_)):
         if isinstance(selectors, dict) and selectors.get("error") is not None and at == "request":

@@ -43,7 +43,7 @@ class FenceProducer(RequestRule):
   when: {nth: 3}
 """
 
-    kind: Literal["fence_producer"] = Field(description="what the rule does")
+    kind: Literal["fence_producer"] = Field(description="kind of the rule")
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if direction == "response" or key not in FENCED:
@@ -60,5 +60,5 @@ class FenceProducer(RequestRule):
 
 
 def transactional(key: int) -> schema.Versions:
-    """Return the versions of an API whose requests have a transactional id."""
+    """Return the versions of an API with a transactional id in requests."""
     return layout.kinds(key, "request").get("transactional_id", schema.NONE)

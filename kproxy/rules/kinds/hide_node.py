@@ -20,11 +20,11 @@ COORDINATOR_NOT_AVAILABLE = 15
 
 
 class HideNode(ResponseRule):
-    """Leaves brokers out of every answer that has their addresses; `node: all` gives an empty list.
+    """Removes brokers from all responses with broker addresses; `node: all` gives an empty list.
 
-    Metadata, DescribeCluster and the node endpoints of Produce, Fetch and the share APIs no longer list it, and where
-    it is coordinator FindCoordinator answers COORDINATOR_NOT_AVAILABLE. Its id still stands where partitions are led:
-    a client then knows that there is a leader, but not where. Connections that are open stay open.
+    This covers Metadata, DescribeCluster and the node endpoints of Produce, Fetch and the share APIs. If the broker is
+    the coordinator, FindCoordinator returns COORDINATOR_NOT_AVAILABLE. Partitions still have the broker's id as leader,
+    so a client has the leader but not its address. Open connections stay open.
     """
 
     whole: ClassVar = True
@@ -35,7 +35,7 @@ class HideNode(ResponseRule):
   node: 2
 """
 
-    kind: Literal["hide_node"] = Field(description="what the rule does")
+    kind: Literal["hide_node"] = Field(description="kind of the rule")
     lasting: Lasting = False
     node: NodeRanges = Field(description="ids of the brokers, such as 2 or 1-3, or all")
 

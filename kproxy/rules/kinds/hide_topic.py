@@ -22,11 +22,11 @@ NO_OPERATIONS = -(2**31)
 
 
 class HideTopic(WholeTopicRule):
-    """Tells clients that a topic does not exist.
+    """Hides a topic from clients.
 
-    It is left out of lists of all topics. Who asks for it by name gets UNKNOWN_TOPIC_OR_PARTITION, by id
-    UNKNOWN_TOPIC_ID, in Metadata and DescribeTopicPartitions. Requests that name it in other APIs still reach the
-    broker: add an `error` rule on Produce and Fetch to fail these, too.
+    It is removed from lists of all topics. In Metadata and DescribeTopicPartitions, a request by name gets
+    UNKNOWN_TOPIC_OR_PARTITION, a request by id gets UNKNOWN_TOPIC_ID. Other APIs still reach the broker: add an `error`
+    rule on Produce and Fetch to fail these.
     """
 
     group = "the cluster as clients see it"
@@ -37,7 +37,7 @@ class HideTopic(WholeTopicRule):
   when: {after: 10s, for: 30s}
 """
 
-    kind: Literal["hide_topic"] = Field(description="what the rule does")
+    kind: Literal["hide_topic"] = Field(description="kind of the rule")
     lasting: Lasting = False
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:

@@ -57,12 +57,12 @@ ThenField = Annotated[
 
 
 class InterceptRule(SelectingRule):
-    """Holds frames until somebody lets them go, changes, answers or drops them: in the live view, or at `/api/held`.
+    """Holds frames until a user releases, edits, answers or drops them: in the live view, or at `/api/held`.
 
-    All that follows on the same connection waits behind them; no other connection does. Nothing waits for ever:
-    after `hold_for` a frame goes on by itself, or as `then` says. What is held is let go when its client leaves, and
-    when the rule is removed or turned off. Java clients give up a request after 30 s (`request.timeout.ms`), librdkafka
-    after 60 s, and a member leaves its group after `session.timeout.ms` (45 s) without a word of it.
+    Later frames on the same connection wait; other connections do not. After `hold_for`, a frame passes, or `then`
+    applies. Held frames are released when their client disconnects, and when the rule is removed or disabled. Java
+    clients give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
+    `session.timeout.ms` (45 s) without a heartbeat.
     """
 
     group = "frames"
@@ -75,7 +75,7 @@ class InterceptRule(SelectingRule):
   hold_for: 20s
 """
 
-    kind: Literal["intercept"] = Field(description="what the rule does")
+    kind: Literal["intercept"] = Field(description="kind of the rule")
     filter: str | None = Field(
         default=None,
         description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy filter-help` "
@@ -83,7 +83,7 @@ class InterceptRule(SelectingRule):
     )
     at: Literal["request", "response", "both"] = Field(default="request", description="which of the two messages waits")
     hold_for: Annotated[Seconds, Field(ge=SHORTEST, le=LONGEST)] = Field(
-        default=20.0, description="after which it goes on by itself"
+        default=20.0, description="time after which it is released"
     )
     then: ThenField = Field(
         default="pass",

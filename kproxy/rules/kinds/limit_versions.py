@@ -69,10 +69,10 @@ def spelled(span: Span) -> str:
 
 
 class LimitVersions(Rule):
-    """Lets clients see and use only some APIs and versions, as if the brokers were older.
+    """Limits the APIs and versions that clients see and use, as if the brokers were older.
 
-    ApiVersions answers are cut to what the broker and all rules that match the connection leave; a frame that ignores
-    them closes the connection, as a broker would.
+    ApiVersions responses contain the versions that the broker and all matching rules allow. A frame of another version
+    closes the connection, as on a broker.
     """
 
     group = "addresses and versions"
@@ -85,7 +85,7 @@ class LimitVersions(Rule):
   hide: [DeleteTopics, "*Acls"]
 """
 
-    kind: Literal["limit_versions"] = Field(description="what the rule does")
+    kind: Literal["limit_versions"] = Field(description="kind of the rule")
     apis: dict[str | int, OneRange] | None = Field(
         default=None,
         min_length=1,
@@ -129,7 +129,7 @@ class LimitVersions(Rule):
 
 
 def _hidden(value: Any) -> frozenset[int]:
-    """Return the keys in a valid `hide`. Its own type reports mistakes."""
+    """Return the keys in a valid `hide`. Its own type reports errors."""
     try:
         return api_keys(value if isinstance(value, list) else [] if value is None else [value])
     except (ValueError, AttributeError, TypeError):

@@ -51,9 +51,9 @@ class MalformedBatch(RecordsRule):
   how: negative_count
 """
 
-    kind: Literal["malformed_batch"] = Field(description="what the rule does")
+    kind: Literal["malformed_batch"] = Field(description="kind of the rule")
     how: Literal["negative_length", "negative_count", "bad_magic", "unknown_codec", "double_abort"] = Field(
-        description="what is wrong with it"
+        description="defect of the batch"
     )
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:

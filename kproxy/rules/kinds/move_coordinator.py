@@ -29,11 +29,11 @@ ClientOfCoordinator = tuple[str | None, str, str | None]
 
 
 class MoveCoordinator(SelectingRule):
-    """Answers group and transaction requests with NOT_COORDINATOR until the client has asked who is coordinator now.
+    """Returns NOT_COORDINATOR for group and transaction requests until the client looks up the coordinator again.
 
-    Without `node` it is then told the truth and goes on: the coordinator has moved, and back. With `node`, `host` and
-    `port` FindCoordinator names that broker from then on, for as long as the rule fires: one that is not there, or one
-    that is and says NOT_COORDINATOR itself. Each client moves once for each group and each transactional id.
+    Without `node`, FindCoordinator returns the true coordinator: it has moved, and back. With `node`, `host` and
+    `port`, FindCoordinator returns this broker as long as the rule fires. The broker may be missing, or return
+    NOT_COORDINATOR itself. Each client moves once per group and transactional id.
     """
 
     group = "groups, offsets and transactions"
@@ -43,10 +43,10 @@ class MoveCoordinator(SelectingRule):
   match: {group: billing}
 """
 
-    kind: Literal["move_coordinator"] = Field(description="what the rule does")
+    kind: Literal["move_coordinator"] = Field(description="kind of the rule")
     node: int | None = Field(default=None, ge=0, description="id of the broker that FindCoordinator names")
-    host: str | None = Field(default=None, min_length=1, max_length=255, description="its host, as clients are told")
-    port: int | None = Field(default=None, ge=0, le=65535, description="its port, as clients are told")
+    host: str | None = Field(default=None, min_length=1, max_length=255, description="its host in responses")
+    port: int | None = Field(default=None, ge=0, le=65535, description="its port in responses")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

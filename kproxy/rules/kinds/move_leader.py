@@ -31,7 +31,7 @@ class MoveLeader(PartitionRule):
   node: 3
 """
 
-    kind: Literal["move_leader"] = Field(description="what the rule does")
+    kind: Literal["move_leader"] = Field(description="kind of the rule")
     node: int | None = Field(
         default=None,
         description="id of the broker that leads, whether there is one or not; by default the next replica, "

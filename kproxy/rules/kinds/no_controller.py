@@ -31,7 +31,7 @@ class NoController(ResponseRule):
   when: {for: 30s}
 """
 
-    kind: Literal["no_controller"] = Field(description="what the rule does")
+    kind: Literal["no_controller"] = Field(description="kind of the rule")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         body = exchange.response.body

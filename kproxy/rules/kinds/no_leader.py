@@ -14,10 +14,10 @@ NOBODY = -1
 
 
 class NoLeader(PartitionRule):
-    """Tells clients that a partition has no leader.
+    """Shows clients a partition without a leader.
 
-    They get LEADER_NOT_AVAILABLE for it in Metadata, as during an election, and ask again until it has one; what they
-    want to produce waits. A client that knows the leader from an earlier answer may go on using it.
+    Metadata has LEADER_NOT_AVAILABLE for it, as during an election. Clients ask again until it has a leader; records to
+    produce wait. A client that knows the leader from an earlier response may continue to use it.
     """
 
     group = "the cluster as clients see it"
@@ -28,7 +28,7 @@ class NoLeader(PartitionRule):
   when: {for: 20s}
 """
 
-    kind: Literal["no_leader"] = Field(description="what the rule does")
+    kind: Literal["no_leader"] = Field(description="kind of the rule")
 
     def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         before = partition["error_code"], partition["leader_id"]

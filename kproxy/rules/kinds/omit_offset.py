@@ -10,10 +10,10 @@ from kproxy.rules.kinds.base.message_rule import UNCOMMITTED, OffsetsRule
 
 
 class OmitOffset(OffsetsRule):
-    """Tells consumers that nothing was committed, or leaves partitions out of the answer.
+    """Returns no committed offset to consumers, or removes partitions from the response.
 
-    `uncommitted` is what a broker says of a partition without an offset: consumers start where `auto.offset.reset`
-    says. `missing` is what no broker does: a partition that was asked for is not in the answer.
+    `uncommitted`: as a broker returns a partition without an offset, so consumers start at `auto.offset.reset`.
+    `missing`: a requested partition is not in the response, which no broker does.
     """
 
     group = "groups, offsets and transactions"
@@ -23,7 +23,7 @@ class OmitOffset(OffsetsRule):
   match: {group: billing}
 """
 
-    kind: Literal["omit_offset"] = Field(description="what the rule does")
+    kind: Literal["omit_offset"] = Field(description="kind of the rule")
     how: Literal["uncommitted", "missing"] = Field(
         default="uncommitted", description="as if nothing had been committed, or not in the answer at all"
     )

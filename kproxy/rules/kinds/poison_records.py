@@ -19,10 +19,9 @@ LAST_BYTE = 255
 
 
 class PoisonRecords(SomeRecordsRule):
-    """Changes bytes of values (or keys) and makes the checksum right, so that only the application can notice.
+    """Changes bytes of values (or keys) with a correct checksum, so that only the application can notice.
 
-    Lengths, offsets, timestamps and headers stay. Null and empty values stay, too. On produce the changed record is
-    what is stored.
+    Lengths, offsets, timestamps and headers stay. Null and empty values stay. On produce, the changed record is stored.
     """
 
     group = "records"
@@ -35,8 +34,8 @@ class PoisonRecords(SomeRecordsRule):
   bytes: 3
 """
 
-    kind: Literal["poison_records"] = Field(description="what the rule does")
-    where: Literal["value", "key"] = Field(default="value", description="what is changed of a record")
+    kind: Literal["poison_records"] = Field(description="kind of the rule")
+    where: Literal["value", "key"] = Field(default="value", description="changed part of a record")
     bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:

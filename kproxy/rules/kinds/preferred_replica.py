@@ -18,11 +18,12 @@ FIRST_VERSION = 11
 
 
 class PreferredReplica(ResponseRule):
-    """Sends consumers to another replica to read from (KIP-392), whether there is one or not.
+    """Sends consumers to another replica to read from (KIP-392), existing or not.
 
-    The Fetch answer names the broker and has no records, as a leader's has that knows a closer replica. A consumer goes
-    there for a while; when it does not know the broker it stays, asks for Metadata, and is sent away again as long as
-    the rule fires. Fetch before version 11 cannot say it. Connections to that broker itself are left alone.
+    The Fetch response names the broker and has no records, like a leader's that knows a closer replica. A consumer uses
+    that replica for a while. If it does not know the broker, it stays, requests Metadata, and is sent away again as
+    long as the rule fires. Fetch before version 11 has no such field. Connections to that broker itself are not
+    changed.
     """
 
     apis: ClassVar = {FETCH: FIRST_VERSION}
@@ -35,7 +36,7 @@ class PreferredReplica(ResponseRule):
   node: 9
 """
 
-    kind: Literal["preferred_replica"] = Field(description="what the rule does")
+    kind: Literal["preferred_replica"] = Field(description="kind of the rule")
     lasting: Lasting = False
     node: int = Field(ge=0, description="id of the broker that consumers are sent to")
 

@@ -1,4 +1,4 @@
-"""prefix: a tenant's part of the cluster, whose names start with a prefix."""
+"""prefix: a tenant's part of the cluster, by prefix of names."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class PrefixRule(NameRule):
   prefix: tenant-a.
 """
 
-    kind: Literal["prefix"] = Field(description="what the rule does")
-    prefix: str = Field(description="what stands in front on the brokers; clients never see it")
+    kind: Literal["prefix"] = Field(description="kind of the rule")
+    prefix: str = Field(description="prefix on the broker side; clients never see it")
     topics: bool = Field(default=True, description="whether topics have the prefix")
     groups: bool = Field(default=True, description="whether group ids have it")
     transactional_ids: bool = Field(default=True, description="whether transactional ids have it")

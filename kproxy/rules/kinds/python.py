@@ -107,10 +107,10 @@ SLOW = 0.010
 
 
 class PythonRule(LiveRule):
-    """Calls a function of your own with each exchange and message that match, and does what it returns.
+    """Calls your own function with each matching exchange and message, and applies the result.
 
-    It gets `(exchange, message)` and returns None, a decision of `kproxy.rules.exchange` or a list of them. It runs
-    inside the proxy: what it does not return at once, everybody waits for. From files only.
+    The function receives `(exchange, message)` and returns None, a decision of `kproxy.rules.exchange` or a list of
+    them. It runs inside the proxy and blocks all connections until it returns. Only files may contain it.
     """
 
     group = "anything else"
@@ -122,7 +122,7 @@ class PythonRule(LiveRule):
   call: "kproxy.rules.example_hooks:many_topics_wait"
 """
 
-    kind: Literal["python"] = Field(description="what the rule does")
+    kind: Literal["python"] = Field(description="kind of the rule")
     call: str = Field(
         description="module:function; the module is installed, or in a folder of PYTHONPATH. The current folder is not "
         "searched"

@@ -51,7 +51,7 @@ class Quota(LiveRule):
     - {client_id: "etl-test-*", produce: 100kB/s, fetch: 1MB/s}
 """
 
-    kind: Literal["quota"] = Field(description="what the rule does")
+    kind: Literal["quota"] = Field(description="kind of the rule")
     per: list[QuotaWord] = Field(
         default_factory=list, description="each value has a limit of its own; left out: one limit for all that match"
     )
@@ -67,7 +67,7 @@ class Quota(LiveRule):
         "mutes are not limited by it",
     )
     overrides: list[Override] = Field(
-        default_factory=list, description="other limits for some of what `per` tells apart; the first that holds counts"
+        default_factory=list, description="limits for some values of `per`; the first matching override applies"
     )
 
     @classmethod
@@ -156,7 +156,7 @@ def _list(raw: dict[Any, Any], name: str) -> list[Any]:
 
 
 def _override_mistakes(index: int, raw: dict[Any, Any], words: list[Any]) -> Iterable[Wrong]:
-    """Yield mistakes for selectors that are missing in `per`, since one bucket cannot have two limits."""
+    """Yield errors for selectors that are missing in `per`, since one bucket cannot have two limits."""
     for name in selectors(raw):
         if name not in words:
             yield ("overrides", index, name, KEY), f'"{name}" is not in per, so that these have no limit of their own'

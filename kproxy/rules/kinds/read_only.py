@@ -18,16 +18,16 @@ from kproxy.rules.select.selected import chosen
 from kproxy.rules.values.model import Wrong
 
 CREATES = "allow_auto_topic_creation"
-"""Whether brokers may create the topics of a Metadata request, from version 4. Older versions always create them
+"""True if brokers may create the topics of a Metadata request, from version 4. Older versions always create them
 (KIP-204)."""
 SAYS_SINCE = 4
 
 
 class ReadOnlyRule(AccessRule):
-    """Forbids all that would change what it selects: records, topics, configs, ACLs, transactions.
+    """Denies all changes of selected entities: records, topics, configs, ACLs, transactions.
 
-    Groups go on as they do: members join, and commit offsets unless these are protected, too. Asking for the metadata
-    of a topic that is not there does not make it, and neither does a member of a streams group.
+    Groups work as before: members join, and commit offsets unless offsets are protected. A Metadata request does not
+    create a missing topic, and neither does a member of a streams group.
     """
 
     group = "access"
@@ -37,7 +37,7 @@ class ReadOnlyRule(AccessRule):
   match: {topic: "prod.*"}
 """
 
-    kind: Literal["read_only"] = Field(description="what the rule does")
+    kind: Literal["read_only"] = Field(description="kind of the rule")
     offsets: bool = Field(default=False, description="also what groups have read: commits, resets and deletions of it")
 
     @classmethod

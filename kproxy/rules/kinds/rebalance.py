@@ -21,13 +21,13 @@ MOST_GROUPS, MOST_MEMBERS = 10_000, 100_000
 
 
 class Rebalance(RequestRule):
-    """Makes the members of a group join again: once a heartbeat that it fires for, or `every` so often.
+    """Makes the members of a group join again: at each heartbeat that it fires for, or at an interval.
 
-    Members of the classic protocol are told REBALANCE_IN_PROGRESS by their heartbeat. They give up their partitions
-    (all of them, or with a cooperative assignor none yet) and join again; when the leader of the group does, the broker
-    rebalances it. Members of the newer protocols (KIP-848, KIP-932, KIP-1071) cannot be told so. They get
-    FENCED_MEMBER_EPOCH, on which they lose all they had and join anew. The broker does not see these heartbeats. `when`
-    counts all heartbeats; to those with which a member of the newer protocols joins or leaves nothing is done.
+    Members of the classic protocol receive REBALANCE_IN_PROGRESS in heartbeats. They revoke their partitions (all of
+    them, or with a cooperative assignor none yet) and join again. When the leader of the group joins, the broker
+    rebalances the group. Members of the newer protocols (KIP-848, KIP-932, KIP-1071) receive FENCED_MEMBER_EPOCH, lose
+    all partitions and join again. The broker does not see these heartbeats. `when` counts all heartbeats; heartbeats
+    that join or leave in the newer protocols pass.
     """
 
     apis: ClassVar = dict.fromkeys((HEARTBEAT, *NEW_HEARTBEATS), 0)
@@ -39,11 +39,11 @@ class Rebalance(RequestRule):
   every: 10s
 """
 
-    kind: Literal["rebalance"] = Field(description="what the rule does")
+    kind: Literal["rebalance"] = Field(description="kind of the rule")
     every: Seconds | None = Field(
         default=None,
         gt=0,
-        description="each member is told once in such a time, counted from the group's first heartbeat; "
+        description="interval at which each member has to join again, counted from the group's first heartbeat; "
         "by default every heartbeat that the rule fires for",
     )
 

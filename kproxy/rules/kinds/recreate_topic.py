@@ -30,7 +30,7 @@ class RecreateTopic(TopicRule):
   when: {nth: [2, 3]}
 """
 
-    kind: Literal["recreate_topic"] = Field(description="what the rule does")
+    kind: Literal["recreate_topic"] = Field(description="kind of the rule")
     seed: Seed = Field(default=0, description="another seed gives another id; the same one always the same")
 
     def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:

@@ -27,7 +27,7 @@ class Refuse(ConnectionRule):
   when: {for: 30s}
 """
 
-    kind: Literal["refuse"] = Field(description="what the rule does")
+    kind: Literal["refuse"] = Field(description="kind of the rule")
     lasting: Lasting = False
     how: Literal["rst", "fin"] = Field(default="rst", description="by a reset, or in order")
 

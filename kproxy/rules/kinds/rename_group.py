@@ -14,8 +14,8 @@ from kproxy.rules.names.layer import GROUP, Namespace
 class RenameGroup(RenameRule):
     """Gives consumer, share and streams groups other ids on the client side than on the broker side.
 
-    The map must be invertible. A group of the brokers whose client-side spelling is taken by a rename is hidden; a
-    client that names a rename's target means a group that is not there, `!unreachable:` and the name on the brokers.
+    The map must be invertible. If a rename takes the client-side name of a broker's group, that group is hidden. A
+    client that uses a rename's target gets a missing group: `!unreachable:` and the broker-side name.
     """
 
     group = "names"
@@ -28,7 +28,7 @@ class RenameGroup(RenameRule):
   groups: {app: prod.app, "team-*": "x.team-*"}
 """
 
-    kind: Literal["rename_group"] = Field(description="what the rule does")
+    kind: Literal["rename_group"] = Field(description="kind of the rule")
     groups: dict[str, str] = Field(
         min_length=1,
         description="client-side id: broker-side id; both exact, or both with one *, as in rename_topic",

@@ -14,8 +14,8 @@ from kproxy.rules.names.layer import TOPIC, Namespace
 class RenameTopic(RenameRule):
     """Gives topics other names on the client side than on the broker side.
 
-    The map must be invertible: names are changed in requests and changed back in answers. A topic of the brokers
-    whose client-side spelling is taken by a rename is hidden, and a client that names a rename's target gets
+    The map must be invertible: names are changed in requests and changed back in responses. If a rename takes the
+    client-side name of a broker's topic, that topic is hidden. A client that uses a rename's target gets
     UNKNOWN_TOPIC_OR_PARTITION. Internal topics are never renamed.
     """
 
@@ -29,7 +29,7 @@ class RenameTopic(RenameRule):
   topics: {orders: prod.orders, "clicks-*": "prod.clicks-*"}
 """
 
-    kind: Literal["rename_topic"] = Field(description="what the rule does")
+    kind: Literal["rename_topic"] = Field(description="kind of the rule")
     topics: dict[str, str] = Field(
         min_length=1,
         description="client-side name: broker-side name; both exact, or both with one *. An exact name beats a glob, "

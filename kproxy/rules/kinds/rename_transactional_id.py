@@ -14,8 +14,8 @@ from kproxy.rules.names.layer import TRANSACTIONAL_ID, Namespace
 class RenameTransactionalId(RenameRule):
     """Gives transactional ids other spellings on the client side than on the broker side.
 
-    The map must be invertible. An id of the brokers whose client-side spelling is taken by a rename is hidden; a
-    client that names a rename's target means an id that nobody uses, `!unreachable:` and the id on the brokers.
+    The map must be invertible. If a rename takes the client-side name of a broker's id, that id is hidden. A client
+    that uses a rename's target gets an unused id: `!unreachable:` and the broker-side id.
     """
 
     group = "names"
@@ -28,7 +28,7 @@ class RenameTransactionalId(RenameRule):
   ids: {payments: blue.payments, "worker-*": "blue.worker-*"}
 """
 
-    kind: Literal["rename_transactional_id"] = Field(description="what the rule does")
+    kind: Literal["rename_transactional_id"] = Field(description="kind of the rule")
     ids: dict[str, str] = Field(
         min_length=1,
         description="client-side id: broker-side id; both exact, or both with one *, as in rename_topic",

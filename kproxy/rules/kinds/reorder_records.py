@@ -24,11 +24,11 @@ from kproxy.rules.kinds.base.records_rule import (
 
 
 class ReorderRecords(SomeRecordsRule):
-    """Shuffles the records within each batch: the offsets stay, what stands at them changes places.
+    """Shuffles the records within each batch: offsets stay in order, records change places.
 
-    On produce this is how they are stored, also for idempotent producers, since their number stays. Batches of a single
-    record, and uncompressed messages of the formats before batches, cannot be shuffled. `offsets` and `fraction` say
-    which records take part.
+    On produce, the broker stores this order, also for idempotent producers, since the number of records stays. Batches
+    of a single record, and uncompressed messages of older formats, cannot be shuffled. `offsets` and `fraction` select
+    the records.
     """
 
     group = "records"
@@ -39,7 +39,7 @@ class ReorderRecords(SomeRecordsRule):
   at: fetch
 """
 
-    kind: Literal["reorder_records"] = Field(description="what the rule does")
+    kind: Literal["reorder_records"] = Field(description="kind of the rule")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def shuffled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:

@@ -28,7 +28,7 @@ class ReorderResponses(FrameRule):
   when: {every: 5}
 """
 
-    kind: Literal["reorder_responses"] = Field(description="what the rule does")
+    kind: Literal["reorder_responses"] = Field(description="kind of the rule")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         return (Swap(),)

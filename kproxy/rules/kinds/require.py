@@ -157,7 +157,7 @@ class RequireRule(LiveRule):
   idempotence: true
 """
 
-    kind: Literal["require"] = Field(description="what the rule does")
+    kind: Literal["require"] = Field(description="kind of the rule")
     acks: AcksValues | None = Field(default=None, description="acks of Produce requests: 0, 1, all, or a list of these")
     compression: Codecs | None = Field(
         default=None, description="codecs of batches that are produced: none, gzip, snappy, lz4, zstd"
@@ -215,7 +215,7 @@ class RequireRule(LiveRule):
         return RequireEffect(self)
 
     def of_request(self, exchange: Exchange) -> Breach | None:
-        """Return the mistake of the whole request, or None."""
+        """Return the error of the whole request, or None."""
         if self._client_ids:
             name = exchange.client_id or ""
             if not any(test(name) for test in self._client_ids):
@@ -243,7 +243,7 @@ class RequireEffect(Effect):
         return decisions
 
     def failures(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[Fail]:
-        """Yield a decision for each kind of mistake, with its partitions."""
+        """Yield a decision for each kind of error, with its partitions."""
         if not self.of_records or exchange.api.key != PRODUCE:
             return
         sizes = RecordSizes(self.rule.max_record) if self.rule.max_record is not None else None
@@ -257,14 +257,14 @@ class RequireEffect(Effect):
             yield Fail(code, message, entities=tuple(partitions))
 
     def of_partition(self, data: bytes, sizes: RecordSizes | None) -> Breach | None:
-        """Return the first mistake in the records of one partition. Unreadable records are a mistake."""
+        """Return the first error in the records of one partition. Unreadable records are an error."""
         try:
             return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
         except RecordsError:
             return INVALID_RECORD, "records that cannot be read, so that nobody can tell whether they are as required"
 
     def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Breach | None:
-        """Return the mistake of one batch, or None."""
+        """Return the error of one batch, or None."""
         rule = self.rule
         if isinstance(entry, Cut):
             return None

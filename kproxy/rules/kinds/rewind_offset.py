@@ -14,10 +14,10 @@ HIGHEST = 2**63 - 1
 
 
 class RewindOffset(OffsetsRule):
-    """Moves committed offsets on their way to consumers, who then read twice, or leave something out.
+    """Moves committed offsets in responses to consumers, which then read records twice or skip them.
 
-    It shows when a consumer starts or joins again. What is stored stays as it is. No offset goes below 0, and one that
-    was never committed stays so. An offset that the log does not have makes consumers do what `auto.offset.reset` says.
+    The effect shows when a consumer starts or joins again. Stored offsets stay. No offset becomes negative, and
+    partitions without a committed offset stay so. For an offset outside of the log, consumers use `auto.offset.reset`.
     """
 
     group = "groups, offsets and transactions"
@@ -28,7 +28,7 @@ class RewindOffset(OffsetsRule):
   by: -100
 """
 
-    kind: Literal["rewind_offset"] = Field(description="what the rule does")
+    kind: Literal["rewind_offset"] = Field(description="kind of the rule")
     by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to each committed offset")
     to: int | None = Field(default=None, ge=0, le=HIGHEST, description="takes the place of each committed offset")
 

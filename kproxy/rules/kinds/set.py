@@ -34,8 +34,8 @@ ACKS = "acks"
 class SetRule(LiveRule):
     """Sets fields of requests or responses to other values.
 
-    Only in elements of what matches, if a selector says what that is. Lengths and counts around them follow; a field
-    that already has the value is left alone.
+    With a selector of entities, only elements of matching entities change. Outer lengths and counts are updated. A
+    field that already has the value is not changed.
     """
 
     group = "anything else"
@@ -47,10 +47,10 @@ class SetRule(LiveRule):
   at: response
 """
 
-    kind: Literal["set"] = Field(description="what the rule does")
+    kind: Literal["set"] = Field(description="kind of the rule")
     lasting: Lasting = False
     fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
-        description="path of a field, as `kproxy protocol` names them: its value. [] stands for every element of an "
+        description="path of a field, with names as in `kproxy protocol`: its value. [] stands for every element of an "
         "array, [0] for one"
     )
     at: Direction = Field(default="response", description="which of the two messages is changed")
@@ -147,7 +147,7 @@ def is_element(path: Path) -> bool:
 
 
 def wrong_path(text: str, value: Any, selected: Sequence[SelectedVersions], at: str) -> Iterator[Wrong]:
-    """Yield the mistakes in one line of `fields`."""
+    """Yield the errors in one line of `fields`."""
     key: tuple[Any, ...] = ("fields", text, KEY)
     try:
         path = parse_path(text)

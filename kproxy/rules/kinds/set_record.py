@@ -35,9 +35,9 @@ Shift = Annotated[float, BeforeValidator(parse_shift, json_schema_input_type=str
 class SetRecord(SomeRecordsRule):
     """Gives records another key, value, timestamp, schema id or other headers; the checksum is right.
 
-    `value: null` makes a tombstone. `headers: {}` takes all headers away, `headers: {trace: null}` the one, and a text
-    sets it. `schema_id` goes into values that begin like Confluent's wire format. Where the broker sets timestamps (log
-    append time) `timestamp_by` changes nothing that a consumer sees. What is not named stays.
+    `value: null` makes a tombstone. `headers: {}` removes all headers, `headers: {trace: null}` one header, and a text
+    sets it. `schema_id` replaces the id of values in Confluent's wire format. With log append time, `timestamp_by` on
+    produce has no effect for consumers. Other parts stay.
     """
 
     group = "records"
@@ -49,7 +49,7 @@ class SetRecord(SomeRecordsRule):
   value: null
 """
 
-    kind: Literal["set_record"] = Field(description="what the rule does")
+    kind: Literal["set_record"] = Field(description="kind of the rule")
     lasting: Lasting = False
     value: str | None = Field(default=None, description="the value, as text; null for none")
     key: str | None = Field(default=None, description="the key, as text; null for none")

@@ -33,9 +33,9 @@ WORDS = ("stuck", "by", "log_start")
 class SetWatermark(ResponseRule):
     """Moves the ends of partitions as clients see them, in Fetch and ListOffsets.
 
-    `stuck` holds the high watermark where it was first seen, `by` moves it; what lies beyond is withheld, as a broker
-    withholds what is not replicated, and `last_stable_offset` goes along. `log_start` says that the log begins there:
-    who wants to read before it gets OFFSET_OUT_OF_RANGE, and does what `auto.offset.reset` says.
+    `stuck` keeps the first high watermark, `by` moves it. Records beyond it are withheld, as a broker withholds
+    unreplicated records, and `last_stable_offset` is lowered. `log_start` moves the start of the log: a read before it
+    gets OFFSET_OUT_OF_RANGE, and the client uses `auto.offset.reset`.
     """
 
     apis: ClassVar = {FETCH: 0, LIST_OFFSETS: 0}
@@ -48,7 +48,7 @@ class SetWatermark(ResponseRule):
   stuck: true
 """
 
-    kind: Literal["set_watermark"] = Field(description="what the rule does")
+    kind: Literal["set_watermark"] = Field(description="kind of the rule")
     lasting: Lasting = False
     stuck: bool = Field(default=False, description="whether it stays where the rule first saw it")
     by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to it; it stays 0 or more")

@@ -14,12 +14,12 @@ HIGHEST = 2**31 - 1
 
 
 class ShiftEpoch(PartitionRule):
-    """Moves the leader epochs that clients are told, back or forward.
+    """Moves the leader epochs in responses to clients, back or forward.
 
-    Consumers send the epoch with what they ask for: with an older one brokers answer FENCED_LEADER_EPOCH, with a newer
-    one UNKNOWN_LEADER_EPOCH (KIP-320). A client keeps the highest epoch that it has seen and passes over Metadata with
-    an older one: after a shift forward, it goes by the truth only when the true epoch has grown past it or when it
-    starts anew. Metadata before version 7 has no epochs. None goes below 0.
+    Consumers send the epoch in requests: brokers reject an older one with FENCED_LEADER_EPOCH, a newer one with
+    UNKNOWN_LEADER_EPOCH (KIP-320). A client keeps the highest epoch and ignores Metadata with an older one. So after a
+    shift forward, it ignores true epochs until they are higher, or until it restarts. Metadata before version 7 has no
+    epochs. No epoch becomes negative.
     """
 
     group = "the cluster as clients see it"
@@ -30,7 +30,7 @@ class ShiftEpoch(PartitionRule):
   by: -1
 """
 
-    kind: Literal["shift_epoch"] = Field(description="what the rule does")
+    kind: Literal["shift_epoch"] = Field(description="kind of the rule")
     by: int = Field(ge=-HIGHEST, le=HIGHEST, description="is added to each leader epoch")
 
     def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:

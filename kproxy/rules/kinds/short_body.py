@@ -18,9 +18,9 @@ from kproxy.rules.values.quantities import ByteCount
 
 
 class ShortBody(FrameRule):
-    """Cuts the end of a body off and makes the frame's size right for what is left.
+    """Cuts the end of a body and adapts the frame's size.
 
-    The client gets a whole frame that it cannot read, and the connection goes on.
+    The client receives a complete frame that it cannot decode, and the connection continues.
     """
 
     group = "frames"
@@ -32,9 +32,9 @@ class ShortBody(FrameRule):
   fraction: 0.5
 """
 
-    kind: Literal["short_body"] = Field(description="what the rule does")
+    kind: Literal["short_body"] = Field(description="kind of the rule")
     bytes: ByteCount | None = Field(default=None, description="how many bytes of the body are left")
-    fraction: Fraction = Field(default=0.5, description="which part of the body is left, if `bytes` does not say it")
+    fraction: Fraction = Field(default=0.5, description="part of the body that is left, without `bytes`")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 
     @classmethod

@@ -17,12 +17,12 @@ FIRST_VERSION = 1
 
 
 class ShortSession(ResponseRule):
-    """Shortens the lifetime of SASL sessions that clients are told (KIP-368).
+    """Shortens the lifetime of SASL sessions in responses to clients (KIP-368).
 
-    They authenticate again on the open connection before it is over, if the broker allows it, which it does with
-    `connections.max.reauth.ms` only; else it answers ILLEGAL_SASL_STATE, and clients connect anew. A lifetime that the
-    broker gave is never made longer. The broker does not know of the shorter one, so a client that goes on without
-    authenticating is not cut off. SaslAuthenticate 0, and tokens that travel without it, cannot say a lifetime.
+    Clients authenticate again on the open connection before the end of the lifetime, if the broker allows it with
+    `connections.max.reauth.ms`. Otherwise the broker returns ILLEGAL_SASL_STATE, and clients reconnect. A lifetime of
+    the broker is never extended. The broker does not know the shorter lifetime, so a client that does not authenticate
+    again stays connected. SaslAuthenticate 0, and tokens outside of it, have no lifetime.
     """
 
     apis: ClassVar = {SASL_AUTHENTICATE: FIRST_VERSION}
@@ -34,7 +34,7 @@ class ShortSession(ResponseRule):
   lifetime: 10s
 """
 
-    kind: Literal["short_session"] = Field(description="what the rule does")
+    kind: Literal["short_session"] = Field(description="kind of the rule")
     lifetime: Seconds = Field(ge=0.001, description="how long a session lasts")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:

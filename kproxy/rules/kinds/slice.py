@@ -25,7 +25,7 @@ class Slice(ConnectionRule):
   every: 5ms
 """
 
-    kind: Literal["slice"] = Field(description="what the rule does")
+    kind: Literal["slice"] = Field(description="kind of the rule")
     bytes: Annotated[ByteCount, Field(ge=1)] = Field(description="length of a piece")
     every: Seconds = Field(default=0.005, description="time between two pieces")
     way: Ways = Field(default="both", description="in which direction")

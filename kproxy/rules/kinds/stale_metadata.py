@@ -30,11 +30,11 @@ THROTTLE = "throttle_time_ms"
 
 
 class StaleMetadata(ResponseRule):
-    """Replays an older answer to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
+    """Replays an older response to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
 
-    `age`: the newest answer that is at least so old, else the oldest that there is; a long age freezes what was first
-    seen. `count`: the answer so many requests ago. Requests are the same when version, topics and everything else in
-    them are, and listener, client address and user are. Only answers that the rule fires for are remembered.
+    `age`: the newest response of at least this age, or the oldest one; a long age freezes the first response. `count`:
+    the response so many requests ago. Requests are equal if version, topics, all other fields, listener, client address
+    and user are equal. Only responses of requests that fire the rule are remembered.
     """
 
     apis: ClassVar = dict.fromkeys(STALE, 0)
@@ -45,7 +45,7 @@ class StaleMetadata(ResponseRule):
   age: 30s
 """
 
-    kind: Literal["stale_metadata"] = Field(description="what the rule does")
+    kind: Literal["stale_metadata"] = Field(description="kind of the rule")
     age: Seconds | None = Field(default=None, description="how old the answers are at least")
     count: int | None = Field(default=None, ge=1, le=MOST_BACK, description="how many answers back")
 

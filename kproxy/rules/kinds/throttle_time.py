@@ -20,9 +20,9 @@ LONGEST = (2**31 - 1) / 1000
 
 
 class ThrottleTimeRule(LiveRule):
-    """Sets `throttle_time_ms` in responses, as a broker does whose quota is used up.
+    """Sets `throttle_time_ms` in responses, like a broker after an exceeded quota.
 
-    Nothing is slowed unless the client obeys; with `mute` kproxy also reads nothing from it for that time (KIP-219).
+    Only clients that obey it slow down. With `mute`, kproxy also reads nothing from the client for that time (KIP-219).
     """
 
     group = "errors and time"
@@ -33,10 +33,10 @@ class ThrottleTimeRule(LiveRule):
   delay: 3s
 """
 
-    kind: Literal["throttle_time"] = Field(description="what the rule does")
+    kind: Literal["throttle_time"] = Field(description="kind of the rule")
     lasting: Lasting = False
     delay: Annotated[Seconds, Field(gt=0, le=LONGEST)] = Field(
-        description="the time that clients are told; of several the longest holds"
+        description="throttle time in responses; if several rules apply, the longest wins"
     )
     mute: bool = Field(
         default=False, description="nothing is read from the client for that time, whether it obeys or not"

@@ -32,7 +32,7 @@ class TrailingBytes(FrameRule):
   bytes: 4
 """
 
-    kind: Literal["trailing_bytes"] = Field(description="what the rule does")
+    kind: Literal["trailing_bytes"] = Field(description="kind of the rule")
     bytes: Annotated[ByteCount, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
     at: Direction = Field(default="response", description="the response, or the request towards the broker")
 

@@ -21,7 +21,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class Truncate(FrameRule):
     """Sends only the beginning of a frame, and then closes the connection.
 
-    The frame's size says what it would have been. At least its last byte is missing.
+    The size field stays. At least the last byte is missing.
     """
 
     group = "frames"
@@ -33,9 +33,9 @@ class Truncate(FrameRule):
   fraction: 0.5
 """
 
-    kind: Literal["truncate"] = Field(description="what the rule does")
+    kind: Literal["truncate"] = Field(description="kind of the rule")
     bytes: ByteCount | None = Field(default=None, description="how many bytes are sent, the 4 of the size among them")
-    fraction: Fraction = Field(default=0.5, description="which part of the frame is sent, if `bytes` does not say it")
+    fraction: Fraction = Field(default=0.5, description="part of the frame that is sent, without `bytes`")
     how: Literal["fin", "rst"] = Field(default="fin", description="how the connection is closed then")
     at: Direction = Field(default="response", description="towards the client, or the request towards the broker")
 
@@ -51,6 +51,6 @@ class Truncate(FrameRule):
 
 
 def one_length(raw: dict[Any, Any]) -> Iterable[Wrong]:
-    """Yield a mistake if both `bytes` and `fraction` are given."""
+    """Yield an error if both `bytes` and `fraction` are given."""
     if raw.get("bytes") is not None and raw.get("fraction") is not None:
         yield ("fraction", KEY), '"bytes" says already how much is left, one of the two is enough'

@@ -17,11 +17,10 @@ from kproxy.rules.values.quantities import NodeRanges, includes
 
 
 class WrongAddress(ResponseRule):
-    """Tells clients another host or port for brokers than the one at which they can be reached.
+    """Gives clients a wrong host or port for brokers.
 
-    It changes what clients are told, after kproxy has put its own addresses in, everywhere that addresses stand:
-    Metadata, DescribeCluster, FindCoordinator, and the node endpoints of Produce, Fetch and the share APIs. Where that
-    address leads is not kproxy's business: to nobody, or past it.
+    The address is changed after kproxy's own addresses are inserted, in Metadata, DescribeCluster, FindCoordinator, and
+    the node endpoints of Produce, Fetch and the share APIs. kproxy does not check where the address leads.
     """
 
     whole: ClassVar = True
@@ -33,10 +32,10 @@ class WrongAddress(ResponseRule):
   host: gone.example.com
 """
 
-    kind: Literal["wrong_address"] = Field(description="what the rule does")
+    kind: Literal["wrong_address"] = Field(description="kind of the rule")
     node: NodeRanges | None = Field(default=None, description="ids of the brokers, such as 2 or 1-3; all if left out")
-    host: str | None = Field(default=None, min_length=1, max_length=255, description="the host that clients are told")
-    port: int | None = Field(default=None, ge=0, le=65535, description="the port that clients are told")
+    host: str | None = Field(default=None, min_length=1, max_length=255, description="host in responses")
+    port: int | None = Field(default=None, ge=0, le=65535, description="port in responses")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

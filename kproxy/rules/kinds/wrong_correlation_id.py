@@ -32,9 +32,9 @@ class WrongCorrelationId(FrameRule):
   offset: 7
 """
 
-    kind: Literal["wrong_correlation_id"] = Field(description="what the rule does")
+    kind: Literal["wrong_correlation_id"] = Field(description="kind of the rule")
     offset: Annotated[int, Field(gt=-(2**31), lt=2**31), AfterValidator(_not_zero)] = Field(
-        default=1, description="what is added to the right one; -1 is that of the request before"
+        default=1, description="added to the correct id; -1 gives the id of the previous request"
     )
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:

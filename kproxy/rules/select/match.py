@@ -1,7 +1,7 @@
 """Selectors of connections, `match:` and `not:`, and tests of many patterns at once.
 
 All lines must match; a list is "any of". Text is exact, a glob with `*`, or a `/regular expression/` in RE2 syntax that
-matches the whole text. A selector whose fact is unknown (no TLS, no SNI) does not match.
+matches the whole text. A selector of an unknown fact (no TLS, no SNI) does not match.
 
 Globs with one star are found in tables by prefix, or by suffix if they start with the star. Other patterns are one RE2
 set. So the cost of a text does not grow with the number of patterns.

@@ -59,7 +59,7 @@ TEXTS: Mapping[str, frozenset[str]] = {
     "CreateTopics": frozenset(("topics[].error_message",)),
     "StreamsGroupHeartbeat": frozenset(("status[].status_detail",)),
 }
-"""API → error texts in which brokers name topics that the request did not name."""
+"""API → error texts with topics that the request did not name."""
 
 FieldPaths = frozenset[str]
 
@@ -117,7 +117,7 @@ def texts(key: int, version: int) -> FieldPaths:
 
 @cache
 def refused(key: int, version: int) -> FieldPaths:
-    """Return the paths of mentions whose denial fails the whole request."""
+    """Return the paths of mentions that fail the whole request if they are denied."""
     api = schema.load(key).name
     slots = layout.body(key, version, "request").everywhere() if loose(key, version, "request") else ()
     paths = loose(key, version, "request")

@@ -34,7 +34,7 @@ def number_in(text: str) -> int | None:
 
 
 def keys_of(text: str | int) -> frozenset[int]:
-    """Return the API keys that match a name, glob, expression or number. Raises ValueError if there are none."""
+    """Return the API keys that match a name, glob, expression or number. Raises ValueError without a match."""
     names = schema.names()
     number = number_in(text) if isinstance(text, str) else text
     if number is not None and number in schema.paths():
@@ -186,7 +186,7 @@ class SelectedVersions(NamedTuple):
 def chosen(raw: dict[Any, Any]) -> list[SelectedVersions]:
     """Return the APIs that `match: {api: …}` selects; none if it selects no API, as far as it can be read.
 
-    Mistakes in the selectors themselves are reported by their own types.
+    Errors in the selectors themselves are reported by their own types.
     """
     match = raw.get("match")
     if not isinstance(match, dict) or match.get("api") is None:

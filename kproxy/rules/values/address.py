@@ -90,7 +90,7 @@ def _unix(text: Any) -> Any:
 
 
 TargetAddress = Annotated[Address, AfterValidator(_reachable)]
-"""Address to connect to. A plain Address may have port 0, for which the kernel chooses one."""
+"""Address to connect to. A plain Address may have port 0, and the kernel chooses one."""
 ServerAddress = Annotated[Address, BeforeValidator(_unix, json_schema_input_type=str), AfterValidator(_reachable)]
 """An address that kproxy connects to: a target, or a Unix socket."""
 

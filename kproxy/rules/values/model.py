@@ -1,7 +1,7 @@
-"""Base of all models that users write, and the translation of pydantic's errors into mistakes with positions.
+"""Base of all models that users write, and the translation of pydantic's errors into errors with positions.
 
 `Model` adds unknown keys with the nearest valid key, and `cross_check` for several fields. Both are reported together
-with mistakes in single fields.
+with errors in single fields.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Model(BaseModel):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Return mistakes that concern several fields of the raw values. Override."""
+        """Return errors that concern several fields of the raw values. Override."""
         return ()
 
     @classmethod
@@ -68,7 +68,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], value: Any, source: Source, at: Where = (), context: Any = None) -> M | None:
-    """Return the model, or None with all mistakes noted in `source` below the path `at`."""
+    """Return the model, or None with all errors noted in `source` below the path `at`."""
     try:
         with counted(source.hints):
             return model.model_validate(value, context=context)
@@ -79,7 +79,7 @@ def validate(model: type[M], value: Any, source: Source, at: Where = (), context
 
 
 def wrong(title: str, mistakes: Iterable[Wrong]) -> ValidationError | None:
-    """Return several mistakes as one error to raise from a validator, or None."""
+    """Return several errors as one error to raise from a validator, or None."""
     details = [_detail(where, message, None) for where, message in mistakes]
     return ValidationError.from_exception_data(title, details) if details else None
 
@@ -89,7 +89,7 @@ MOST_COMPARED = 1000
 
 
 class ValidWords:
-    """Valid words of one place, called `what`. Works for thousands of words and mistakes."""
+    """Valid words of one place, called `what`. Works for thousands of words and errors."""
 
     def __init__(self, what: str, words: Iterable[str]) -> None:
         self.what, self.words = what, list(words)

@@ -216,7 +216,7 @@ Seed = Annotated[int, AfterValidator(checked_seed)]
 LONGEST = 3600.0
 """Seconds. A lognormal draw has no bound, and one in a million must not hold a connection for days."""
 SMALLEST_DRAW = 2.0**-54
-"""Replaces a draw of exactly 0, for which normal distributions have no quantile."""
+"""Replaces a draw of exactly 0: normal distributions have no quantile for it."""
 
 _FORMS = {
     "uniform": "[least, most]",
@@ -236,7 +236,7 @@ class Latency:
 
     def draw(self, random: Random) -> float:
         """Return seconds, 0 or more. A fixed latency draws nothing. Others are computed from exactly one `random()`,
-        the only method whose sequence Python guarantees for a seed."""
+        the only method with a sequence that Python guarantees for a seed."""
         if self.form == "fixed":
             return self.first
         chance = random.random() or SMALLEST_DRAW

@@ -1,9 +1,9 @@
-"""One YAML or JSON document as text, tree of nodes and plain values, with the mistakes found in it.
+"""One YAML or JSON document as text, tree of nodes and plain values, with the errors found in it.
 
-The first hundred mistakes are reported, others counted. The number of hints (nearest valid words) is limited per
+The first hundred errors are reported, others counted. The number of hints (nearest valid words) is limited per
 document, since one hint costs as much as a hundred other checks.
 
-A mistake is noted at a *path* of keys and list indexes (`("rules", 0, "topics", "orders")`). The source finds line and
+An error is noted at a *path* of keys and list indexes (`("rules", 0, "topics", "orders")`). The source finds line and
 column. A path beyond the file has the position of the file's end.
 
 Only decimal numbers, true, false and null are converted. Dates, base-60 (`1:30`) and octal numbers of YAML 1.1 stay
@@ -84,7 +84,7 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
 Where = tuple[Any, ...]
 
 MOST_MISTAKES = 100
-"""Reported mistakes of one document, and of one rejected change. Others are counted."""
+"""Reported errors of one document, and of one rejected change. Others are counted."""
 SHORTEST_VALUE = 4
 """Characters of a variable's value that is looked for in messages about other places. Shorter ones occur by chance."""
 LONGEST_MESSAGE = 600
@@ -126,7 +126,7 @@ class Source:
             return source
 
     def note(self, where: Where, message: str, *, key: bool = False) -> None:
-        """Note a mistake at a path. key: at its key, not at its value."""
+        """Note an error at a path. key: at its key, not at its value."""
         self.note_at(*self.place(where, key=key), message)
 
     def note_at(
@@ -161,7 +161,7 @@ class Source:
         return message
 
     def forget(self) -> None:
-        """Clear all mistakes: they concerned other documents of a rejected change."""
+        """Clear all errors: they concerned other documents of a rejected change."""
         self._mistakes.clear()
         self._untold.clear()
         self._settled.clear()
@@ -222,7 +222,7 @@ def _step(node: YamlNode | None, part: Any) -> tuple[YamlNode, YamlNode | None] 
 
 
 def raise_mistakes(sources: Iterable[Source]) -> None:
-    """Raise one DocumentError with the mistakes of all sources, if any. The first hundred are reported."""
+    """Raise one DocumentError with the errors of all sources, if any. The first hundred are reported."""
     sources = list(sources)
     lines = [line for source in sources for line in source.lines()]
     if lines:
@@ -353,7 +353,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def json_source(file: str, data: bytes) -> Source:
-    """Return the source of a JSON document. Invalid JSON is noted as a mistake, and `is_yaml` is False."""
+    """Return the source of a JSON document. Invalid JSON is noted as an error, and `is_yaml` is False."""
     source = Source(file, "")
     source.has_text = len(data) > 0
     try:

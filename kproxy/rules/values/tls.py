@@ -198,7 +198,7 @@ def _key_without_cert(raw: dict[Any, Any]) -> Iterable[Wrong]:
 
 
 class ListenerTls(Model):
-    """TLS towards clients. PEM files, read anew at the next handshake after they changed."""
+    """TLS towards clients. Changed PEM files are read again at the next handshake."""
 
     cert: ExistingFile = Field(description="certificate chain of this listener, PEM")
     key: ExistingFile | None = Field(

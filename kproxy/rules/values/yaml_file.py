@@ -95,7 +95,7 @@ class Mapping:
             self.key = None
 
     def find(self, text: str) -> tuple[YamlNode, YamlNode] | None:
-        """Return the value and key of the first pair whose key has this text."""
+        """Return the value and key of the first pair with a key of this text."""
         if self.indexed != len(self.pairs):
             self.by_text.clear()
             for key, value in self.pairs:
@@ -220,7 +220,7 @@ def _star(name: str) -> str:
 
 
 def _unreadable(text: str, error: yaml.reader.ReaderError) -> YamlMistake:
-    """Return the mistake for a control character. libyaml reports it without a position."""
+    """Return the error for a control character. libyaml reports it without a position."""
     for number, line in enumerate(text.split("\n"), 1):
         for column, char in enumerate(line, 1):
             if not (char.isprintable() or char in "\t\r\x85\u2028\u2029\ufeff" or ord(char) > 0x9F):
@@ -243,7 +243,7 @@ _PLAIN = {
 
 
 def _explain(text: str, error: yaml.MarkedYAMLError) -> YamlMistake:
-    """Return the mistake with a plain text for common errors of libyaml."""
+    """Return the error with a plain text for common errors of libyaml."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return YamlMistake(1, 1, f"not YAML: {error.problem}")

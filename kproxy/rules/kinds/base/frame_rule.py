@@ -144,7 +144,7 @@ def kept(length: int, size: int | None, fraction: float) -> int:
 
 
 def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> bytes:
-    """Return the data with so many different bits of data[start:end] flipped, or all if there are fewer."""
+    """Return the data with `bits` different bits of data[start:end] flipped, or all if there are fewer."""
     spoilt = bytearray(data)
     first, count = start * 8, (end - start) * 8
     if count <= bits:
@@ -221,13 +221,13 @@ def of_frames(raw: dict[Any, Any], known: Sequence[str] = OPENING) -> Iterator[t
 
 
 def for_connections(raw: dict[Any, Any], what: str, known: Sequence[str] = OPENING) -> Iterable[Wrong]:
-    """Yield a mistake for each selector of frames."""
+    """Yield an error for each selector of frames."""
     for name, where in of_frames(raw, known):
         yield where, f'{what}, so that "{name}" cannot be selected on, only {", ".join(known)}'
 
 
 def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
-    """Yield a mistake for each word of `when` except times: byte limits have no requests to count."""
+    """Yield an error for each word of `when` except times: byte limits have no requests to count."""
     when = raw.get("when")
     for word, value in when.items() if isinstance(when, dict) else ():
         if word not in TIMES:

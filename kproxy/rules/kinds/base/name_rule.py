@@ -1,9 +1,9 @@
-"""Base classes of kinds that rename, and checks of their maps. All mistakes are reported at once.
+"""Base classes of kinds that rename, and checks of their maps. All errors are reported at once.
 
 Each line is checked alone (legal names, stars) and against the others. If two client names map to one broker name, the
 map has no inverse.
 
-Only lines whose broker-side patterns can share names are compared: one prefix starts with the other, and one suffix
+Only lines with broker-side patterns that can share names are compared: one prefix starts with the other, and one suffix
 ends with the other. They are found in sorted prefixes and suffixes, so thousands of independent lines cost one lookup
 each. A map in which nearly all overlap is rejected after a bounded number of comparisons.
 
@@ -35,7 +35,7 @@ LONGEST_GLOB = 1000
 
 
 def check_renames(names: Mapping[object, object], space: Namespace = TOPIC) -> Iterator[Wrong]:
-    """Yield the mistakes in a map from client-side to broker-side names, with paths below the map. The model checks
+    """Yield the errors in a map from client-side to broker-side names, with paths below the map. The model checks
     types."""
     entries = []
     for key, value in names.items():
@@ -101,7 +101,7 @@ class _Inverse:
     def pairs(
         self, globs: Mapping[NamePattern, RenameEntry], exact: Mapping[bytes, RenameEntry]
     ) -> Iterator[tuple[RenameEntry, RenameEntry]]:
-        """Yield each pair of lines whose broker-side patterns may share names."""
+        """Yield each pair of lines with broker-side patterns that may share names."""
         by_prefix: dict[bytes, _Suffixes] = {}
         for pattern, glob in globs.items():
             by_prefix.setdefault(pattern.prefix, _Suffixes()).add(glob)
@@ -130,7 +130,7 @@ class _Inverse:
                 yield from self.clash(one, two, names)
 
     def clash(self, one: RenameEntry, two: RenameEntry, names: tuple[bytes, bytes, bytes]) -> Iterator[Wrong]:
-        """Yield the mistake once, at the entry that is later in the file."""
+        """Yield the error once, at the entry that is later in the file."""
         if id(two) not in self.told:
             self.told.add(id(two))
             first, second, broker = (f'"{name.replace(_ANYTHING, "…".encode()).decode()}"' for name in names)
@@ -158,13 +158,13 @@ class _Suffixes:
         return sorted(((suffix[::-1], entry) for suffix, entry in self.by_suffix.items()), key=_first)
 
     def ending(self, text: bytes) -> Iterator[RenameEntry]:
-        """Yield the globs whose suffix ends the text."""
+        """Yield the globs with a suffix that ends the text."""
         for length in _up_to(self.lengths, len(text)):
             if (found := self.by_suffix.get(text[len(text) - length :])) is not None:
                 yield found
 
     def longer(self, suffix: bytes) -> Iterator[RenameEntry]:
-        """Yield the globs whose suffix is longer and ends with this one."""
+        """Yield the globs with a longer suffix that ends with this one."""
         begin = suffix[::-1]
         for at in range(bisect_left(self.backwards, begin, key=_first), len(self.backwards)):
             text, entry = self.backwards[at]

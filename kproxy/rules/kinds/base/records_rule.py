@@ -108,7 +108,7 @@ class RecordBudget:
     size: int = DECOMPRESSED_LIMIT
 
     def add(self, sent: int) -> None:
-        """Add the budget for so many bytes of the frame."""
+        """Add the budget for `sent` bytes of the frame."""
         self.records += sent // SENT_BY_RECORD
         self.size += sent
 

@@ -1,6 +1,6 @@
 """Base classes of all rules: `Rule`, and `LiveRule` with its `Effect` for rules that act on the next frame.
 
-A kind is one file: a frozen model whose fields are its parameters, with its `group` and an `example`. `kproxy kinds`
+A kind is one file: a frozen model with its parameters as fields, with its `group` and an `example`. `kproxy kinds`
 shows the first sentence of its docstring. Errors, schema, lists and reference pages are generated from the model.
 Guide: docs/develop/new-kind.md.
 
@@ -96,7 +96,7 @@ class Rule(Model):
     """YAML of one rule, checked by a test."""
 
     name: RuleName = Field(description="unique over all documents; appears in logs and metrics")
-    kind: str = Field(description="what the rule does")
+    kind: str = Field(description="kind of the rule")
     match: ConnectionMatch | None = Field(
         default=None, description="connections that it is for; all of them if left out"
     )
@@ -171,7 +171,7 @@ class Effect:
         return ()
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Return decisions about a request for which the rule fired, and its matching entities."""
+        """Return decisions about a request after the trigger fired. `entities`: its matching entities."""
         return ()
 
     def terms(self, exchange: Exchange) -> Any:
@@ -189,7 +189,7 @@ class Effect:
         return None
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        """Return decisions about the response to a request for which the rule fired."""
+        """Return decisions about the response to a request after the trigger fired."""
         return ()
 
     def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
@@ -306,7 +306,7 @@ class LiveRule(Rule):
         return False
 
     def shows(self, key: int, version: int) -> bool:
-        """Return True if an answer may mention, unasked, what the rule forbids; it is then left out."""
+        """Return True if an answer may mention, unasked, what the rule forbids; it is then redacted."""
         return False
 
     def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
