@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kproxy.rules.kinds.base.rule import Effect
 
 MOST_NUMBERS = 6
 """Numbers that one key may have: those of a bucket with promises."""
@@ -56,16 +59,10 @@ RememberedNumbers = tuple[float, ...]
 NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
 
 
-class HasCommon(Protocol):
-    """Effect that may have its numbers in common with other processes."""
-
-    common: SharedNumbers | None
-
-
 class Remembered:
     """Numbers by key, of `most` keys in each process; those that were used longest ago go."""
 
-    def __init__(self, effect: HasCommon, most: int) -> None:
+    def __init__(self, effect: Effect, most: int) -> None:
         self.effect, self.most = effect, most
         self.here: OrderedDict[object, RememberedNumbers] = OrderedDict()
         self.cells: OrderedDict[object, NumberCells] = OrderedDict()

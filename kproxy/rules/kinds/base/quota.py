@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr
 
@@ -37,6 +37,9 @@ from kproxy.rules.select.selected import ApiNames, api_keys
 from kproxy.rules.values.address import network_of
 from kproxy.rules.values.model import Model, Wrong, unknown
 from kproxy.rules.values.quantities import ByteRate, CountRate, Ranges, Unlimited
+
+if TYPE_CHECKING:
+    from kproxy.rules.kinds.quota import Quota
 
 QuotaWord = Literal[
     "client_id", "principal", "client_address", "client_network", "topic", "api", "node", "listener", "connection"
@@ -172,28 +175,10 @@ class ChargeTerms(NamedTuple):
     weighs: bool
 
 
-class QuotaTerms(Protocol):
-    """Terms of a quota, as its rule has them."""
-
-    @property
-    def per(self) -> Sequence[QuotaWord]: ...
-    @property
-    def by_topic(self) -> bool: ...
-    @property
-    def burst(self) -> float: ...
-    @property
-    def max_throttle(self) -> float: ...
-    @property
-    def overrides(self) -> Sequence[Override]: ...
-
-    def limits(self, resource: LimitedResource) -> bool:
-        """Return True if there is a limit of this resource, for all or for some."""
-
-
 class QuotaEffect(Effect):
     """Effect of a quota: buckets by resource and key."""
 
-    def __init__(self, rule: QuotaTerms) -> None:
+    def __init__(self, rule: Quota) -> None:
         self.rule, self.per = rule, tuple(rule.per)
         self.at_connect: tuple[QuotaWord, ...] = tuple(word for word in rule.per if word in AT_CONNECT)
         self.by_topic, self.longest = rule.by_topic, rule.max_throttle
