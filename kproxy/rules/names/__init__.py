@@ -1,1 +1,4 @@
-"""Name mappings: client-side names to broker-side ones and back, made of the rules that rename."""
+"""Name maps from the client side to the broker side and back, composed of rename and prefix rules.
+
+Imports: protocol, base. Entry points: `Namespace`, `Layer`, `NameMaps`.
+"""

@@ -1,1 +1,4 @@
-"""Selectors: which connections, frames and entities a rule is for."""
+"""Selectors: the connections, frames and entities that a rule matches.
+
+Imports: values, exchange, entity. Entry points: `ConnectionMatch`, `FrameMatch`, `AnswerMatch`.
+"""

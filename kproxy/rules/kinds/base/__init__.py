@@ -1,1 +1,1 @@
-"""Base classes of kinds, and what several kinds share."""
+"""Base classes of rule kinds, and code that several kinds share."""
