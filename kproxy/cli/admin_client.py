@@ -118,6 +118,10 @@ class Admin:
                         yield ServerEvent(ident, name or "message", "\n".join(data))
                     name, data = "", []
 
+    def other_server(self, response: str) -> InternalError:
+        """Error for a server at this URL that is not kproxy. `response`: what it sent, such as `status 404`."""
+        return InternalError(f"expected kproxy's admin API, got {response} (at {self.url})")
+
     def _lines(self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[bytes]:
         """Yield the lines of a response that has no end, with their ends. Raises as `stream` does."""
         with self._response(
@@ -127,7 +131,7 @@ class Admin:
                 self._read(response.status, response.read())
             while line := response.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE:
-                    raise InternalError(f"what answers at {self.url} is no kproxy (a line of {LONGEST_LINE} bytes)")
+                    raise self.other_server(f"a line of {LONGEST_LINE} bytes")
                 yield line
         raise InternalError(f"the proxy at {self.url} has ended")
 
@@ -159,7 +163,7 @@ class Admin:
         if isinstance(error, OSError):
             why = (error.strerror or str(error)).lower()
             return f"nothing answers at {self.url} ({why}); is a proxy running there with --admin?"
-        return f"what answers at {self.url} is no kproxy ({type(error).__name__})"
+        return str(self.other_server(type(error).__name__))
 
     def _read(self, status: int, data: bytes) -> Any:
         try:
@@ -169,7 +173,7 @@ class Admin:
             error = body["error"]
             code, message, mistakes = error["code"], error["message"], error["mistakes"]
         except (ValueError, KeyError, TypeError):
-            raise InternalError(f"what answers at {self.url} is no kproxy (status {status})") from None
+            raise self.other_server(f"status {status}") from None
         if mistakes:
             raise DocumentError([f"{one['where']}: {one['message']}" for one in mistakes])
         hint = ", in KPROXY_TOKEN or by --token-file" if code == "unauthorized" else ""

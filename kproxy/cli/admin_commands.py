@@ -380,7 +380,7 @@ def ready_command(admin: Admin, live: bool, cluster: str | None) -> None:
         reasons = said["waiting_for"]
         dead = [why for one in said.get("clusters", {}).values() for why in one["waiting_for"]]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InternalError(f"what answers at {admin.url} is no kproxy (status {status})") from None
+        raise admin.other_server(f"status {status}") from None
     if status == 200:
         say("ready")
         for reason in dead:

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import msgspec
 
-from kproxy.base.errors import InternalError
 from kproxy.base.terminal import cell_text, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
@@ -107,7 +106,7 @@ def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
         try:
             said = _decode(line)
         except msgspec.DecodeError:
-            raise InternalError(f"what answers at {admin.url} is no kproxy") from None
+            raise admin.other_server("a line that is not an event") from None
         if "request" in said:
             yield 0, said["request"]
         elif "dropped" in said:

@@ -300,7 +300,7 @@ class FollowedProxy:
                     told = _decode(line)
                     judge(REQUEST_EVENT.name, told.get("request") or {})
                 except msgspec.DecodeError:
-                    raise InternalError(f"what answers at {self.admin.url} is no kproxy") from None
+                    raise self.admin.other_server("a line that is not an event") from None
                 if not self.listening:
                     self.listening = True
                     say(f"following the proxy at {self.admin.url}, Ctrl-C ends it", err=True)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kproxy.cli import COMMANDS, main
+from kproxy.cli.admin_client import Admin
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -68,3 +69,8 @@ def test_the_module_can_be_run() -> None:
 
     assert done.returncode == 2
     assert 'unknown kind "advertize", did you mean "advertise"?' in done.stderr
+
+
+def test_admin_other_server_names_response_and_url() -> None:
+    error = Admin("http://localhost:9").other_server("status 404")
+    assert str(error) == "expected kproxy's admin API, got status 404 (at http://localhost:9)"

@@ -331,7 +331,7 @@ class ProxySource:
     def detail(self, ident: str) -> Mapping[str, Any]:
         found = self.admin("GET", f"/api/exchanges/{segment(ident)}")
         if not isinstance(found, dict):
-            raise InternalError(f"what answers at {self.admin.url} is no kproxy")
+            raise self.admin.other_server("JSON that is not an object")
         return found
 
 
@@ -366,7 +366,7 @@ class ProxyThread(SourceThread):
             try:
                 data = json.loads(event.data)
             except (ValueError, RecursionError):
-                raise InternalError(f"what answers at {self.admin.url} is no kproxy") from None
+                raise self.admin.other_server("an event without JSON") from None
             if isinstance(data, dict):
                 self.last, self.breaks = event.id, 0
                 self.put(event.name, data)

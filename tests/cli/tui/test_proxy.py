@@ -188,7 +188,7 @@ def test_something_that_is_no_kproxy(admin: FakeAdmin) -> None:
         for name in ("tick", "left", "gap", "hello", "held", "what"):
             first.put(event(name, {"columns": list(COLUMNS), "seconds": "x", "passed": -1, "why": [], "left": {}}))
         first.put(b": alive\n\ndata: [1]\n\nevent: rows\ndata: nonsense\n\n")
-        await settled(app, lambda: "is no kproxy" in screen_text(app) or len(admin.listened) > 1)
+        await settled(app, lambda: "an event without JSON" in screen_text(app) or len(admin.listened) > 1)
         for key in ("G", "enter", "3", "4", "5", "6", "1"):
             await press(app, key)
             await idle()
