@@ -1,4 +1,4 @@
-"""`kproxy rules`: shows and changes the rules of a running proxy."""
+"""Commands for a running proxy by its admin API: `kproxy rules`, `config`, `connections` and `ready`."""
 
 from __future__ import annotations
 

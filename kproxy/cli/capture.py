@@ -1,4 +1,4 @@
-"""`kproxy capture`: records traffic of a running proxy in files, and describes such files."""
+"""`kproxy capture` and `kproxy redact`: record traffic of a running proxy in files, describe them, and redact them."""
 
 from __future__ import annotations
 

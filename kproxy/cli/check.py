@@ -1,4 +1,4 @@
-"""`kproxy check`: checks rule documents, config documents and tests of rules; prints all mistakes and warnings."""
+"""`kproxy check` and `kproxy test`: check rules, config documents and tests of rules, and run these tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class CheckReport:
         self.mistakes = list(dict.fromkeys((*self.mistakes, *mistakes)))
 
     def warn(self, warnings: Iterable[str]) -> None:
-        """Add warnings that are not there yet."""
         self.warnings = list(dict.fromkeys((*self.warnings, *warnings)))
 
     @property

@@ -1,4 +1,8 @@
-"""`kproxy decode`: prints frames as JSON, or as a tree with offsets."""
+"""`kproxy decode`: prints frames as JSON, or as a tree with offsets. Also parses APIs and frames for other commands.
+
+An API is a name, an alias or a key. Frames are lines of hex, a dump of 0x numbers, or raw bytes with 4-byte lengths. A
+line of hex is one frame; all 0x numbers of a text are one stream. `#` starts a comment.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Exchanges from files of any kind: captures, event files, and directories of event files.
+"""Files and filter of a command line, and exchanges in the files: captures, event files, directories of event files.
 
-Strategy: the first bytes of a file tell its kind, not its name. Files are read bit by bit, so that those of any size
-take little memory. Lines and packets that cannot be read are counted, and the counts are printed at the end.
-Values of an event have to have the types of their columns, since a file may be damaged, or not be kproxy's: msgspec
-structs are made of the declared columns once, and each event is converted to one, which takes some microseconds.
-Columns that are unknown here pass: a newer kproxy may have written them.
+The first bytes of a file determine its kind, not its name. Files are read in chunks to bound memory.
+Unreadable lines and packets are counted, and the counts are printed at the end. Values of an event must have the types
+of their columns, since a file may be damaged or foreign. Unknown columns pass: a newer kproxy may have written them.
 """
 
 from __future__ import annotations
@@ -100,7 +98,6 @@ class Trouble:
     captures: list[Capture] = field(default_factory=list)
 
     def count(self, kind: str) -> None:
-        """Count an event of another type."""
         self.other[kind if kind in self.other or len(self.other) < MOST_KINDS else "others"] += 1
 
     def lines(self) -> Iterator[str]:
@@ -227,7 +224,6 @@ def _bad(trouble: Trouble, where: str) -> None:
 
 
 def tell(trouble: Trouble) -> None:
-    """Print the trouble met while reading files to standard error."""
     for text in trouble.lines():
         say(f"kproxy: {text}", err=True)
 
@@ -297,7 +293,6 @@ def filter_help_command() -> None:
 
 
 def print_help() -> None:
-    """Print the help of the filter language to standard output."""
     say("\n".join(lines(sys.stdout.isatty())))
 
 

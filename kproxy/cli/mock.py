@@ -41,7 +41,6 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
     def convert(
         self, value: str | tuple[str, int], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        """Return the name and the number of partitions."""
         if not isinstance(value, str):
             return value
         name, colon, number = value.partition(":")
@@ -113,7 +112,6 @@ def command(
 
 @contextmanager
 def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[MockCluster]:
-    """Give a mock cluster that has these topics."""
     from kproxy.testing.cluster import readable_mock
 
     with readable_mock(brokers) as cluster:

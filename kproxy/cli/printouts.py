@@ -1,4 +1,4 @@
-"""Commands that print what kproxy is made of: JSON Schemas for editors, the protocol's table, completion for shells."""
+"""Commands that print static facts: JSON Schemas, the protocol's table, the kinds of rules, shell completion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def schema_command(what: str) -> None:
 
 
 def config_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a config document."""
     from kproxy.app.config.document import Config
 
     return {"$schema": DIALECT, **Config.model_json_schema()}
@@ -187,7 +186,6 @@ def table() -> None:
 
 
 def describe(name: str, model: type[Rule]) -> Iterator[str]:
-    """Yield the lines that are shown of one kind."""
     first, *others = (model.__doc__ or "").split("\n\n")
     yield f"{name}: {_one_line(first)}"
     for paragraph in others:

@@ -1,4 +1,4 @@
-"""`kproxy replay`: sends recorded requests to a cluster, or recorded responses to clients, as its options say."""
+"""`kproxy replay`: sends recorded requests to a cluster, or recorded responses to clients; prints plan and report."""
 
 from __future__ import annotations
 

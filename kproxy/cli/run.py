@@ -1,4 +1,4 @@
-"""`kproxy run`: starts the proxy that flags or a config document describe."""
+"""`kproxy run` and `kproxy webhook`: start the proxy, or the admission webhook for Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`kproxy show`: prints an exchange of a capture as a tree with its bytes, or one of an event file as its columns."""
+"""`kproxy show`: prints an exchange of a capture as a tree with its bytes, or one of an event file as its columns.
+
+The tree has the hex of each field in front of its value. Long values show their first bytes only.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Begin the process with standard streams that may be closed, and end it if output cannot be written.
+"""Start and end of the process: standard streams that may be closed, errors of output, SIGINT and SIGTERM.
 
-Strategy: a closed standard stream leaves its number to the next file, and that would be a socket: text for standard
-error would go to a broker. So the null device takes closed numbers from 0 to 2 before any file is opened. An unexpected
-OSError (mostly a full disk under standard output) is a message and exit code 1.
+If a standard stream is closed, the next opened file gets its number: text for standard error would go to a socket. So
+the null device takes closed numbers from 0 to 2 first. An unexpected OSError (mostly a full disk under standard output)
+is a message and exit code 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def start() -> None:
-    """Run the command line as a process. Does not return."""
     open_closed_streams()
     leave_current_folder()
     try:

@@ -1,4 +1,8 @@
-"""`kproxy tail`: prints exchanges line by line, from a running proxy, captures or event files."""
+"""`kproxy tail`: prints exchanges line by line, from a running proxy, captures or event files.
+
+On a terminal, columns have fixed widths, as the longest value is not yet known. In a pipe, cells are separated by tabs,
+uncut and without a header. Colours show if an exchange was unanswered, failed, or answered by kproxy.
+"""
 
 from __future__ import annotations
 

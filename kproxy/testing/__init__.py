@@ -1,10 +1,10 @@
-"""Kafka to test against: a mock cluster in this process, real brokers from published jars, and kproxy in front of them,
-as a process or in a thread.
+"""Kafka for tests: a mock cluster, real brokers, and kproxy as a process or in a thread. May import all but `cli`.
 
-*jars*: the folder with Apache Kafka's published jars, fetched once · *kafka*: a cluster of real brokers ·
-*cluster*: librdkafka's mock cluster · *proxy*: a running `kproxy run` · *cases*: tests of rules as documents.
-For the public pytest plugin: *embedded*: kproxy in a thread · *recorder*: tape of what clients and kproxy say to each
-other · *exchanges*: the requests on it with their responses · *injected*: a rule that a test has put in ·
-*failure_report*: why a rule did nothing · *time_limit*: watchdog of a test that waits for a lost response ·
-*mock_rules*: rules that kproxy applies in front of librdkafka's mock cluster.
+Entry points: *pytest_plugin*: the fixture `kproxy` of the extra `pytest` · *plugin*: fixtures for kproxy's own tests ·
+*kafka*: a cluster of real brokers · *cluster*: librdkafka's mock cluster · *process*: `kproxy run` as a child process.
+
+Parts of the fixture: *embedded*: kproxy in a thread · *inject*, *injected*, *rule_arguments*: rules of a test ·
+*recorder*: tape of frames · *exchanges*: its requests with responses · *verification*: guarantees on the tape ·
+*time_limit*: watchdog · *mock_rules*: corrections of the mock cluster. For other languages: *mock_frontend*.
+Raw requests without a client library: *one_request*. *explore*: search for the fault that breaks a test.
 """

@@ -216,7 +216,6 @@ class Embedded:
         return done
 
     def log(self) -> str:
-        """Return the last warnings of the proxy's log."""
         return "\n".join(self.said.lines)
 
     def _hand_over(self, work: Callable[[], object], done: Future[T]) -> None:
@@ -260,7 +259,6 @@ class Embedded:
             proxy.reactor.close()
 
     def document(self) -> dict[str, Any]:
-        """Return the proxy's config as a document."""
         cluster = {"bootstrap": [each.strip() for each in self.upstream.split(",")]}
         listeners = [{"name": name, "bind": "127.0.0.1:0", "cluster": "test"} for name in ("test", OWN)]
         limits = {"max_connections": MOST_CONNECTIONS}

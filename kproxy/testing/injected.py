@@ -1,5 +1,4 @@
-"""A rule that a test has put into the proxy: its counters, ways to wait for it, to let go what it holds, and to remove
-it."""
+"""A rule that a test has injected: its counters, waiting, resuming, removal; and why a rule did not act."""
 
 from __future__ import annotations
 

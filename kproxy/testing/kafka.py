@@ -1,11 +1,10 @@
-"""Apache Kafka's published jars, and the archive of what a JVM has loaded from them.
+"""Real Apache Kafka of one or more brokers on free ports of this machine, from Kafka's published jars.
 
-Strategy: two artifacts and a logger that writes to standard error are named; `kproxy.base.jars` fetches and keeps them.
+Each process is broker and controller (KRaft, combined mode). Kafka's StorageTool, in a JVM, formats the first log
+directory of a kind; the others get a copy with their own ids. Kafka before 3.3 runs with ZooKeeper.
 
-Most of what a broker computes while it starts is the loading of some ten thousand classes. Java can write down what it
-has loaded when it ends, and take that over at the next start (class data sharing, JEP 350): a broker then starts with
-half of the work. kproxy's `make jars` has one broker start and end for that. Where the archive is missing nothing is
-lost but time; Java itself passes over one that was made by another Java, or from other jars.
+A broker loads some ten thousand classes at its start. `make jars` records them in an archive (class data sharing, JEP
+350), which halves the work of a start. Java ignores an archive of another Java or of other jars.
 """
 
 from __future__ import annotations
@@ -250,7 +249,6 @@ class Kafka:
         self._wait(self.brokers[node])
 
     def stop(self) -> None:
-        """Kill all processes of the cluster and remove its data."""
         for broker in self.brokers.values():
             broker.stop(kill=True)
         if self.zookeeper:
@@ -303,7 +301,6 @@ class Kafka:
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def _who_it_is(self, broker: Broker) -> dict[str, str]:
-        """Return the settings that differ between KRaft and ZooKeeper."""
         if self.zookeeper:
             return {"broker.id": str(broker.node), "zookeeper.connect": self.zookeeper.address}
         voters = ",".join(f"{b.node}@{HOST}:{b.ports['CONTROLLER']}" for b in self.brokers.values())

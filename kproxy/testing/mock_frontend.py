@@ -1,7 +1,7 @@
-"""kproxy in front of brokers for the time of a test in another language: `kproxy mock --admin`.
+"""kproxy in front of brokers during a test in another language: `kproxy mock --admin`.
 
-It is what `kproxy run` is, but it has a thread, since signals and standard input are the command's; it ends at once,
-without a drain; and it keeps each exchange from the start, so that a test may ask afterwards.
+It has the config of `kproxy run`, with three differences. It runs in a thread, since signals and standard input belong
+to the command. It ends at once, without a drain. It keeps each exchange, so a test can query it later.
 """
 
 from __future__ import annotations

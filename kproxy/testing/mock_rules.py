@@ -59,7 +59,6 @@ class MockTransactions:
         self.aborted: OrderedDict[BatchKey, None] = OrderedDict()
 
     def write(self, exchange: Exchange, message: Message) -> None:
-        """Note the batches of a transactional Produce request."""
         found = {
             key_of(topic["name"], partition["index"], batch)
             for topic in message.body["topic_data"]
@@ -115,7 +114,6 @@ class MockTransactions:
 
 
 def transactional(records: bytes | None) -> Iterator[Batch]:
-    """Yield the transactional batches of a records field."""
     return (one for one in entries(records) if isinstance(one, Batch) and one.is_transactional)
 
 
@@ -150,5 +148,4 @@ def put_hook(function: Callable[..., Any]) -> str:
 
 
 def remove_hook(call: str) -> None:
-    """Remove the function of a rule that is gone."""
     delattr(sys.modules[__name__], call.partition(":")[2])

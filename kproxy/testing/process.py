@@ -1,5 +1,7 @@
-"""Child processes that keep their output in a file and never outlive the one that started them, and ports for them that
-are free."""
+"""Child processes with free ports, and `kproxy run` as such a process.
+
+A child writes its output to a file and ends with its parent.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return the id of the child process."""
         return self._process.pid
 
     @property
@@ -79,7 +80,6 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def signal(self, number: int) -> None:
-        """Send a signal to the child process."""
         self._process.send_signal(number)
 
     def wait_until(self, ready: Callable[[], bool], timeout: float, what: str) -> None:
@@ -180,7 +180,6 @@ def _next_port() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port which could be bound a moment ago."""
     return free_ports(1, host)[0]
 
 
@@ -259,7 +258,6 @@ class Proxy:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the proxy."""
         assert self.child is not None
         return self.child.pid
 
@@ -342,7 +340,6 @@ class Proxy:
         return sum(value for found, value in self.samples(name) if labels.items() <= found.items())
 
     def logs(self, lines: int = 40) -> str:
-        """Return the last lines of the log."""
         return self._last_words or (self.child.tail(lines) if self.child is not None else "")
 
     def stop(self, timeout: float = 20) -> int | None:

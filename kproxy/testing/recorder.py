@@ -119,7 +119,6 @@ class TapedExchange:
 
     @property
     def request(self) -> bytes:
-        """Return what is kept of the request."""
         return self.asked.data
 
     @property

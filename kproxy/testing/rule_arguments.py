@@ -1,5 +1,7 @@
-"""Conversion of rules and selectors that are arguments of Python calls into documents, so that they mean the same as in
-files, and mistakes in them are told in the same words."""
+"""Documents from the arguments of Python calls (rules and selectors), and the faults injected from outside the test.
+
+The documents have the meaning and the error texts of rule files.
+"""
 
 from __future__ import annotations
 

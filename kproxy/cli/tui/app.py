@@ -1,4 +1,8 @@
-"""State of a source and of what passes there, as it says, in words for the top of the screen."""
+"""The app of `kproxy view`: seven screens with a status line above and a line of keys below.
+
+Blocking calls run in threads, which put results into queues. A timer empties these some times a second for some
+milliseconds, so keys respond while a hundred thousand rows arrive.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +69,6 @@ class StreamState:
         return f"rows are missing: {self.gaps[-1]}" if self.gaps else ""
 
     def take(self, name: str, data: Mapping[str, Any]) -> None:
-        """Take an event other than rows."""
         match name:
             case "hello":
                 self._hello(data)
@@ -321,7 +324,6 @@ class ViewApp(App[None], inherit_bindings=False):
             self.questions.confirm(question, then, word)
 
     def refocus(self) -> None:
-        """Give the keys back to the screen that is shown."""
         self.pane.shown()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -1,4 +1,4 @@
-"""Details of one exchange: the fields of a frame beside its bytes, its records, where its time went, and its event."""
+"""Details of one exchange: fields of a frame with their bytes, records, timing and event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ class FieldList(LineList):
         return [mark, (f"{indent}{one.name} ", "cyan"), (one.text, "")]
 
     def field(self) -> FrameField | None:
-        """Return the field at the cursor."""
         fields = self.frame.fields
         return fields[self.cursor] if self.cursor < len(fields) else None
 
@@ -174,7 +173,6 @@ class DetailPane(Pane):
             self.redraw()
 
     def redraw(self) -> None:
-        """Draw all from what is known."""
         event = self.detail.get("event")
         self.heading = title_of(event) if isinstance(event, Mapping) else self.waiting()
         if self.detail.get("again_of"):
@@ -217,7 +215,6 @@ class DetailPane(Pane):
         self.moved()
 
     def lines(self, name: str) -> Iterator[TextPart]:
-        """Yield the lines of a part that is no frame."""
         if not self.detail:
             return
         match name:

@@ -1,4 +1,4 @@
-"""Questions of the view to its user: for a line of text, and whether something is meant."""
+"""Dialogs of the view: an input line, a confirmation, and the screen that lists the keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class Questions:
 
     @property
     def open(self) -> bool:
-        """Return True while a line is asked for."""
         return self.answer is not None
 
     def line(self, label: str, value: str, then: Callable[[str], None]) -> None:
@@ -40,14 +39,12 @@ class Questions:
         self.input.focus()
 
     def answered(self, text: str) -> None:
-        """Take the line that was asked for."""
         then = self.answer
         self.close()
         if then is not None:
             then(text)
 
     def close(self) -> None:
-        """Ask for a line no more."""
         self.answer = None
         self.say("")
         self.input.display = False

@@ -1,4 +1,7 @@
-"""Actions on one exchange, from the list and from its details: make a rule of it, save it."""
+"""Actions on one exchange of the view: send its request again, save it, make a rule that matches it.
+
+A new rule has `mode: observe`, so it acts only after the user removes that line.
+"""
 
 from __future__ import annotations
 

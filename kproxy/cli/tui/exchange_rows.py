@@ -1,7 +1,7 @@
-"""Exchanges in lines of a terminal: which columns fit its width, and how each value is said.
+"""Rows of the list of exchanges: a bounded store, the columns that fit the terminal, and the text of each cell.
 
-Rows are those of the view's stream (`/api/view`): lists whose columns are named once, and read by name. A row may come
-from another version of kproxy, or from something that is none; a value that is not what it should be is shown as `?`.
+Rows have the columns of the view's stream (`/api/view`). Another version of kproxy or another server may have sent a
+row, so an invalid value is shown as `?`. The store evicts its oldest rows in batches of a thousand.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ def joined(value: Any) -> str | None:
 
 
 def named(name: str) -> Callable[[ReadValue], str | None]:
-    """Return what gives the text of a column's value."""
-
     def text(get: ReadValue) -> str | None:
         value = get(name)
         return None if value is None else joined(value)

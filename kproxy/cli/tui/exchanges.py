@@ -235,7 +235,6 @@ class ExchangePane(Pane):
             )
 
     def show_sent(self, ident: str) -> None:
-        """Open the details of an exchange that was sent again."""
         self.details.open(ident)
         self.host.show("details")
 

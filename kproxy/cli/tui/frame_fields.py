@@ -1,6 +1,7 @@
-"""Frames of the view's API as fields for a terminal: a tree in lines, each with the place of its bytes.
+"""Fields of a frame from the view's API: a tree of lines with byte positions, and YAML for an editor.
 
-What an API sends is not trusted to be what its description says: steps that are none are left out.
+Invalid steps in an API response are left out. The YAML has one line for each value with its path. Only changed lines
+are sent as edits, so unchanged fields keep their bytes. An array grows by a repeated line with a higher index.
 """
 
 from __future__ import annotations

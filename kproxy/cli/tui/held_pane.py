@@ -187,7 +187,6 @@ class HeldPane(TablePane):
     # ---- decisions
 
     def decide(self, what: str, said: str, **body: Any) -> None:
-        """Send a decision about the frame at the cursor."""
         one = self.chosen()
         if one is None:
             return
@@ -241,7 +240,6 @@ class HeldPane(TablePane):
 
 
 def heading(held: ListedItem) -> str:
-    """Return in a line which frame is edited."""
     exchange = held.get("exchange")
     said = exchange if isinstance(exchange, Mapping) else {}
     longest = held.get("longest")

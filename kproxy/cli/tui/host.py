@@ -1,4 +1,4 @@
-"""App of the view as its screens and its keys see it, and what its screens have in common."""
+"""Interface of the app for its screens and keys, the base class of all screens, and the name of the terminal's user."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ class ViewHost(Protocol):
         """Send a request that changes something in the proxy, with this JSON, and give the answer to `then`."""
         ...
 
-    def prompt(self, label: str, value: str, then: Callable[[str], None]) -> None:
-        """Ask for a line of text."""
-        ...
+    def prompt(self, label: str, value: str, then: Callable[[str], None]) -> None: ...
 
     def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
         """Ask a question that only `y` answers, or this word."""
@@ -56,9 +54,7 @@ class ViewHost(Protocol):
         """Return the text as it was left in $EDITOR, None if that failed or nothing was changed."""
         ...
 
-    def show(self, screen: str) -> None:
-        """Go to the screen of this name."""
-        ...
+    def show(self, screen: str) -> None: ...
 
     def set_filter(self, text: str) -> None:
         """Have the list show what this filter holds for, if it is a right one."""
@@ -79,9 +75,7 @@ class KeyHost(ViewHost, Protocol):
         ...
 
     @property
-    def proxy(self) -> ExchangeSource:
-        """Return the proxy that is shown while no file is."""
-        ...
+    def proxy(self) -> ExchangeSource: ...
 
     def use(self, does: str) -> None:
         """Do something by its name: the list that has the focus is asked first, then its screen, then the app."""
@@ -91,9 +85,7 @@ class KeyHost(ViewHost, Protocol):
         """End the app, whatever is under way."""
         ...
 
-    def clear(self) -> None:
-        """Forget the rows of the list."""
-        ...
+    def clear(self) -> None: ...
 
     def pause(self) -> None:
         """Stop the list, or let it go on."""
@@ -103,9 +95,7 @@ class KeyHost(ViewHost, Protocol):
         """Change from colours for a dark background to those for a light one, or back."""
         ...
 
-    def change_source(self, source: ExchangeSource) -> None:
-        """Read another source in place of this one."""
-        ...
+    def change_source(self, source: ExchangeSource) -> None: ...
 
 
 class Pane(Vertical, inherit_bindings=False):
@@ -129,18 +119,15 @@ class Pane(Vertical, inherit_bindings=False):
         """Take note that a second has passed while the screen is shown."""
 
     def about(self) -> Sequence[TextPart]:
-        """Return what the line below the head says."""
         return ()
 
     def searched(self) -> LineList:
-        """Return the list that a search goes through."""
         raise NotImplementedError
 
     def do_search(self) -> None:
         self.host.prompt("search:", self.sought, self.search)
 
     def search(self, text: str) -> None:
-        """Go to the next line that has this text."""
         self.sought = text
         self.look(1)
 
@@ -175,7 +162,6 @@ LONGEST = 100
 
 @cache
 def user() -> str:
-    """Return the user's name on this machine."""
     try:
         return getpass.getuser()[:LONGEST]
     except (OSError, KeyError, ImportError):

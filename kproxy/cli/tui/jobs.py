@@ -1,4 +1,7 @@
-"""Errands of the view, which wait in threads: requests to the proxy, details, files that are written."""
+"""Background work of the view: jobs in threads, the current reader of a source, and the user's editor.
+
+After a change of the filter, the old reader stays in use until the new one has returned its first event.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The keys of the terminal's view, declared once: the app binds them, its help and docs/view.md list them.
+"""Keys of the terminal view and their actions. The app binds them; its help and docs/view.md list them.
 
-They are mitmproxy's where it has one for the same thing.
+Where mitmproxy has a key for the same action, the view uses it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,6 @@ def help_lines() -> Iterator[tuple[str, str]]:
 
 
 def markdown() -> str:
-    """Return the keys as a Markdown table for the documentation."""
     lines = ["| where | key | |", "|---|---|---|"]
     for use in KEYS:
         shown = ", ".join(f"`{key}`" for key in use.shown.split(", "))

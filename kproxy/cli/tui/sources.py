@@ -1,9 +1,8 @@
-"""Sources of the view's exchanges: what they say, and how they say it from threads of their own.
+"""Sources of the view's exchanges: files, or a running proxy. Each reads in a thread of its own.
 
-Strategy: a source's thread puts events into a bounded queue, which the app empties some times a second for some
-milliseconds; a source that is faster waits. The events are those of the view's stream (`hello`, `rows`, `left`, `gap`,
-`tick`, `held`, `rules`, `captures`), so that files and proxies look the same from here on, and two more: `state`, where
-it stands, in words, and `refused`, why there is nothing.
+A source puts events into a bounded queue, and waits if the queue is full. The app empties the queue some times a second
+for some milliseconds. The events are those of the view's stream (`hello`, `rows`, `left`, `gap`, `tick`, `held`,
+`rules`, `captures`), and two more: `state`, a status text, and `refused`, the reason of a failure.
 """
 
 from __future__ import annotations
@@ -171,7 +170,6 @@ class KeptViews:
 
 
 def frame_bytes(view: AnyView) -> int:
-    """Return about how much memory an exchange needs."""
     if not isinstance(view, ExchangeView):
         return 2000
     frames = (view.seen.request, view.seen.response)

@@ -1,4 +1,4 @@
-"""Screens that are a table of what the admin API lists: rules, connections, captures."""
+"""Screens with a table from the admin API: rules, connections and captures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class TableList(LineList):
         self.items: list[ListedItem] = []
 
     def show(self, items: Sequence[Any]) -> None:
-        """Show these items in place of those before."""
         before = self.current()
         self.items = [one for one in items if isinstance(one, Mapping)]
         if before is not None:

@@ -1,7 +1,7 @@
-"""Widgets that draw their own lines: only what is on the screen is made, so that a list of any length is as fast.
+"""Widgets that draw their own lines. They make only lines on the screen, so long lists are as fast as short ones.
 
-All that is drawn passes `strip_of`, which escapes control characters and what turns or hides letters, as `kproxy tail`
-does: names and values are chosen by others.
+All text passes `strip_of`, which escapes control characters and bidirectional or invisible letters, as `kproxy tail`
+does: clients and brokers choose names and values.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class Bar(Painted):
         self.said: list[TextPart] = []
 
     def say(self, *parts: TextPart) -> None:
-        """Show these parts in place of what stood here."""
         if list(parts) == self.said:
             return
         self.said = list(parts)
@@ -99,7 +98,6 @@ class Bar(Painted):
         self.refresh()
 
     def wrapped(self, width: int) -> list[str]:
-        """Return the text in lines of this width."""
         text = in_line("".join(text for text, _ in self.said))
         return textwrap.wrap(text, max(width, 20)) if len(text) > width > 0 else [text]
 
@@ -124,11 +122,9 @@ class LineList(Painted, can_focus=True):
         self.on_move: Callable[[], None] = nothing
 
     def count(self) -> int:
-        """Return how many lines there are."""
         raise NotImplementedError
 
     def line(self, index: int, width: int) -> Sequence[TextPart]:
-        """Return the parts of one line."""
         raise NotImplementedError
 
     def line_style(self, index: int) -> str:
