@@ -89,7 +89,7 @@ def make_app(
     backend: Backend, host: str, certificates: CertificateFiles = MappingProxyType({}), *,
     operations: Sequence[Operation] = OPERATIONS,
 ) -> Starlette:  # fmt: skip
-    """Make the application. `host` is the name that the port is bound to."""
+    """`host` is the name that the port is bound to."""
     guard, page_guard = make_guard(backend.tokens, host), make_page_guard(backend.tokens, host)
     collector = ProcessCollector(certificates)
     process_registry = registry_of(collector)
@@ -160,7 +160,6 @@ def make_app(
 
 
 def ready(missing: list[str]) -> dict[str, Any]:
-    """Body of /readyz."""
     return {"ready": not missing, "waiting_for": missing}
 
 
@@ -175,12 +174,12 @@ def description() -> dict[str, Any]:
 
 @cache
 def written_description() -> bytes:
-    """Return the description as JSON, which is some ten milliseconds of work more."""
+    """Serialize the description, which takes some ten milliseconds."""
     return bytes(JSONResponse(description()).body)
 
 
 def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> RequestHandler:
-    """Return the handler of a path; Starlette sees to it that the method is one of these (HEAD is a GET)."""
+    """Return the handler of a path. Starlette rejects other methods; HEAD is handled as GET."""
 
     async def handle(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
@@ -264,7 +263,7 @@ FILE_OPERATIONS: tuple[Operation, ...] = (
 
 @contextmanager
 def files_backend(log: FilteringBoundLogger, most: int) -> Iterator[Backend]:
-    """Give a backend without members, and with room for this many files."""
+    """Backend without members, with room for `most` files."""
     reactor = Reactor(log)
 
     async def nothing() -> bytes:
@@ -307,12 +306,11 @@ async def serve_files(
 
 
 def files_app(backend: Backend) -> Starlette:
-    """Return the application of a backend that has files only."""
     return make_app(backend, HOST, operations=FILE_OPERATIONS)
 
 
 async def add_file(backend: Backend, name: str) -> None:
-    """Read a file and add it to the sources. Raises InputError."""
+    """Add a file to the sources. Raises InputError."""
     try:
         with open_named(name) as file:
             await sources.opened(backend.sources, file, Path(name).name, os.fstat(file.fileno()).st_size)
@@ -338,8 +336,6 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """File of the page: its bytes, media type and ETag."""
-
     data: bytes
     media: str
     etag: str
@@ -358,7 +354,7 @@ def make_page_guard(tokens: AdminTokens, host: str) -> Guard:
 
 
 async def page_file(request: Request) -> Response:
-    """Answer with a file of the page, or with 304 where the browser has it already. Raises Problem."""
+    """Return a file of the page, or 304 if the browser has it. Raises Problem."""
     assets = await trio.to_thread.run_sync(all_assets, limiter=DOCUMENTS)
     asset = assets.get(request.path_params["file"] or INDEX)
     if asset is None:
@@ -376,12 +372,12 @@ async def to_page(request: Request) -> Response:
 
 @cache
 def all_assets() -> dict[str, Asset]:
-    """Read all files of the page; some 300 kB by their paths below `web`."""
+    """Read all files of the page, about 300 kB, by their paths."""
     return dict(below(files("kproxy").joinpath("admin", "page"), ""))
 
 
 def below(folder: Traversable, path: str) -> list[tuple[str, Asset]]:
-    """Return the files in a folder and in those inside it, with their paths."""
+    """Return the files in a folder and its subfolders, with their paths."""
     found: list[tuple[str, Asset]] = []
     for one in folder.iterdir():
         if one.is_dir():

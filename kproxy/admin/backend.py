@@ -115,7 +115,7 @@ def process_backend(
     metrics: Callable[[], Iterable[bytes]], log: FilteringBoundLogger, *, captures: Captures | None = None,
     need: ClusterNeed = "any", view: ViewTerms | None = None,
 ) -> Backend:  # fmt: skip
-    """Return the backend of a proxy without workers: a pool with one member, in this process."""
+    """Return the backend of a proxy without workers."""
 
     async def readiness() -> Readiness:
         return find_readiness()
@@ -165,7 +165,6 @@ class SecondTotals:
 
     @property
     def known(self) -> bool:
-        """Return True if they have been counted."""
         return self.at > float("-inf")
 
     def tick(self, before: SecondTotals) -> dict[str, Any]:
@@ -180,13 +179,11 @@ class SecondTotals:
 
 
 def grown(counts: RuleTotals, before: RuleTotals | None) -> list[int]:
-    """Return by how much a rule's counters have grown, and what it holds."""
+    """Return the increase of a rule's counters, and the number of frames it holds."""
     return [*(max(0, now - then) for now, then in zip(counts[:3], (before or counts)[:3], strict=True)), counts[3]]
 
 
 class TotalsKeeper:
-    """Keeper of the latest totals of a backend."""
-
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.counting = trio.Lock()
@@ -218,7 +215,7 @@ class TotalsKeeper:
 
 
 def digest(things: list[Any]) -> str:
-    """Return a short text that is another one when these have changed."""
+    """Return a short hash of these values."""
     return blake2b(repr(things).encode(), digest_size=4).hexdigest()
 
 
@@ -228,14 +225,14 @@ GRACE = 30.0
 
 @dataclass(slots=True)
 class LeasedRule:
-    """Rule with the pages that it needs one of. `document`: the rule as they added it."""
+    """Rule that is removed once none of `pages` is present. `document`: the rule as added."""
 
     document: StoredDocument
     pages: set[str] = field(default_factory=set)
 
 
 class PageLeases:
-    """Pages that are present, and the rules that end with them."""
+    """Present pages, and the rules that are removed with them."""
 
     def __init__(self, keeper: RuleKeeper, log: FilteringBoundLogger, clock: Callable[[], float] = monotonic) -> None:
         self.keeper, self.log, self.clock = keeper, log, clock
@@ -248,14 +245,14 @@ class PageLeases:
         self.left.pop(page, None)
 
     def closed(self, page: str) -> None:
-        """Count a stream of this page no more; begin the grace period after the last one."""
+        """Count a closed stream of this page; the last one starts the grace period."""
         self.streams[page] -= 1
         if not self.streams[page]:
             del self.streams[page]
             self.leave(page)
 
     def add(self, page: str, names: Iterable[str]) -> None:
-        """Have these rules of the store end with this page, besides others. With "", they end with no page."""
+        """Lease rules of the store to this page; "" removes their leases."""
         stored = self.keeper.store.stored_rules
         self.rules = {name: leased for name, leased in self.rules.items() if name in stored}
         for name in names:
@@ -267,7 +264,7 @@ class PageLeases:
             self.leave(page)
 
     def leave(self, page: str) -> None:
-        """Begin the grace period of a page, if rules depend on it."""
+        """Start the grace period of a page that has rules."""
         if any(page in leased.pages for leased in self.rules.values()):
             due = self.left[page] = self.clock() + GRACE
             self.keeper.reactor.call_at(due, lambda: self.look(page))

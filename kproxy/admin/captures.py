@@ -136,7 +136,7 @@ class CaptureStore(Protocol):
 
 
 class ProcessCaptures:
-    """Captures of this process; None where the config allows none."""
+    """Captures of this process. None: the config does not allow captures."""
 
     def __init__(self, captures: Captures | None) -> None:
         self.captures = captures
@@ -167,7 +167,7 @@ class ProcessCaptures:
         return show_capture(capture)
 
     async def stop(self, name: str) -> CaptureShown:
-        """Stop a capture; return when its file is whole, or still being written after some seconds."""
+        """Stop a capture; return once its file is complete, or after STOP_TIMEOUT."""
         capture = self.find(name)
         assert self.captures is not None, "it has this one"
         self.captures.stop(capture.name)
@@ -175,7 +175,6 @@ class ProcessCaptures:
         return show_capture(capture)
 
     def find(self, name: str) -> StartedCapture:
-        """Return the capture of this name. Raises Problem."""
         try:
             if self.captures is not None:
                 return self.captures[name]
@@ -229,7 +228,7 @@ class FileResponse(GuardedStream):
         super().__init__(backend, BYTES, headers)
 
     async def stream_response(self, send: Send) -> None:
-        """Send the bytes. If the file has become shorter, the connection ends before the announced length."""
+        """Send the bytes. If the file was truncated, the connection ends before the announced length."""
         # Not a generator: one that is cancelled between two pieces is collected late, with a ResourceWarning.
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -249,7 +248,7 @@ class FileResponse(GuardedStream):
 
 
 async def download_capture(backend: Backend, call: OperationCall) -> Response:
-    """Answer with the file. Raises Problem while it is written, and when it cannot be read."""
+    """Raises Problem while the capture runs, and if its file cannot be read."""
     shown = await backend.captures.show(call.path["name"])
     if shown.state in ("running", "ending"):
         raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
@@ -294,7 +293,7 @@ async def start_capture(backend: Backend, call: OperationCall) -> CaptureShown:
 
 
 async def stop_capture(backend: Backend, call: OperationCall) -> CaptureShown:
-    """Answer when the file is whole, or still being written after some seconds."""
+    """Respond once the file is complete, or after some seconds."""
     shown = await backend.captures.stop(call.path["name"])
     backend.log.info("capture stopped", file=shown.file, exchanges=shown.exchanges, dropped=shown.dropped)
     return shown

@@ -100,7 +100,7 @@ def mistakes_of(document: Document, trial: RuleStore, again: bool) -> list[str]:
 
 
 def placed(line: str) -> PlacedShown:
-    """Return a `file:line:column: message` with its parts apart."""
+    """Split a `file:line:column: message` line."""
     match = _PLACE.fullmatch(line)
     if match is None:
         return PlacedShown(where="", line=None, column=None, message=line)
@@ -169,7 +169,6 @@ def shown_matches(of: int, kept: int, unfit: int, rules: Sequence[RuleMatchesSho
 
 
 def together(answers: Iterable[MatchesShown]) -> MatchesShown:
-    """Sum the results of several processes."""
     rules: dict[str, RuleMatchesShown] = {}
     of = kept = unfit = 0
     for one in answers:

@@ -76,7 +76,7 @@ async def list_kinds(backend: Backend, call: OperationCall) -> KindsShown:
 
 @cache
 def kinds_shown() -> KindsShown:
-    """Return all kinds; the first time takes as long as importing them and looking through the protocol's table."""
+    """Return all kinds. The first call imports them and reads the protocol's table."""
     names = [name for group in KINDS.by_title().values() for name in group]
     return KindsShown(kinds=[show_kind(name) for name in names], selectors=fields_of(FrameMatch))
 
@@ -103,13 +103,13 @@ def fields_of(model: type[Rule] | type[FrameMatch]) -> list[KindFieldShown]:
 
 
 def apis_of(rule: LiveRule) -> list[str]:
-    """Return the names of the APIs that a rule can act on, whatever it selects."""
+    """Return the names of the APIs that a rule affects if it selects everything."""
     wide = rule.model_copy(update={"match": None, "not_": None})
     return sorted(schema.load(key).name for key in schema.paths() if acts_on(wide, key))
 
 
 def acts_on(rule: LiveRule, key: int) -> bool:
-    """Return True if the rule can do something with the newest or the oldest version of this API."""
+    """True if the rule affects the newest or the oldest version of this API."""
     versions = list(schema.load(key).versions)
     return any(
         rule.depth(direction, key, version) != FrameDepth.NOTHING
@@ -171,7 +171,7 @@ async def list_names(backend: Backend, call: OperationCall) -> NamesShown:
 
 @cache
 def constant_names() -> tuple[list[FilterFieldShown], list[str], list[str]]:
-    """Return the fields of the filter language, the names of all APIs, and those of all errors."""
+    """Return the fields of the filter language, and the names of all APIs and errors."""
     fields = [
         FilterFieldShown(
             name=field.name, short=field.short, group=field.group, meaning=field.meaning, example=field.example
@@ -211,14 +211,14 @@ class KeptNamesShown(Shown):
 
 
 async def names_in(kept: Sequence[ObservedExchange]) -> KeptNamesShown:
-    """Return the names in these exchanges; the newest exchange comes first."""
+    """Return the names in these exchanges, newest first."""
     found = KeptNamesShown()
     await in_turns(collect(kept[:MOST_EXCHANGES], found, monotonic() + LONGEST_LOOK))
     return found
 
 
 def collect(kept: Sequence[ObservedExchange], into: KeptNamesShown, until: float) -> Iterator[None]:
-    """Add the names of one exchange a step, until there are enough or the time is over."""
+    """Add the names of one exchange per step, until a limit is reached."""
     sorts: dict[str, dict[str, None]] = {name: {} for name in KeptNamesShown.model_fields}
     read: set[tuple[object, ...]] = set()
     try:

@@ -56,7 +56,7 @@ class BodyBytes:
         self.by_network: Counter[str] = Counter()
 
     def add(self, network: str, size: int) -> None:
-        """Count bytes that have come, or are gone where `size` is below zero."""
+        """Add `size` bytes; a negative size removes them."""
         self.total += size
         self.by_network[network] += size
         if not self.by_network[network]:

@@ -53,7 +53,7 @@ OUTCOMES: dict[str, SentOutcome] = {"answered": "answered", "silent": "no_answer
 
 
 class ExchangeSender:
-    """Sender of requests that one process has kept, to its own listeners."""
+    """Sends kept requests of one process again, to its own listeners."""
 
     def __init__(self, server: Server, kept: KeptExchanges) -> None:
         self.server, self.kept = server, kept
@@ -91,7 +91,7 @@ class ExchangeSender:
     async def play(
         self, kept: KeptExchange, recording: Recording, listener: Listener, node: int | None, name: str | None
     ) -> SentAgainShown:
-        """Send it over a connection of kproxy's own. Raises Problem where the listener does not let that in."""
+        """Send the request over a new connection. Raises Problem if the listener refuses it."""
         of = exchange_id(self.kept.watch.process, kept.number)
         resent, ends = Resent(of), list[ReplayOutcome]()
         client = await trio.to_thread.run_sync(OwnClient)
@@ -122,7 +122,7 @@ class ExchangeSender:
         )  # fmt: skip
 
     async def seen(self, resent: Resent) -> None:
-        """Wait until the end of the new exchange has been seen here, or for long enough."""
+        """Wait until the new exchange is recorded, or for LOOKS * LOOK seconds."""
         for _ in range(LOOKS):
             if resent.kept is not None and resent.kept.over:
                 return
@@ -159,7 +159,7 @@ def prepared(seen: ObservedExchange) -> tuple[Recording, str]:
 
 
 def makes_topics(message: Message) -> bool:
-    """Return True if brokers may make topics for this request."""
+    """True if brokers may create topics for this request."""
     if message.api.key == METADATA:
         return bool(message.body.get(CREATES, True) and message.body["topics"])
     return any(made(message))

@@ -208,12 +208,12 @@ async def save_exchange(backend: Backend, call: OperationCall) -> Response:
 
 
 def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
-    """Return the exchanges of a capture that is open in the view. Raises Problem."""
+    """Return the exchanges of an opened capture. Raises Problem."""
     return SourceExchanges(source_of(backend, source), backend.view.records)
 
 
 def found_member(backend: Backend, call: OperationCall) -> tuple[Member | SourceExchanges, int]:
-    """Return the process that an exchange's id names, or the source, and its number there. Raises Problem."""
+    """Return the process or source of an exchange's id, and its number there. Raises Problem."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
     match = _ONE.fullmatch(call.path["id"])
@@ -254,7 +254,7 @@ OPERATIONS = (
 
 
 class ExchangeCount:
-    """Count of the exchanges that fit a filter, over all members of a backend, until it is `wanted`."""
+    """Number of matching exchanges in all processes."""
 
     def __init__(self, backend: Backend, text: str, after: Mapping[int, int], wanted: int) -> None:
         self.backend, self.text, self.after, self.wanted = backend, text, after, wanted
@@ -285,7 +285,7 @@ class ExchangeCount:
         return self.reached
 
     async def count(self, member: Member, scope: trio.CancelScope) -> None:
-        """Count what fits at one member, until it ends; cancel the scope when there are enough of all."""
+        """Count matches at one member until it ends; cancel the scope once the total is reached."""
         source = member.view(self.number, self.text, MOST_ROWS, self.after.get(member.index, FIRST_PLACE))
         self.sources.append(source)
         try:
@@ -313,7 +313,6 @@ class SendAgainBody(BaseModel, extra="forbid"):
 
 
 async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:
-    """Have the member that kept the exchange send its request again."""
     assert isinstance(call.body, SendAgainBody), "the table says so"
     check_view(backend, writes=True)
     member, number = live_member(backend, call.path["id"])

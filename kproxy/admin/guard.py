@@ -77,17 +77,17 @@ class AdminTokens:
                 scope.cancel()
 
     def allows(self, given: bytes) -> bool:
-        """Return True if an Authorization header lets look."""
+        """True if an Authorization header allows reading."""
         return self.full is None or is_bearer(given, self.full) or is_bearer(given, self.read)
 
     def check(self, given: bytes) -> None:
-        """Check that an Authorization header lets look. Raises Problem."""
+        """Raise Problem if an Authorization header does not allow reading."""
         if not self.allows(given):
             raise Problem(401, "unauthorized", "a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
 
     @contextmanager
     def while_allowed(self, asked: Scope) -> Iterator[trio.CancelScope]:
-        """Go on with a stream as long as the tokens allow what it was asked for with."""
+        """Scope of a stream: cancelled when its token is revoked."""
         given = shown_by(Headers(scope=asked))
         with trio.CancelScope() as scope:
             self.streams[scope] = given
@@ -104,7 +104,7 @@ Guard = Callable[[Request], bool]
 
 
 def make_guard(tokens: AdminTokens, host: str) -> Guard:
-    """Return the guard of an address that asks for these tokens. `host` is the name that the port is bound to."""
+    """`host` is the name that the port is bound to."""
 
     def check(request: Request) -> bool:
         headers = request.headers
@@ -137,7 +137,7 @@ def is_bearer(given: bytes, token: str | None) -> bool:
 
 
 def check_host(request: Request, host: str) -> None:
-    """Check that the Host header names this machine, or `host`. Raises Problem."""
+    """Raise Problem if the Host header names neither this machine nor `host`."""
     named = hostname(request.headers.get("host", ""))
     if named not in LOCAL and named != host:
         raise Problem(403, "foreign_host", f"host {named!r} is not this machine")
@@ -165,7 +165,7 @@ RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> RequestHandler:
-    """Return `inner` for those who may use it, with every refusal in the same form."""
+    """Return `inner` behind the guard, with all refusals in one form."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -184,7 +184,6 @@ def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> R
 
 
 async def no_route(request: Request, error: Exception) -> Response:
-    """Respond to unknown paths and methods."""
     assert isinstance(error, HTTPException), "it is registered for these"
     path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
     if error.status_code == 405:

@@ -192,7 +192,7 @@ async def list_held(backend: Backend, call: OperationCall) -> Response:
 
 
 def most_of(rule: LiveRule) -> int:
-    """Return how many frames a rule may hold at a time; 0 for one that is not made for it."""
+    """Maximum of frames that a rule holds; 0 for kinds without one."""
     return getattr(rule, "most", 0) if rule.kind == "intercept" else 0
 
 
@@ -208,7 +208,6 @@ async def get_held(backend: Backend, call: OperationCall) -> Response:
 
 
 async def preview(backend: Backend, call: OperationCall) -> Response:
-    """Have the member that holds the frame show it with an edit."""
     number, body = call.path["id"], call.body
     assert isinstance(body, ResumeBody), "the table says so"
     check_view(backend)
@@ -221,7 +220,6 @@ async def preview(backend: Backend, call: OperationCall) -> Response:
 
 
 async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
-    """Have the member that holds the frame do what is asked."""
     number, body = call.path["id"], call.body
     assert isinstance(body, HeldBody), "the table says so"
     check_view(backend, writes=True)
@@ -236,7 +234,7 @@ async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
 
 
 async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
-    """Let go what a rule holds, or all that is held. Raises NoSuchRule."""
+    """Resume the frames of one rule, or of all rules. Raises NoSuchRule."""
     body = call.body
     assert isinstance(body, ResumeAllBody), "the table says so"
     check_view(backend, writes=True)
@@ -249,7 +247,7 @@ async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
 
 
 def holder(backend: Backend, number: str) -> Member:
-    """Return the member that holds a frame: its id begins with its connection's number. Raises Problem."""
+    """Return the member that holds a frame: the id starts with the connection's number. Raises Problem."""
     connection, dash, count = number.partition("-")
     if not dash or not (connection.isdecimal() and count.isdecimal()) or len(number) > 2 * LONGEST_NUMBER:
         raise Problem(404, "no_such_held", f'no frame "{number[:60]}" is held')
@@ -265,7 +263,7 @@ def check_view(backend: Backend, *, writes: bool = False) -> None:
 
 
 def worker_gone(error: Problem) -> Problem:
-    """Return the problem itself, or that the worker is gone: it has ended, or another one begins in its place."""
+    """Convert errors of a lost worker to `worker_gone`; return others unchanged."""
     if not isinstance(error, MemberGone) and not (error.code == "internal" and error.message.startswith("worker ")):
         return error
     return Problem(503, "worker_gone", f"what it held is gone with it: {error.message}")
@@ -276,7 +274,7 @@ EDITS = ("not_editable", "invalid_edit", "too_large")
 
 
 def action(name: str, summary: str, body: type[HeldBody], *more: str) -> Operation:
-    """Return the operation that does this to one held frame; `more`: codes of other refusals than all have."""
+    """Operation on one held frame; `more`: its additional codes of refusals."""
     return Operation("POST", f"/api/held/{{id}}/{name}", f"{name}_held", summary, partial(act, name), HeldShown,
                      body=body, refusals=(*REFUSALS, *more))  # fmt: skip
 

@@ -77,7 +77,7 @@ class MadeRow(NamedTuple):
 
 
 class HeldFrames:
-    """Held frames of one process. `most_bytes`: of one frame; `records`: whether users' records may be shown."""
+    """Held frames of one process. `most_bytes`: limit of one frame; `records`: users' records may be shown."""
 
     def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
         self.desk, self.reactor, self.most_bytes, self.records = desk, reactor, most_bytes, records
@@ -87,7 +87,7 @@ class HeldFrames:
     # ---- look
 
     async def show_all(self) -> HeldRows:
-        """Return all held frames, oldest first."""
+        """Oldest first."""
         held = list(islice((held for held in self.desk.held.values() if held is first_of(held)), MOST_LISTED))
         return HeldRows(rows=await self.rows(held), passed_over=self.desk.passed_over)
 
@@ -105,7 +105,7 @@ class HeldFrames:
         return rows
 
     def row(self, held: HeldFrame) -> tuple[str, str, str]:
-        """Return since when a frame is held, its id, and the frame as JSON, which is made once for all who look."""
+        """Return start, id and JSON of a frame, cached for all viewers."""
         now, made = self.desk.clock(), self.made.get(held.id)
         if made is None or now > made.until:
             shown = self.show(held)
@@ -113,7 +113,7 @@ class HeldFrames:
         return made.row
 
     def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
-        """Forget the row of a frame that has changed or is gone."""
+        """Evict the row of a changed or released frame."""
         self.made.pop(held.id, None)
         self.made.pop(first_of(held).id, None)
 
@@ -145,7 +145,7 @@ class HeldFrames:
         }  # fmt: skip
 
     def why_not(self, held: HeldFrame) -> str:
-        """Return why a frame cannot be edited; empty if it can."""
+        """Return why a frame is not editable; empty if it is."""
         if held.gone is not None:
             return "it is not held any more"
         if held.at == "request" and held.is_decided:
@@ -162,7 +162,7 @@ class HeldFrames:
         return await self.in_turn(held, lambda: self.shown_frame(held, held.frame(), first))
 
     def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> str:
-        """Return a held frame with its bytes, or with these in their place, as JSON."""
+        """Return a frame as JSON, with its own bytes or with these."""
         rest()
         made = bytes_of(held, frame, self.records, first).shown()
         rest()
@@ -185,13 +185,13 @@ class HeldFrames:
     # ---- decide
 
     async def call(self, number: str, body: HeldBody) -> HeldShown:
-        """Do to a held frame what is asked, as all but a preview are. Raises Problem."""
+        """Apply an action other than a preview. Raises Problem."""
         held = self.find(number)
         await self.in_turn(held, lambda: self.act(held, body))
         return self.show(held)
 
     async def preview(self, number: str, body: ResumeBody) -> str:
-        """Return a held frame as it would leave with an edit, as JSON. Raises Problem."""
+        """Return a frame with an edit applied, as JSON. Raises Problem."""
         held = self.find(number)
 
         def look() -> str:
@@ -210,7 +210,7 @@ class HeldFrames:
             raise Problem(409, "held_changed", text)
 
     def act(self, held: HeldFrame, body: HeldBody) -> None:
-        """Do what is asked, for all rules that hold the frame. Raises Problem."""
+        """Apply an action for all rules that hold the frame. Raises Problem."""
         self.check_revision(held, body)
         others = [one for one in held.evaluation.holds if one is not held]
         match body:
@@ -241,7 +241,6 @@ class HeldFrames:
             one.let_go("resumed", body.who)
 
     def resume(self, held: HeldFrame, body: ResumeBody) -> None:
-        """Let a frame go on, changed or not. Raises Problem."""
         if body.set is None and body.bytes is None:
             held.let_go("resumed", body.who)
             return
@@ -254,7 +253,7 @@ class HeldFrames:
         held.let_go("edited", body.who)
 
     async def resume_all(self, rule: str | None, who: str) -> int:
-        """Let all frames go that this rule holds, or any rule; return how many that were."""
+        """Resume the frames of this rule; None: of all rules. Return their number."""
         chosen = [held for held in self.desk.held.values() if rule is None or held.running.name == rule]
 
         def let_go() -> Iterator[None]:
@@ -268,7 +267,7 @@ class HeldFrames:
     # ---- edits
 
     def edited(self, held: HeldFrame, body: ResumeBody) -> bytes:
-        """Return the frame with the edit, in the client's names and without its size. Raises Problem."""
+        """Return the edited frame in the client's names, without its size. Raises Problem."""
         why_not, frame, exchange = self.why_not(held), held.frame(), held.evaluation.exchange
         if why_not or frame is None:
             raise Problem(409, "not_editable", why_not or "not all of it is here")
@@ -297,7 +296,7 @@ class HeldFrames:
             raise Problem(409, "not_editable", f"bytes of it are not shown ({why}): fields can be set, bytes cannot")
 
     def checked(self, held: HeldFrame, data: bytes, frame: bytes) -> bytes:
-        """Return bytes that are to leave in a frame's place, if its header is still that of its exchange."""
+        """Return bytes that replace a frame, if their header matches the exchange. Raises Problem."""
         mistakes = []
         if held.at == "request":
             names, shortest = REQUEST_PARTS, SHORTEST_REQUEST
@@ -318,13 +317,13 @@ class HeldFrames:
         return self.fitting(data)
 
     def fitting(self, data: bytes) -> bytes:
-        """Return a frame that is not longer than any may be. Raises Problem."""
+        """Return the frame unless it exceeds `most_bytes`. Raises Problem."""
         if len(data) > self.most_bytes:
             raise Problem(413, "too_large", f"the frame would have {len(data)} bytes, at most {self.most_bytes} may be")
         return data
 
     def answer(self, held: HeldFrame, body: AnswerBody) -> bytes:
-        """Return the response, without its size, that is to be given in the broker's place. Raises Problem."""
+        """Return the response to send in the broker's place, without its size. Raises Problem."""
         exchange = held.evaluation.exchange
         if held.at == "response":
             raise Problem(409, "no_answer_due", "it is a response, resume it with other fields")
@@ -358,7 +357,7 @@ class HeldFrames:
     # ---- turns
 
     async def in_turn(self, held: HeldFrame, work: Callable[[], T]) -> T:
-        """Do `work` as a turn of the frame's connection, and return or raise what it does. Raises Problem."""
+        """Run `work` as a turn of the frame's connection. Raises its error, and Problem on timeout."""
         owner = held.session.owner
         if owner is None:
             return work()
@@ -385,7 +384,7 @@ class HeldFrames:
 
 
 def first_of(held: HeldFrame) -> HeldFrame:
-    """Return the first hold of the same frame. Lists and news show the frame under its id."""
+    """Return the first hold of the same frame, whose id stands for the frame."""
     holds = held.evaluation.holds
     return holds[0] if holds else held
 

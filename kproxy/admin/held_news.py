@@ -52,8 +52,6 @@ class HeldNewsShown(Shown):
 
 
 class HeldNews:
-    """News of the frames that this process holds."""
-
     def __init__(self, frames: HeldFrames) -> None:
         self.frames = frames
         self.number = 0
@@ -61,7 +59,7 @@ class HeldNews:
         frames.desk.tell.append(self.told)
 
     def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
-        """Note a change of a frame. A frame that another rule still holds goes on under the id of that hold."""
+        """Record a change. A frame that another rule still holds continues with the id of that hold."""
         first = first_of(held)
         if how is not None:
             self.note("gone", GoneShown(id=held.id, how=how, who=who))
@@ -75,7 +73,7 @@ class HeldNews:
         self.latest.append((self.number, what, one))
 
     async def since(self, number: int | None) -> HeldNewsShown:
-        """Return the news since this number; None: all that is held."""
+        """Return changes after this number; None: all held frames."""
         latest = self.number
         if number == latest:
             return HeldNewsShown(number=latest)
@@ -115,7 +113,7 @@ class HeldFollower:
         self.here: set[str] = set()
 
     def begins(self, member: Member) -> None:
-        """Forget how far it has come if another process is in the member's place."""
+        """Reset the position if another process took the member's place."""
         if member.process is not self.process:
             self.process, self.number = member.process, None
 

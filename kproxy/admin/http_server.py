@@ -63,7 +63,7 @@ class Turnstile:
         self.lock = trio.Lock()
 
     async def wait(self) -> None:
-        """Return when it is this one's turn, and the reactor has had its own since the one before."""
+        """Return at this connection's turn, after a poll of the reactor."""
         async with self.lock:
             before = self.polls()
             for _ in range(MOST_PAUSES):
@@ -78,7 +78,7 @@ ByteStream = trio.SocketStream | TlsStream
 
 @dataclass(eq=False)
 class Handshake:
-    """Handshake that is under way, and ends when its `scope` is cancelled."""
+    """TLS handshake in progress; cancelling `scope` ends it."""
 
     network: str
     quiet_since: float = field(default_factory=monotonic)
@@ -86,7 +86,7 @@ class Handshake:
 
 
 class PacedStream:
-    """Connection to the admin address, with as much of a stream as Hypercorn uses. `network`: where it comes from."""
+    """Stream of one connection, as far as Hypercorn uses it. `network`: its origin."""
 
     def __init__(self, stream: ByteStream, turnstile: Turnstile, network: str = "") -> None:
         self.stream, self.turnstile, self.network = stream, turnstile, network
@@ -99,7 +99,7 @@ class PacedStream:
         self.lost = False
 
     async def receive_some(self, most: int) -> bytes:
-        """Return bytes that the client has sent, when it is this connection's turn."""
+        """Return received bytes at this connection's turn."""
         data = await self.stream.receive_some(min(most, PIECE))
         self.quiet_since = monotonic()
         if data:
@@ -128,7 +128,7 @@ class PacedStream:
         await self.stream.aclose()
 
     def abort(self) -> None:
-        """Close it, whatever is being sent or waited for."""
+        """Close the socket, with unsent bytes."""
         self.lost = True
         trio.lowlevel.notify_closing(self.socket)
         self.socket.close()
@@ -185,7 +185,7 @@ class Spares:
         self.keep()
 
     def keep(self) -> None:
-        """Take those that are missing, as far as there are any."""
+        """Open missing spares, as far as descriptors are free."""
         while len(self.kept) < self.count:
             try:
                 self.kept.append(os.open(os.devnull, os.O_RDONLY))
@@ -193,7 +193,7 @@ class Spares:
                 return
 
     def give(self) -> bool:
-        """Let the next one who opens something have one; return False if none is left."""
+        """Free one spare descriptor; return False if none is left."""
         if not self.kept:
             return False
         os.close(self.kept.pop())
@@ -206,7 +206,7 @@ class Spares:
 
 
 class AdminListener:
-    """Listener of the admin address; lets connections in to the application, up to the limit."""
+    """Accepts connections of the admin address up to the limit."""
 
     def __init__(
         self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int],
@@ -291,7 +291,7 @@ class AdminListener:
         return True
 
     async def cut_off(self) -> None:
-        """At the end let go of clients that do not read: nothing else ends what Hypercorn sends to them."""
+        """At shutdown abort connections of clients that do not read, which Hypercorn does not."""
         try:
             await trio.sleep_forever()
         finally:
@@ -304,7 +304,7 @@ class AdminListener:
                 stream.abort()
 
     async def abort_lost(self) -> None:
-        """Close connections of clients that vanished without a FIN. Rules that end with a page end after its stream."""
+        """Close connections of clients that vanished without a FIN, so that leases of their pages end."""
         while True:
             await trio.sleep(LOST_CHECK)
             for stream in list(self.streams):
@@ -312,7 +312,6 @@ class AdminListener:
                     stream.abort()
 
     async def handle(self, stream: ByteStream, network: str) -> None:
-        """Let Hypercorn serve one connection, from its beginning to its end."""
         if len(self.streams) >= MOST_CONNECTIONS and not self.make_room(network):
             await self.refuse(stream)
             return
@@ -337,7 +336,7 @@ class AdminListener:
         return True
 
     async def refuse(self, stream: ByteStream) -> None:
-        """Answer whatever is asked with 503, as JSON like all other refusals; but /livez, for the process does live."""
+        """Respond with 503 as JSON; to /livez with 200, since the process is alive."""
         self.refused += 1
         try:
             if self.refused <= MOST_REFUSED:
@@ -352,7 +351,6 @@ class AdminListener:
 
 
 def too_many() -> bytes:
-    """Response to a connection above the limit."""
     message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
     response = answer(Problem(503, "too_many_connections", message))
     head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]

@@ -48,13 +48,13 @@ class FoundExchanges(Shown):
 
 
 def look_through(steps: Iterator[object]) -> None:
-    """Go through steps of long work, with breath behind each."""
+    """Run all steps, and yield after each."""
     for _ in steps:
         rest()
 
 
 class KeptExchanges:
-    """Exchanges that one process has kept. `records`: whether what users wrote may be shown."""
+    """Exchanges kept in this process. `records`: users' records may be shown."""
 
     def __init__(self, watch: ViewWatch, records: bool, reactor: TaskReactor) -> None:
         self.watch, self.records, self.reactor = watch, records, reactor
@@ -118,7 +118,7 @@ class KeptExchanges:
         return b64encode(data).decode()
 
     async def saved(self, number: int) -> str:
-        """Return one exchange as a capture of its own, in base64. Raises Problem."""
+        """Return one exchange as a capture in base64. Raises Problem."""
         kept, watch = self.get(number), self.watch
         server = cast("ConnectionWho", kept.seen.who).server
         make = partial(saved_exchange, kept.seen, kept.behind, server, watch.wall, records=self.records)
@@ -129,7 +129,6 @@ class KeptExchanges:
             return await in_a_turn(self.reactor, WHOEVER_LOOKS, lambda: freeing(LONG, make))
 
     def get(self, number: int) -> KeptExchange:
-        """Return the exchange of this number. Raises Problem."""
         kept, ring = self.watch.ring.get(number), self.watch.ring
         name = exchange_id(self.watch.process, number)
         if kept is not None:

@@ -239,12 +239,11 @@ class SentAgainShown(Shown):
 
 
 def iso_time(when: float) -> str:
-    """Convert seconds since 1970 to ISO 8601."""
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
 
 
 def calendar_time(when: float) -> str:
-    """Convert a time of `monotonic()` to one of the calendar, in ISO 8601."""
+    """Convert a time of `monotonic()` to ISO 8601."""
     return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")
 
 

@@ -129,7 +129,6 @@ class Operation:
 
     @property
     def writes(self) -> bool:
-        """Return True if it changes something."""
         return self.method != "GET" if self.changes is None else self.changes
 
     @asynccontextmanager
@@ -192,7 +191,6 @@ def who_of(request: Request) -> str:
 
 
 def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
-    """Return the model of a JSON body. Raises Problem with all mistakes."""
     if not has_few_values(data):
         raise Problem(422, "invalid_body", f"more than {MOST_VALUES} values, or nested deeper than {MOST_NESTED} times")
     try:
@@ -229,7 +227,7 @@ def has_few_values(data: bytes) -> bool:
 
 
 def text_end(data: bytes, at: int) -> int:
-    """Return where the text ends that begins at `at`, behind its closing quote; the end of the data if it has none."""
+    """Return the position after the closing quote of the text at `at`; the end of data without one."""
     found = _TEXT.match(data, at)
     return found.end() if found is not None else len(data)
 
@@ -239,7 +237,7 @@ SLASH = "\x00"
 
 
 async def until_gone(request: Request) -> None:
-    """Return when the client of a request has closed its connection."""
+    """Return once the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -345,7 +343,6 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    """Describe one operation; the path's own parameters are the words in braces."""
     inside = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     description: dict[str, Any] = {
         "operationId": operation.name,
@@ -373,7 +370,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> dict[str, Any]:
-    """Describe the refusals by status; several codes of one status share a description."""
+    """Describe the refusals by status; codes of one status share a description."""
     sent = ("unsupported_media_type", "too_slow", "too_many_bodies") if operation.method in ("POST", "PUT") else ()
     wanted = {*ALWAYS, *operation.refusals, *sent, *(("read_only",) if operation.writes else ())}
     failure = {"schema": {"$ref": SCHEMAS.format(model=FailureShown.__name__)}}

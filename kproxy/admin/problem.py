@@ -121,7 +121,7 @@ def answer(problem: Problem) -> JSONResponse:
 
 
 def mistake_of(line: str | tuple[str, str]) -> MistakeShown:
-    """Split `file:line:column: message` into its two parts, if it is not in two yet."""
+    """Split a `file:line:column: message` line."""
     if not isinstance(line, str):
         return MistakeShown(where=printable(line[0]), message=printable(line[1]))
     match = _PLACE.fullmatch(printable(line))

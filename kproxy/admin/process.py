@@ -133,7 +133,7 @@ def key_of(node: NodeShown) -> int:
 
 
 def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[int, NodeShown]) -> Iterator[NodeShown]:
-    """Yield the nodes in the order of their ids, with the addresses that each listener gives its clients."""
+    """Yield the nodes by id, with their addresses at each listener."""
     for node in sorted(known):
         shown_at = {listener: show(at[node]) for listener, at in addresses.items() if node in at}
         yield known[node].model_copy(update={"addresses": shown_at})
@@ -153,7 +153,6 @@ async def list_connections(backend: Backend, call: OperationCall) -> LongAnswer:
 
 
 async def list_ends(backend: Backend, call: OperationCall) -> EndsShown:
-    """Return the last ends of all members together, as many as each remembers."""
     lists = await backend.ask_members(lambda member: member.ends())
     newest = merge(*(one.ended for one in lists), key=lambda shown: shown.ended, reverse=True)
     return EndsShown(ended=[*islice(newest, MOST_ENDS)])
@@ -243,7 +242,7 @@ class ApplyQuery(Query):
 
 
 def keeper_of(backend: Backend) -> ConfigKeeper:
-    """Return the keeper of the config. Raises ConfigRefused where it does not change."""
+    """Return the keeper of the config. Raises ConfigRefused if the config is fixed."""
     if backend.configs is None:
         text = "this proxy is part of a program that has made its config, and it does not change while that runs"
         raise ConfigRefused("fixed_config", text)

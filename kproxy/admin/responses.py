@@ -32,14 +32,14 @@ LONG = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """Answer with a long list: `shown` without the list that is its `field`, and the items of that list."""
+    """Response with a long list: `shown` without the list in `field`, and the list's items."""
 
     shown: Shown
     field: str
     items: Iterable[Shown]
 
     async def response(self, status: int) -> Response:
-        """Write the answer. Raises Problem when too much is being sent already."""
+        """Serialize the response. Raises Problem if the limit is reached."""
         room_for_answer()
         text = bytearray(self.shown.model_dump_json().encode())
         assert f'"{self.field}":[]'.encode() in text, "the list is empty, and is put in here"
@@ -71,7 +71,7 @@ class LongAnswer:
 
 
 class Held:
-    """Counter of the bytes of all long answers that are made or sent now."""
+    """Bytes of all long responses in memory."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -81,7 +81,7 @@ _held = Held()
 
 
 def room_for_answer() -> None:
-    """Check that not too much is being sent already. Raises Problem."""
+    """Raise Problem if the limit is reached."""
     if _held.size > MOST_HELD:
         raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
                       headers={"Retry-After": "1"})  # fmt: skip
@@ -115,7 +115,7 @@ class GuardedStream(StreamingResponse):
         super().__init__(iter(()), media_type=media, headers=headers)
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
-        """Return True if the stream goes on where the config lets those who look see and do something else."""
+        """True if the changed view config still allows this stream."""
         return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -88,7 +88,6 @@ class WaitQuery(Query):
 
 
 def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShown:
-    """Return one rule with its counters. Raises NoSuchRule."""
     stored_rule = store[name]
     now = monotonic() if now is None else now
     rule, running = stored_rule.rule, stored_rule.running
@@ -120,7 +119,6 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
 
 
 def show_rules(keeper: RuleKeeper) -> LongAnswer:
-    """Return all rules, and how they came in."""
     store, loads, now = keeper.store, keeper.loads, monotonic()
     last = loads.last
     names = list(store.stored_rules)

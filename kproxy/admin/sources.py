@@ -123,7 +123,6 @@ async def get_source(backend: Backend, call: OperationCall) -> SourceShown:
 
 
 async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
-    """Take in a file and read it. Raises Problem."""
     assert call.receive is not None, "the operation has a body of bytes"
     sources = backend.sources
     if not backend.view.enabled:
@@ -181,12 +180,12 @@ def no_such_source(identifier: str) -> Problem:
 
 
 def nameless() -> IO[bytes]:
-    """Return a new file without a name, in the folder for files of a moment. Raises OSError."""
+    """Return a new unnamed file in the temporary folder. Raises OSError."""
     return tempfile.TemporaryFile(prefix="kproxy-")
 
 
 async def received(receive: ReceiveBody, file: IO[bytes]) -> int:
-    """Write a body into a file as it comes; return how many bytes it has. Raises Problem, OSError."""
+    """Write a body into a file as it arrives; return its size. Raises Problem, OSError."""
     size, waiting = 0, bytearray()
     try:
         with trio.move_on_after(LONGEST_UPLOAD) as whole, trio.move_on_after(LONGEST_SILENCE) as silence:
@@ -210,7 +209,7 @@ async def received(receive: ReceiveBody, file: IO[bytes]) -> int:
 
 
 async def opened(sources: OpenedCaptures, file: IO[bytes], name: str, size: int) -> OpenedCapture:
-    """Read a capture from its beginning, and add it to the sources. Raises Problem, OSError."""
+    """Read a capture, and add it to the sources. Raises Problem, OSError."""
     if not HAS_LIMITS:
         text = "a capture is read by a process with limits, which Windows does not give: open it on Linux or macOS"
         raise Problem(422, "no_capture", text)
@@ -270,7 +269,7 @@ class SourceExchanges:
         self.source, self.records = source, records
 
     async def exchanges(self, text: str, before: int | None, limit: int, after: None = None) -> FoundExchanges:
-        """Return those that a filter holds for, at most `limit`, with numbers below `before`, the newest first."""
+        """Return matching exchanges, newest first: at most `limit`, with numbers below `before`."""
         wanted = Filter(text)
         rows: list[tuple[float, int, str]] = []
         looked: list[int] = []
@@ -288,7 +287,7 @@ class SourceExchanges:
     def look(
         self, wanted: Filter, before: int | None, limit: int, rows: list[tuple[float, int, str]], looked: list[int]
     ) -> Iterator[None]:
-        """Look at one exchange a step, until there are enough rows or the time is over."""
+        """Evaluate one exchange per step, until a limit is reached."""
         until, spool = monotonic() + LONGEST_SEARCH, self.source.spool
         for number in range(min(before or len(spool) + 1, len(spool) + 1) - 1, 0, -1):
             seen = spool.exchange(number)
@@ -325,14 +324,14 @@ class SourceExchanges:
         return b64encode(data).decode()
 
     async def saved_exchange(self, number: int) -> str:
-        """Return one exchange as a capture of its own, in base64. Raises Problem."""
+        """Return one exchange as a capture in base64. Raises Problem."""
         seen, behind = self.get(number)
         who = cast("CapturedConnection", seen.who)
         make = partial(saved_exchange, seen, behind, (who.server_address, who.server_port), float, records=self.records)
         return b64encode(await trio.to_thread.run_sync(make, limiter=READERS)).decode()
 
     def get(self, number: int) -> tuple[ObservedExchange, ObservedExchange | None]:
-        """Return the exchange of this number, and what passed at the broker. Raises Problem."""
+        """Return the exchange, and its broker side. Raises Problem."""
         try:
             return self.source.spool.exchange(number), self.source.spool.behind(number)
         except IndexError:
@@ -342,5 +341,5 @@ class SourceExchanges:
 
 
 def whole(seen: ObservedExchange) -> ViewedEvent:
-    """Return the data of an exchange's event, with all that a filter may ask for."""
+    """Return the event of an exchange, with all partitions."""
     return request_event(seen, float, EVERY_PARTITION)

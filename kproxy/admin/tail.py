@@ -116,7 +116,6 @@ class Tail(GuardedStream):
         self, member: Member, source: TailSource, into: trio.MemorySendChannel[bytes], *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        """Listen to one process, until it ends."""
         try:
             await source.begin()
         except Problem as problem:
@@ -131,12 +130,12 @@ class Tail(GuardedStream):
 
 
 async def write(send: Send, lines: bytes) -> None:
-    """Send some lines, or an empty one: all is well."""
+    """Send lines, or an empty line as a sign of life."""
     await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
 
 
 async def tail(backend: Backend, call: OperationCall) -> Response:
-    """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
+    """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = wanted_by(backend, call)
     room_for_another(len(backend.listeners))
     return Tail(backend, call.query.filter, wanted)
@@ -157,7 +156,7 @@ def wanted_by(backend: Backend, call: OperationCall) -> Filter:
 
 
 def room_for_another(listeners: int) -> None:
-    """Check that one more may listen. Raises Problem."""
+    """Raise Problem if too many clients listen."""
     if listeners >= MOST_LISTENERS:
         raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
 

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TailLines:
-    """Source of the lines for one listener, between `begin` and `end`."""
+    """Lines of this process for one listener, between `begin` and `end`."""
 
     def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
         self.fanout, self.notify = fanout, notify
@@ -39,7 +39,6 @@ class TailLines:
         return self.sink.dropped
 
     def wake(self) -> None:
-        """Wake the task that writes lines."""
         self.notify(self.something)
 
     async def begin(self) -> None:
@@ -50,7 +49,7 @@ class TailLines:
         self.fanout.remove(self.sink)
 
     async def next(self) -> bytes:
-        """Return lines as soon as there are any; none after a while."""
+        """Return lines once there are any; none after ALIVE seconds."""
         if not self.sink.waiting:
             with trio.move_on_after(ALIVE):
                 await self.something.wait()
@@ -67,12 +66,12 @@ def line(content: Mapping[str, Any]) -> bytes:
 
 
 def told(seen: ObservedExchange) -> ViewedEvent:
-    """Return the data of the request event of an exchange that has just passed, as the audit has it."""
+    """Return the event of a completed exchange, as in the audit."""
     return _data(seen, MOST_PARTITIONS)
 
 
 def whole(seen: ObservedExchange) -> ViewedEvent:
-    """Return the data of the event with all that a filter may ask for."""
+    """Return the event with all partitions, for filters."""
     return _data(seen, EVERY_PARTITION)
 
 

@@ -97,7 +97,7 @@ class ViewShown(Shown):
 
 
 def event(name: str, data: Any, place: str = "") -> bytes:
-    """Return one server-sent event. JSON has no line ends, so the data is one line."""
+    """Encode one server-sent event. JSON has no line breaks, so `data` is one line."""
     return written(name, encode(data), place)
 
 
@@ -108,7 +108,7 @@ def written(name: str, data: bytes, place: str = "") -> bytes:
 
 
 def places_in(last: str, stream: str) -> Mapping[int, int] | None:
-    """Return the place in each process that an event's id names; None if it is of another stream."""
+    """Return the position in each process from an event's id; None if it belongs to another stream."""
     match = _ID.fullmatch(last) if len(last) <= LONGEST_ID else None
     if match is None or match[1] != stream:
         return None
@@ -122,14 +122,14 @@ def place_of(stream: str, places: Mapping[int, int]) -> str:
 
 
 class Told:
-    """Source of one process, with the totals of its viewer that were passed on so far."""
+    """Source of one process, with the totals that were sent so far."""
 
     def __init__(self, source: ViewSource) -> None:
         self.source = source
         self.last = ViewPart(0)
 
     def left(self, part: ViewPart) -> dict[str, Any] | None:
-        """Return how much more was left out than before; None: nothing."""
+        """Return the rows left out since the last call; None: no rows."""
         last = self.last
         more = {
             "not_looked_at": 0,
@@ -158,12 +158,12 @@ class ViewStream(GuardedStream):
         await charged(self.write_events(send), self.spend)
 
     def spend(self, seconds: float) -> None:
-        """Charge the view's budget for the stream, if this process forwards the traffic itself."""
+        """Charge the view's CPU budget, if this process forwards the traffic."""
         for told in self.told.values():
             told.source.spend(seconds)
 
     async def write_events(self, send: Send) -> None:
-        """Write the head of the response, then events until the viewer leaves."""
+        """Send events until the viewer disconnects."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self.backend.listeners.add(self.number)
         self.backend.leases.opened(self.call.query.page)
@@ -247,7 +247,7 @@ class ViewStream(GuardedStream):
         self, member: Member, told: Told, into: trio.MemorySendChannel[tuple[int, int, bytes]], again: bool, *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
-        """Tell what one process has, until it ends."""
+        """Send the rows of one process until it ends."""
         try:
             await told.source.begin()
         except Problem as problem:
@@ -273,7 +273,7 @@ class ViewStream(GuardedStream):
                     await into.send((member.index, part.place, text))
 
     async def count(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
-        """Tell what has passed, each second."""
+        """Send totals each second."""
         keeper = self.backend.totals
         before = await keeper.latest()
         await self.tell(into, event("rules", {"version": before.rules_version})
@@ -312,7 +312,7 @@ class ViewStream(GuardedStream):
 
 
 async def view(backend: Backend, call: OperationCall) -> Response:
-    """Answer with a stream. Raises Problem for a bad filter, and when too many listen already."""
+    """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = filter_of(backend, call)
     room_for_another(len(backend.listeners))
     return ViewStream(backend, call, wanted)
@@ -363,7 +363,6 @@ class ProcessViewSource:
         self.told = 0.0
 
     def wake(self) -> None:
-        """Wake the task that makes rows, with the first of several."""
         if len(self.viewer.waiting) == 1:
             self.notify(self.something)
 
@@ -389,7 +388,7 @@ class ProcessViewSource:
         return await charged(self.make_part(), self.spend)
 
     async def make_part(self) -> ViewPart:
-        """Wait for something to show, and make rows of it."""
+        """Wait for exchanges, and make a part of them."""
         await trio.sleep(max(0.0, self.told + PAUSE - monotonic()))
         if not self.backlog and not self.viewer.waiting:
             with trio.move_on_after(QUIET):
@@ -407,7 +406,7 @@ class ProcessViewSource:
         )  # fmt: skip
 
     def make(self, rows: list[bytes]) -> Iterator[None]:
-        """Make rows until a part is full, one exchange a step."""
+        """Make rows until the part is full, one exchange per step."""
         size = 0
         while size < LONGEST_PART and (self.backlog or self.viewer.waiting):
             if self.backlog:

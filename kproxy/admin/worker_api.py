@@ -246,7 +246,7 @@ class ProcessMember:
         return await names_in(self.kept())
 
     def kept(self) -> Sequence[ObservedExchange]:
-        """Return the exchanges that are kept for the view, the latest first."""
+        """Return the exchanges kept for the view, newest first."""
         return [] if self._kept is None else [one.seen for one in self._kept.watch.ring.newest()]
 
     # ---- for those who look
@@ -320,14 +320,13 @@ class ProcessMember:
         return [each for each in self.server.connections if each.phase is ConnectionPhase.OPEN]
 
     def find(self, number: str) -> Connection:
-        """Return the open connection of this number. Raises Problem."""
         for connection in self.open_connections():
             if str(number_of(connection)) == number:
                 return connection
         raise no_such_connection(number)
 
     def is_outdated(self, connection: Connection) -> bool:
-        """Return True if a new connection in its place would be bound to other rules, or to another config."""
+        """True if a new connection would be bound to other rules or another config."""
         return (
             self.server.is_outdated(connection)
             or connection.session.rules.key != self.keeper.store.rule_set.bind(connection.facts).key
@@ -373,13 +372,13 @@ def no_such_connection(number: str) -> Problem:
 
 
 def recycle(connection: Connection) -> None:
-    """Answer what is in flight, then close: the client comes back and is bound to the rules that hold then."""
+    """Drain, then close: the client reconnects under the rules in force."""
     if connection.phase is ConnectionPhase.OPEN:
         connection.drain(monotonic(), "recycled", "recycled over the admin API")
 
 
 async def show_cluster(upstream: Upstream) -> ClusterShown:
-    """Return a cluster with its nodes. Controllers are named by ids below -1, see `session.rewrite.addresses`."""
+    """Controllers have ids below -1 in the topology, see `session.rewrite.addresses`."""
     nodes: list[NodeShown] = []
 
     def add() -> Iterator[None]:

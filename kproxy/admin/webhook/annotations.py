@@ -67,12 +67,12 @@ def shown(value: object) -> str:
 
 
 def short(name: str, most: int = MOST_SHOWN) -> str:
-    """Return the beginning of a name from a pod, in one line, as a message has it without quotes."""
+    """Return the start of a pod's name in one line, for a message."""
     return in_line(name[:most])[:most]
 
 
 def read_truth(text: str) -> bool:
-    """Return the value of an annotation that is "true" or "false". Raises ValueError."""
+    """Parse "true" or "false". Raises ValueError."""
     if text not in ("true", "false"):
         raise ValueError(f'"true" or "false" is wanted, found {shown(text)}')
     return text == "true"
@@ -109,7 +109,7 @@ def read_pairs(text: str, what: str) -> dict[str, str]:
 
 
 def read_secrets(text: str) -> dict[str, str]:
-    """Return the Secrets by the folder of their files. Raises ValueError."""
+    """Return Secrets by folder. Raises ValueError."""
     pairs = read_pairs(text, "FOLDER=SECRET")
     for folder, secret in pairs.items():
         if not _FOLDER.fullmatch(folder):
@@ -119,7 +119,7 @@ def read_secrets(text: str) -> dict[str, str]:
 
 
 def read_secret_env(text: str) -> dict[str, tuple[str, str]]:
-    """Return Secret and key by variable of the environment. Raises ValueError."""
+    """Return (secret, key) by environment variable. Raises ValueError."""
     places: dict[str, tuple[str, str]] = {}
     for variable, place in read_pairs(text, "VARIABLE=SECRET/KEY").items():
         parts = _SECRET_KEY.fullmatch(place)
@@ -132,7 +132,7 @@ def read_secret_env(text: str) -> dict[str, tuple[str, str]]:
 
 
 def read_resources(text: str) -> dict[str, str]:
-    """Return quantities by resource: `cpu=50m,memory=96Mi`. Raises ValueError."""
+    """Parse `cpu=50m,memory=96Mi`. Raises ValueError."""
     pairs = read_pairs(text, "RESOURCE=QUANTITY")
     for name, quantity in pairs.items():
         if name not in RESOURCES:
@@ -142,7 +142,7 @@ def read_resources(text: str) -> dict[str, str]:
 
 
 def read_ports(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of `9092,9093-9189,9190` as (first, last). Raises ValueError."""
+    """Parse `9092,9093-9189` as (first, last) pairs. Raises ValueError."""
     ranges: list[tuple[int, int]] = []
     items = text.split(",", MOST_ITEMS)
     if len(items) > MOST_ITEMS:

@@ -39,7 +39,6 @@ class PodError(ValueError):
 
 
 def inject(pod: Any, defaults: SidecarOptions) -> Injection:
-    """Return the result for the pod of an AdmissionReview."""
     try:
         metadata = mapping_of(mapping(pod, "the object"), "metadata")
         own = own_annotations(mapping_of(metadata, "annotations", "metadata."))
@@ -74,7 +73,7 @@ def told(reasons: list[str]) -> list[str]:
 
 
 def mapping(value: Any, place: str) -> Mapping[Any, Any]:
-    """Return a value that has to be a mapping. Raises PodError."""
+    """Check that a value is a mapping. Raises PodError."""
     if not isinstance(value, dict):
         raise PodError(f"{place}: a mapping is wanted, found {found(value)}")
     return value
@@ -95,7 +94,7 @@ def list_of(parent: Mapping[Any, Any], name: str, before: str = "") -> list[Any]
 
 
 def named_containers(spec: Mapping[Any, Any]) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Yield each container with its place in the pod. Raises PodError."""
+    """Yield each container with its path in the pod. Raises PodError."""
     for part in ("initContainers", "containers"):
         for index, one in enumerate(list_of(spec, part, "spec.")):
             place = f"spec.{part}[{index}]"
@@ -137,7 +136,7 @@ def conflicts(
 
 
 def is_kproxys(number: Any, options: SidecarOptions) -> bool:
-    """Return True if kproxy listens on this port."""
+    """True if kproxy listens on this port."""
     return isinstance(number, int) and any(first <= number <= last for first, last in options.ports)
 
 
@@ -189,7 +188,7 @@ LIVE: dict[str, Any] = {"exec": {"command": [NAME, "ready", "--live"]}}
 
 
 def container(options: SidecarOptions) -> dict[str, Any]:
-    """Return the container. A native sidecar is for `initContainers`, any other for `containers`."""
+    """Return the container: for `initContainers` if native, otherwise for `containers`."""
     made: dict[str, Any] = {
         "name": NAME,
         "image": options.image,
@@ -217,7 +216,7 @@ def container(options: SidecarOptions) -> dict[str, Any]:
 
 
 def environment(options: SidecarOptions) -> list[dict[str, Any]]:
-    """Return the variables: those from Secrets, and the pod's name where files carry it."""
+    """Return variables from Secrets, and the pod's name if files are kept."""
     made: list[dict[str, Any]] = []
     if options.files is not None:
         made.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
@@ -227,7 +226,6 @@ def environment(options: SidecarOptions) -> list[dict[str, Any]]:
 
 
 def mounts(options: SidecarOptions) -> list[dict[str, Any]]:
-    """Return where the volumes are in the container."""
     made: list[dict[str, Any]] = [{"name": "kproxy-config", "mountPath": "/etc/kproxy", "readOnly": True}]
     made += [
         {"name": f"kproxy-secret-{folder}", "mountPath": f"/etc/kproxy-secrets/{folder}", "readOnly": True}
@@ -248,5 +246,5 @@ def volumes(options: SidecarOptions) -> list[dict[str, Any]]:
 
 
 def grace(options: SidecarOptions) -> int:
-    """Return the seconds that the pod needs to end."""
+    """Termination grace period of the pod in seconds."""
     return GRACE if options.native else GRACE + PAUSE

@@ -60,14 +60,12 @@ LONGEST_HANDSHAKE = 10.0
 
 @dataclass(eq=False)
 class WaitingReview:
-    """Review that waits for its turn; `gone`: it is not wanted any more."""
-
     turn: trio.Event = field(default_factory=trio.Event)
     gone: bool = False
 
 
 class ReviewTurns:
-    """Turns of reviews, one at a time. Networks take turns, so that one with a hundred waits for its own."""
+    """Runs reviews one at a time. Networks take turns, so a network with many reviews delays only its own."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -75,7 +73,7 @@ class ReviewTurns:
 
     @asynccontextmanager
     async def turn(self, network: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end of the context."""
+        """Wait for a turn; the context holds it."""
         if self.busy:
             waiter = WaitingReview()
             self.queue.add(network, waiter)
@@ -93,7 +91,7 @@ class ReviewTurns:
             self.pass_on()
 
     def pass_on(self) -> None:
-        """Give the turn to the next one; `busy` stays true as long as there is one."""
+        """Give the turn to the next review, if any."""
         waiter = self.queue.next()
         self.busy = waiter is not None
         if waiter is not None:
@@ -222,7 +220,7 @@ LONGEST_REASON = 4000
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """Request of an AdmissionReview, as far as it is used: about which object, and what is done with it."""
+    """Fields of an AdmissionReview's request that the webhook uses."""
 
     uid: str
     operation: str
@@ -320,7 +318,7 @@ def read_document(data: bytes) -> Any:
 
 
 def invalid(mistakes: list[tuple[str, str]]) -> Problem:
-    """Return the refusal of a document that is JSON and no AdmissionReview."""
+    """Problem of valid JSON that is not an AdmissionReview."""
     return Problem(422, "invalid_body", f"the body is no {KIND} of {VERSION}", mistakes)
 
 
@@ -336,7 +334,7 @@ def text_of(part: Mapping[Any, Any], name: str, mistakes: list[tuple[str, str]],
 
 
 def name_of(pod: Any) -> str:
-    """Return the name of a pod that gets its own only later: the beginning that its owner gives, and a star."""
+    """Return the name of a pod, or its `generateName` and a star."""
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
     beginning = metadata.get("generateName") if isinstance(metadata, dict) else None
     return f"{beginning}*" if isinstance(beginning, str) else ""
