@@ -60,21 +60,17 @@ class Backend:
     need: ClusterNeed = "any"
     began: float = field(default_factory=monotonic)
     sources: OpenedCaptures = field(default_factory=OpenedCaptures)
-    listeners: set[int] = field(default_factory=set)
-    """Numbers of those who listen to a tail; `numbers` gives them out."""
+    listeners: set[int] = field(default_factory=set)  # Numbers of those who listen to a tail; `numbers` gives them out
     numbers: count[int] = field(default_factory=count)
     view: ViewConfig = field(default_factory=ViewConfig)
     configs: ConfigKeeper | None = None
     """Keeper of the config in force; None where it does not change while kproxy runs."""
-    tokens: AdminTokens = field(default_factory=AdminTokens)
-    """Tokens that the admin address asks for."""
+    tokens: AdminTokens = field(default_factory=AdminTokens)  # Tokens that the admin address asks for
     stream: str = field(default_factory=partial(token_hex, 4))
     """Id of all streams of views: places in them mean something as long as this is the same."""
     totals: TotalsKeeper = field(init=False)
-    leases: PageLeases = field(init=False)
-    """Rules that end with pages of the view."""
-    streams: dict[Any, trio.CancelScope] = field(default_factory=dict)
-    """Scopes of the streams that go on now."""
+    leases: PageLeases = field(init=False)  # Rules that end with pages of the view
+    streams: dict[Any, trio.CancelScope] = field(default_factory=dict)  # Scopes of the streams that go on now
 
     def __post_init__(self) -> None:
         self.totals = TotalsKeeper(self)
@@ -143,13 +139,10 @@ async def joined(pieces: Iterable[bytes]) -> bytes:
     return bytes(text)
 
 
-FRESH = 0.5
-"""Maximum age of cached totals in seconds: every viewer requests them each second."""
-MOST_RULES = 1000
-"""Rules with counters in each tick; /api/rules lists all rules."""
+FRESH = 0.5  # Maximum age of cached totals in seconds: every viewer requests them each second
+MOST_RULES = 1000  # Rules with counters in each tick; /api/rules lists all rules
 
-RuleTotals = tuple[int, int, int, int]
-"""Counters of one rule: matched, fired, applied, and how many it holds now."""
+RuleTotals = tuple[int, int, int, int]  # Counters of one rule: matched, fired, applied, and how many it holds now
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +212,7 @@ def digest(things: list[Any]) -> str:
     return blake2b(repr(things).encode(), digest_size=4).hexdigest()
 
 
-GRACE = 30.0
-"""Seconds that a page may be without a stream: a reload, or a connection that breaks, takes less."""
+GRACE = 30.0  # Seconds that a page may be without a stream: a reload, or a connection that breaks, takes less
 
 
 @dataclass(slots=True)

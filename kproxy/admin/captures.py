@@ -41,8 +41,7 @@ from .responses import GuardedStream
 if TYPE_CHECKING:
     from .backend import Backend
 
-LEAST_SIZE = 16_384
-"""Bytes; below that not even one exchange may fit."""
+LEAST_SIZE = 16_384  # Bytes; below that not even one exchange may fit
 AS_TEXT = WithJsonSchema({"type": ["string", "integer"], "examples": ["100MB", 1000000]})
 
 
@@ -210,8 +209,7 @@ def show_capture(capture: StartedCapture) -> CaptureShown:
     )  # fmt: skip
 
 
-PIECE = 256 << 10
-"""Bytes that are read at once."""
+PIECE = 256 << 10  # Bytes that are read at once
 
 
 class FileResponse(GuardedStream):

@@ -30,8 +30,7 @@ from .operation import API, Operation, OperationCall
 if TYPE_CHECKING:
     from .backend import Backend
 
-MOST_LINTED = 200
-"""Rules of one document that are looked at for warnings; `kproxy check` looks at all."""
+MOST_LINTED = 200  # Rules of one document that are looked at for warnings; `kproxy check` looks at all
 MOST_WARNINGS = 100
 _PLACE = re.compile(r"(.*?):(\d+):(\d+): (.*)", re.DOTALL)
 
@@ -119,10 +118,8 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-LONGEST_LOOK = 0.2
-"""Time limit in seconds for the evaluation of kept exchanges."""
-KEPT = "<kept>"
-"""Text in place of a file's name: the document was checked before."""
+LONGEST_LOOK = 0.2  # Time limit in seconds for the evaluation of kept exchanges
+KEPT = "<kept>"  # Text in place of a file's name: the document was checked before
 
 
 class RuleMatchesShown(Shown):

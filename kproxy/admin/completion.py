@@ -32,8 +32,7 @@ from .tail_lines import whole
 if TYPE_CHECKING:
     from .backend import Backend
 
-LONGEST_FILTER = 10_000
-"""Characters of a filter's text."""
+LONGEST_FILTER = 10_000  # Characters of a filter's text
 
 
 class KindFieldShown(Shown):
@@ -190,14 +189,10 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-MOST_EXCHANGES = 5000
-"""Exchanges that are looked at, the latest ones."""
-MOST_NAMES = 500
-"""Names of each sort; who has more types some letters first."""
-LONGEST_LOOK = 0.2
-"""Seconds for all exchanges; names that come often come early."""
-LONGEST_NAME = 249
-"""Characters; Kafka's topics have no more, and longer names complete nothing."""
+MOST_EXCHANGES = 5000  # Exchanges that are looked at, the latest ones
+MOST_NAMES = 500  # Names of each sort; who has more types some letters first
+LONGEST_LOOK = 0.2  # Seconds for all exchanges; names that come often come early
+LONGEST_NAME = 249  # Characters; Kafka's topics have no more, and longer names complete nothing
 
 
 class KeptNamesShown(Shown):

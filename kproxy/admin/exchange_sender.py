@@ -38,10 +38,8 @@ from .kept import READERS, KeptExchanges
 from .models import SentAgainShown, SentOutcome
 from .problem import Problem
 
-MOST_AT_ONCE = 4
-"""Requests that a process sends again at a time."""
-PATIENCE = 20.0
-"""Response timeout in seconds; HTTP clients give up after thirty."""
+MOST_AT_ONCE = 4  # Requests that a process sends again at a time
+PATIENCE = 20.0  # Response timeout in seconds; HTTP clients give up after thirty
 LOOKS, LOOK = 50, 0.02
 """Times, and seconds between them, that the end of the new exchange is looked for once the connection is closed."""
 CHANGES = {"data": "changes what is stored or set", "offsets": "changes how far a group has read",

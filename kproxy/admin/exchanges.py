@@ -40,17 +40,14 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .worker_api import Member
 
-LONGEST_WAIT = 60.0
-"""Seconds; who wants to wait longer asks again, behind the place of the answer or from the same one."""
-FIRST_PLACE = 0
-"""Place before all that a process keeps."""
+LONGEST_WAIT = 60.0  # Seconds; who wants to wait longer asks again, behind the place of the answer or from the same one
+FIRST_PLACE = 0  # Place before all that a process keeps
 MOST_LISTED = 1000
 MOST_STEPS = 100_000
 _BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
 _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
-LIVE = "live"
-"""Source of live traffic; other sources are opened captures."""
+LIVE = "live"  # Source of live traffic; other sources are opened captures
 WaitSeconds = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
 
@@ -300,8 +297,7 @@ class ExchangeCount:
             )
 
 
-LONGEST_NAME = 100
-"""Characters of an API's name."""
+LONGEST_NAME = 100  # Characters of an API's name
 
 
 class SendAgainBody(BaseModel, extra="forbid"):

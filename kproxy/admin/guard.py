@@ -43,8 +43,7 @@ POLICY = (
     "trusted-types 'none'"
 )
 """Content-Security-Policy of every file."""
-DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
-"""Content-Security-Policy of responses other than the page."""
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"  # Content-Security-Policy of responses other than the page
 SAFE = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -11,19 +11,14 @@ import binascii
 import math
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
 from kproxy.protocol.breath import freeing, rest
 from kproxy.protocol.table.errors import error_name
-from kproxy.record.exchange import Frame, ObservedExchange
-from kproxy.record.filter.judge import SessionWho, whole_frame
-from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, NO_RECORDS, show_frame
-from kproxy.record.live_view.rows import encode, joined
-from kproxy.record.live_view.shown_records import show_records
+from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.observer.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.rule_set import HowGone
@@ -47,14 +42,13 @@ from .held import (
     HeldShown,
     ResumeBody,
     RevisedBody,
+    bytes_of,
 )
 from .models import calendar_time
 from .problem import Problem
 
-PATIENCE = 10.0
-"""Seconds for a turn of the connection: all others may have theirs before."""
-SHORTEST_REQUEST, SHORTEST_RESPONSE = 10, 4
-"""Bytes of the shortest frames, without their sizes."""
+PATIENCE = 10.0  # Seconds for a turn of the connection: all others may have theirs before
+SHORTEST_REQUEST, SHORTEST_RESPONSE = 10, 4  # Bytes of the shortest frames, without their sizes
 REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
     (0, 2, "the API"),
     (2, 4, "its version"),
@@ -63,8 +57,7 @@ REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
 RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id"),)
 HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
 
-FRESH = 0.25
-"""Seconds for which a row is reused for other viewers, unless the frame changes."""
+FRESH = 0.25  # Seconds for which a row is reused for other viewers, unless the frame changes
 
 T = TypeVar("T")
 
@@ -405,68 +398,3 @@ def invalid(mistakes: Any) -> Problem:
 
 def no_such_held(number: str) -> Problem:
     return Problem(404, "no_such_held", f'no frame "{number[:60]}" is held')
-
-
-MOST_DATA = 1 << 20
-"""Bytes of a frame that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBytes:
-    """Bytes of a held frame without sizes. `frame`: in the client's names; `came`: as received; None: incomplete.
-    `records`: users' records may be shown; `first`: number of the first step to show."""
-
-    seen: ObservedExchange
-    at: Literal["request", "response"]
-    frame: bytes | None
-    came: bytes | None
-    records: bool
-    first: int = 0
-
-    def shown(self) -> bytes:
-        """Return `frame`, `broker` and `records` as members of a JSON object, without its braces."""
-        seen, parts = self.seen, []
-        kept = None if self.frame is None else self.kept(self.frame)
-        parts.append(b'"frame":' + self.side(kept, "client"))
-        differs = self.at == "response" and self.came is not None and self.came != self.frame
-        broker = self.kept(self.came) if differs and self.came is not None else None
-        parts.append(b'"broker":' + self.side(broker, "broker"))
-        records: list[bytes] = []
-        if kept is not None and carries_records(seen.key, self.at) and not kept.withheld:
-            if self.at == "request":
-                seen.request = kept
-            else:
-                seen.response, seen.outcome = kept, "answered"
-            for one in show_records(seen, records=self.records):
-                rest()
-                records.append(encode(one))
-        parts.append(b'"records":' + joined(records))
-        rest()
-        return b",".join(parts)
-
-    def kept(self, data: bytes) -> Frame:
-        rest()
-        return whole_frame(data, self.seen.key, self.seen.version, self.at, 0.0)
-
-    def side(self, kept: Frame | None, side: str) -> bytes:
-        if kept is None:
-            return b"null"
-        rest()
-        most = min(self.first + AT_ONCE + 1, MOST_STEPS)
-        frame = show_frame(self.seen, self.at, kept, records=self.records, most=most)
-        rest()
-        more: dict[str, Any] = {}
-        if len(frame.data) > MOST_DATA:
-            frame.data, more = frame.data[:MOST_DATA], {"form": "head"}
-        told = frame.shown(side, self.first) | more
-        rest()
-        return encode(told)
-
-
-def bytes_of(held: HeldFrame, frame: bytes | None, records: bool, first: int) -> HeldBytes:
-    """Bytes to show for a held frame with `frame` in its place, from step number `first` on."""
-    exchange, session = held.evaluation.exchange, held.session
-    seen = ObservedExchange(SessionWho(session), 0, exchange.api.key, exchange.version, exchange.correlation_id,
-                            exchange.client_id, None, acks=exchange.acks, depth="full")  # fmt: skip
-    at: Literal["request", "response"] = "request" if held.at == "request" else "response"
-    return HeldBytes(seen, at, frame, held.came() if at == "response" else None, records, first)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .worker_api import Member
 
-MOST_NEWS = 2000
-"""Changes that a process remembers; viewers that missed more receive the whole list."""
+MOST_NEWS = 2000  # Changes that a process remembers; viewers that missed more receive the whole list
 
 
 class GoneShown(Shown):
@@ -37,8 +36,7 @@ class GoneShown(Shown):
     who: str
 
 
-HeldRow = tuple[str, str, str]
-"""Since when a frame is held, its id, and the frame as JSON."""
+HeldRow = tuple[str, str, str]  # Since when a frame is held, its id, and the frame as JSON
 
 
 class HeldNewsShown(Shown):
@@ -100,8 +98,7 @@ class HeldNews:
         return HeldNewsShown(number=latest, added=new, changed=others, gone=gone)
 
 
-PAUSE = 0.25
-"""Seconds between two questions; so late is a frame shown at most."""
+PAUSE = 0.25  # Seconds between two questions; so late is a frame shown at most
 
 
 class HeldFollower:

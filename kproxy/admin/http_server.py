@@ -44,14 +44,11 @@ from kproxy.runtime.reporting import LogThrottle
 from .connection_limits import to_make_room
 from .problem import Problem, answer
 
-PAUSE = 0.0005
-"""Seconds; as soon as no other task can run, the reactor polls its sockets."""
+PAUSE = 0.0005  # Seconds; as soon as no other task can run, the reactor polls its sockets
 MOST_PAUSES = 40
 """Pauses after which a connection continues without a poll of the reactor: its own work may take that long."""
-PIECE = 4096
-"""Bytes that are read at once: some forty requests, or a few hundred frames of HTTP/2."""
-SENDS = 4
-"""Pieces of answers that are sent between two passes: an answer is three, and many may be asked for at once."""
+PIECE = 4096  # Bytes that are read at once: some forty requests, or a few hundred frames of HTTP/2
+SENDS = 4  # Pieces of answers that are sent between two passes: an answer is three, and many may be asked for at once
 
 
 class Turnstile:
@@ -72,8 +69,7 @@ class Turnstile:
                     return
 
 
-ByteStream = trio.SocketStream | TlsStream
-"""Stream of a connection, without TLS or with it."""
+ByteStream = trio.SocketStream | TlsStream  # Stream of a connection, without TLS or with it
 
 
 @dataclass(eq=False)
@@ -150,26 +146,18 @@ class AdminConnection(TCPServer):
             await super().protocol_send(event)
 
 
-CERTIFIED = "certified"
-"""Name in the state of a request: true if its client has shown a certificate that is good."""
+CERTIFIED = "certified"  # Name in the state of a request: true if its client has shown a certificate that is good
 MOST_CONNECTIONS = 256
 """Open at once: scrapers, people, pages, and those who tail or wait, who keep theirs. Each is one descriptor."""
-MOST_REFUSED = 64
-"""Connections above the limit that receive a 503 concurrently; further ones are closed at once."""
-PATIENCE = 1.0
-"""Seconds for a request that is refused to come, so that its answer is not lost with it."""
+MOST_REFUSED = 64  # Connections above the limit that receive a 503 concurrently; further ones are closed at once
+PATIENCE = 1.0  # Seconds for a request that is refused to come, so that its answer is not lost with it
 LOST_CHECK = 5.0  # seconds between checks for vanished clients
-LONGEST_STUCK = 10.0
-"""Seconds without a byte read by its client, after which a connection may be evicted."""
-LATE_HANDSHAKE = 1.0
-"""Seconds after which a handshake may be evicted: it takes a few messages."""
-LAST_WORDS, LOOKS = 1.0, 20
-"""Seconds for pending sends at shutdown, and the number of checks in this time."""
+LONGEST_STUCK = 10.0  # Seconds without a byte read by its client, after which a connection may be evicted
+LATE_HANDSHAKE = 1.0  # Seconds after which a handshake may be evicted: it takes a few messages
+LAST_WORDS, LOOKS = 1.0, 20  # Seconds for pending sends at shutdown, and the number of checks in this time
 MOST_READ = 65536
-SPARES = 4
-"""Descriptors reserved for this address: it reports liveness of a process without free descriptors."""
-REST = 0.1
-"""Seconds without accepting when the spares are used up."""
+SPARES = 4  # Descriptors reserved for this address: it reports liveness of a process without free descriptors
+REST = 0.1  # Seconds without accepting when the spares are used up
 
 
 LIVEZ = (b"GET /livez ", b"HEAD /livez ")

@@ -26,8 +26,7 @@ from .problem import Problem
 if TYPE_CHECKING:
     from kproxy.runtime.connection_view import ConnectionWho
 
-READERS = trio.CapacityLimiter(2)
-"""Details of exchanges are read in at most two threads."""
+READERS = trio.CapacityLimiter(2)  # Details of exchanges are read in at most two threads
 WHOEVER_LOOKS = "view"
 """Stands for the address of all who look at exchanges: their work takes turns with that of clients."""
 

@@ -13,8 +13,7 @@ from kproxy.rules.values.quantities import parse_duration
 
 Role = Literal["broker", "controller"]
 SentOutcome = Literal["answered", "no_answer_due", "unanswered"]
-LONGEST_NUMBER = 20
-"""Digits of a connection's number: no more connections are ever opened."""
+LONGEST_NUMBER = 20  # Digits of a connection's number: no more connections are ever opened
 
 
 class Shown(BaseModel):
@@ -247,8 +246,7 @@ def calendar_time(when: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=monotonic() - when)).isoformat(timespec="milliseconds")
 
 
-LONGEST_WAIT = 3600.0
-"""Seconds; who wants to wait longer asks again."""
+LONGEST_WAIT = 3600.0  # Seconds; who wants to wait longer asks again
 
 
 def duration(value: Any) -> Any:

@@ -35,19 +35,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
-LONGEST_BODY = 4 << 20
-"""Bytes; some ten thousand rules."""
-LONGEST_READ = 10.0
-"""Seconds in which a body has to arrive; a slow line sends 4 MiB in that time."""
+LONGEST_BODY = 4 << 20  # Bytes; some ten thousand rules
+LONGEST_READ = 10.0  # Seconds in which a body has to arrive; a slow line sends 4 MiB in that time
 ALL_BODIES = 32 << 20
 """Bytes of all bodies in memory until their operations finish: eight of the longest. Parsed documents are about ten
 times larger."""
-API = "<api>"
-"""File name of errors in a request's body."""
+API = "<api>"  # File name of errors in a request's body
 
 
-ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]
-"""Gives the pieces of a body of bytes, as they come."""
+ReceiveBody = Callable[[], AsyncGenerator[bytes, None]]  # Gives the pieces of a body of bytes, as they come
 MayWrite = Callable[[], bool]
 """Looks again at who asks; returns whether something may be changed. Raises Problem if it is not allowed to ask."""
 
@@ -60,16 +56,12 @@ class OperationCall:
     path: Mapping[str, str]
     query: Any
     body: Any
-    may_write: bool = True
-    """True if the token allows changes."""
+    may_write: bool = True  # True if the token allows changes
     check: TurnCheck = do_nothing
     """Raises Problem if the token is no longer valid. Called after long work, since a reload may change tokens."""
-    who: str = ""
-    """Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing."""
-    receive: ReceiveBody | None = None
-    """For operations with a body of bytes only."""
-    last_event: str = ""
-    """Id of the event that it saw last, where it takes up a stream: the header `Last-Event-ID`."""
+    who: str = ""  # Name in the header `Kproxy-Who`, empty without one. It is for people to read, and proves nothing.
+    receive: ReceiveBody | None = None  # For operations with a body of bytes only
+    last_event: str = ""  # Id of the event that it saw last, where it takes up a stream: the header `Last-Event-ID`
     until_gone: Callable[[], Awaitable[object]] = trio.sleep_forever
     """Returns when its client has closed the connection, once the body has been read, if there is one."""
 
@@ -179,8 +171,7 @@ class Operation:
         return query
 
 
-LONGEST_WHO = 60
-"""Characters of a name in `Kproxy-Who` that are kept."""
+LONGEST_WHO = 60  # Characters of a name in `Kproxy-Who` that are kept
 
 
 def who_of(request: Request) -> str:
@@ -204,8 +195,7 @@ def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
 
 
 MOST_MISTAKES = 100
-MOST_VALUES = 50_000
-"""Values in a JSON body. The parser does not yield: this many take ten milliseconds."""
+MOST_VALUES = 50_000  # Values in a JSON body. The parser does not yield: this many take ten milliseconds.
 MOST_NESTED = 100
 _SIGN = re.compile(rb'[\[\]{},"]')
 _TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -232,8 +222,7 @@ def text_end(data: bytes, at: int) -> int:
     return found.end() if found is not None else len(data)
 
 
-SLASH = "\x00"
-"""Placeholder of %2F in a path parameter. A name with this character receives another character for it."""
+SLASH = "\x00"  # Placeholder of %2F in a path parameter. A name with this character receives another character for it.
 
 
 async def until_gone(request: Request) -> None:

@@ -24,10 +24,8 @@ from .problem import Problem, answer
 if TYPE_CHECKING:
     from .backend import Backend
 
-MOST_HELD = 64 << 20
-"""Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules."""
-LONG = 1 << 16
-"""Bytes; shorter answers are not counted."""
+MOST_HELD = 64 << 20  # Bytes of long answers that are made or sent at a time: a dozen lists of ten thousand rules
+LONG = 1 << 16  # Bytes; shorter answers are not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ from .responses import LongAnswer
 if TYPE_CHECKING:
     from .backend import Backend
 
-MOST_NAMED = 100
-"""Rules that the answer of the kill switch names, in each of its lists."""
+MOST_NAMED = 100  # Rules that the answer of the kill switch names, in each of its lists
 
 
 class PutQuery(Query):

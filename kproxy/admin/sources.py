@@ -49,22 +49,15 @@ from .problem import Problem
 if TYPE_CHECKING:
     from .backend import Backend
 
-LONGEST = 256 << 20
-"""Bytes of a file."""
-PIECE = 1 << 20
-"""Bytes that are gathered before a thread writes them."""
-LONGEST_SILENCE = 30.0
-"""Timeout in seconds between two pieces of a file."""
-LONGEST_UPLOAD = 1800.0
-"""Seconds for a whole file: 256 MiB over a line of 1.2 Mbit/s."""
-LOOK = 60.0
-"""Seconds between two checks for expired sources."""
+LONGEST = 256 << 20  # Bytes of a file
+PIECE = 1 << 20  # Bytes that are gathered before a thread writes them
+LONGEST_SILENCE = 30.0  # Timeout in seconds between two pieces of a file
+LONGEST_UPLOAD = 1800.0  # Seconds for a whole file: 256 MiB over a line of 1.2 Mbit/s
+LOOK = 60.0  # Seconds between two checks for expired sources
 COMMAND = (sys.executable, "-P", "-m", "kproxy.record.live_view.reading")
-FILE_READERS = trio.CapacityLimiter(1)
-"""Files are read one at a time."""
+FILE_READERS = trio.CapacityLimiter(1)  # Files are read one at a time
 
-CLOSE = {"Connection": "close"}
-"""Headers of a refusal that leaves the rest of the body unread."""
+CLOSE = {"Connection": "close"}  # Headers of a refusal that leaves the rest of the body unread
 
 
 class UploadQuery(Query):

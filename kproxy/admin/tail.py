@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from .worker_api import Member, TailSource
 
 NDJSON = "application/x-ndjson"
-MOST_LISTENERS = 16
-"""Each listener evaluates every exchange: a faulty script must not stop traffic."""
-LOOK = 0.25
-"""Seconds between two looks for processes that have begun."""
+MOST_LISTENERS = 16  # Each listener evaluates every exchange: a faulty script must not stop traffic
+LOOK = 0.25  # Seconds between two looks for processes that have begun
 
 
 class TailQuery(Query):

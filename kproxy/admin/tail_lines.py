@@ -17,10 +17,8 @@ from kproxy.record.tail import TailSink
 
 ALIVE = 10.0
 """Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
-AT_ONCE = 100
-"""Events that are made before others have their turn: some milliseconds."""
-MOST_PARTITIONS = 100
-"""Partitions of one exchange that are listed; the audit lists as many by default."""
+AT_ONCE = 100  # Events that are made before others have their turn: some milliseconds
+MOST_PARTITIONS = 100  # Partitions of one exchange that are listed; the audit lists as many by default
 EVERY_PARTITION = 1 << 31
 
 _encode = msgspec.json.Encoder().encode

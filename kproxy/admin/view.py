@@ -56,21 +56,15 @@ if TYPE_CHECKING:
     from .backend import Backend
     from .worker_api import Member
 
-PAUSE = 0.1
-"""Seconds between two parts: the eye takes them for one flow, and each costs a message to the page."""
-MOST_ROWS = 2000
-"""Rows in a second that one who looks may have."""
-QUIET = 1.0
-"""Seconds after which an empty part is sent: it carries the match count."""
-LONGEST_PART = 1 << 16
-"""Bytes of rows in a part."""
+PAUSE = 0.1  # Seconds between two parts: the eye takes them for one flow, and each costs a message to the page
+MOST_ROWS = 2000  # Rows in a second that one who looks may have
+QUIET = 1.0  # Seconds after which an empty part is sent: it carries the match count
+LONGEST_PART = 1 << 16  # Bytes of rows in a part
 EVENTS = "text/event-stream"
 SECOND = 1.0
-COMMENTS = 10
-"""Seconds from one comment to the next: a reader that hears nothing for longer takes the stream for lost."""
+COMMENTS = 10  # Seconds from one comment to the next: a reader that hears nothing for longer takes the stream for lost
 USUAL_ROWS = 400
-LONGEST_ID = 8192
-"""Characters of a `Last-Event-ID`: 256 processes."""
+LONGEST_ID = 8192  # Characters of a `Last-Event-ID`: 256 processes
 _ID = re.compile(r"([0-9a-f]{8})((?:\.\d{1,4}-\d{1,18})*)")
 
 

@@ -17,16 +17,11 @@ from kproxy.rules.values.source import Hints, counted
 
 DOMAIN = "kproxy.io/"
 INJECT = DOMAIN + "inject"
-STATUS = DOMAIN + "status"
-"""Set by the webhook itself in a pod that has got its sidecar."""
-MOST_ITEMS = 32
-"""Items of one annotation, such as secrets."""
-MOST_SHOWN = 100
-"""Characters of a name from a pod that a message repeats."""
-MOST_COUNTED = 1000
-"""Mistakes of one pod that are counted."""
-MOST_HINTS = 20
-"""Unknown names of one pod that receive a suggestion."""
+STATUS = DOMAIN + "status"  # Set by the webhook itself in a pod that has got its sidecar
+MOST_ITEMS = 32  # Items of one annotation, such as secrets
+MOST_SHOWN = 100  # Characters of a name from a pod that a message repeats
+MOST_COUNTED = 1000  # Mistakes of one pod that are counted
+MOST_HINTS = 20  # Unknown names of one pod that receive a suggestion
 MOST_PORT = 65_535
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

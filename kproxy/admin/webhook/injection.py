@@ -17,10 +17,8 @@ from kproxy.rules.values.model import found
 from .annotations import MOST_COUNTED, STATUS, SidecarOptions, own_annotations, read_options, shown
 
 INJECTED = "injected"
-MOST_REASONS = 20
-"""Reasons listed in a refusal; the rest is counted."""
-UNSAID_GRACE = 30
-"""Seconds that Kubernetes sets as default before it calls a webhook."""
+MOST_REASONS = 20  # Reasons listed in a refusal; the rest is counted
+UNSAID_GRACE = 30  # Seconds that Kubernetes sets as default before it calls a webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +174,8 @@ def grace_warnings(spec: Mapping[Any, Any], options: SidecarOptions) -> list[str
 
 
 NAME = "kproxy"
-USER = 10001
-"""User and group of kproxy's image."""
-GRACE = 45
-"""Seconds for a pod to end: limits.drain_timeout of kproxy is 30, and the audit's last lines take some."""
+USER = 10001  # User and group of kproxy's image
+GRACE = 45  # Seconds for a pod to end: limits.drain_timeout of kproxy is 30, and the audit's last lines take some
 PAUSE = 5
 """Seconds that an ordinary container continues at shutdown. Kubernetes signals it together with the application, which
 still sends requests. A native sidecar is signalled after the application ends."""

@@ -52,10 +52,8 @@ from .annotations import SidecarOptions, short, shown
 from .injection import Injection, inject
 
 PATH = "/inject"
-LONGEST_NAME = 256
-"""Characters of a namespace or name in the log: Kubernetes allows 253, but clients may send any text."""
-LONGEST_HANDSHAKE = 10.0
-"""Seconds, as Kubernetes' default timeout for a webhook."""
+LONGEST_NAME = 256  # Characters of a namespace or name in the log: Kubernetes allows 253, but clients may send any text
+LONGEST_HANDSHAKE = 10.0  # Seconds, as Kubernetes' default timeout for a webhook
 
 
 @dataclass(eq=False)
@@ -214,8 +212,7 @@ def outcome_of(answer: AdmissionAnswer) -> ReviewOutcome:
 
 VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 LONGEST_UID = 256
-LONGEST_REASON = 4000
-"""Characters of a refusal: Kubernetes shows it to the user and writes it into events."""
+LONGEST_REASON = 4000  # Characters of a refusal: Kubernetes shows it to the user and writes it into events
 
 
 @dataclass(frozen=True, slots=True)
