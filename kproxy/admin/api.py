@@ -54,9 +54,9 @@ from .guard import (
     JSON,
     SAFE,
     AdminTokens,
+    DefaultHeaders,
     Guard,
     RequestHandler,
-    SafeAnswers,
     check_host,
     guarded,
     make_guard,
@@ -65,7 +65,7 @@ from .guard import (
 from .http_server import serve_admin
 from .operation import SLASH, Operation, OperationCall, describe
 from .problem import Problem, answer
-from .responses import LongAnswer
+from .responses import LongResponse
 
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
@@ -130,7 +130,7 @@ def make_app(
         Route(DESCRIPTION, guarded(guard, backend.log, openapi)),
     ]
 
-    def of_view(answer_page: RequestHandler) -> RequestHandler:
+    def if_view_enabled(answer_page: RequestHandler) -> RequestHandler:
         """Return `answer_page` behind the config's `view.enabled`."""
 
         async def answered(request: Request) -> Response:
@@ -141,8 +141,8 @@ def make_app(
         return answered
 
     routes += [
-        Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, of_view(to_page))),
-        Route(PAGE + "{file:path}", guarded(page_guard, backend.log, of_view(page_file))),
+        Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, if_view_enabled(to_page))),
+        Route(PAGE + "{file:path}", guarded(page_guard, backend.log, if_view_enabled(page_file))),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
@@ -152,7 +152,7 @@ def make_app(
         routes.append(Route(path, handler, methods=list(methods)))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SafeAnswers), Middleware(KeepSlashes)],
+        middleware=[Middleware(DefaultHeaders), Middleware(KeepSlashes)],
         exception_handlers={HTTPException: no_route},
     )
     app.router.redirect_slashes = False  # it answers before any guard, with an address made of the Host header
@@ -195,17 +195,17 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> R
         async with operation.called(request, check) as call:
             shown = await operation.handle(backend, call)
         if writes:
-            tell_change(backend, request, operation, call)
+            log_change(backend, request, operation, call)
         else:
             try:
                 check()  # it may have waited for a minute, and tokens change
             except Problem:
-                let_go(shown)
+                close_file(shown)
                 raise
-        if isinstance(shown, LongAnswer):
+        if isinstance(shown, LongResponse):
             return await shown.response(operation.status)
         if isinstance(shown, Response) and request.method == "HEAD":
-            let_go(shown)
+            close_file(shown)
             return Response(media_type=operation.media)
         if isinstance(shown, Response):
             return shown
@@ -214,13 +214,13 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> R
     return handle
 
 
-def let_go(shown: object) -> None:
+def close_file(shown: object) -> None:
     """Close the file of a response that is not sent."""
     if isinstance(shown, captures.FileResponse):
         shown.close()
 
 
-def tell_change(backend: Backend, request: Request, operation: Operation, call: OperationCall) -> None:
+def log_change(backend: Backend, request: Request, operation: Operation, call: OperationCall) -> None:
     """Log a change with its peer address and the name in `Kproxy-Who`."""
     peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
     of = "/".join(call.path.values()) or None

@@ -71,18 +71,18 @@ class CaptureQuery(Query):
     head: int = Field(default=HEAD, ge=16, le=65_536, description="bytes of each frame that `head` keeps")
     side: Literal["client", "broker", "both"] = Field(
         default="both",
-        description="client: what clients send and get; broker: what passes at brokers where that is something else",
+        description="client: the client side; broker: the broker side, where it differs",
     )
     topics: bool | None = Field(
         default=None,
         description="record ids, leader epochs and configs of topics at the start and the end by requests of kproxy's "
         "own (default: `capture_topics` of the config); with `side=both` only",
     )
-    max_size: FileSize = Field(default=1 << 30, description="bytes of the file at which it ends, such as 100MB")
+    max_size: FileSize = Field(default=1 << 30, description="maximum size of the file, such as 100MB")
     max_seconds: Annotated[Timeout, AfterValidator(_some)] = Field(
-        default=3600.0, description="time after which it ends, such as 10m"
+        default=3600.0, description="maximum duration, such as 10m"
     )
-    max_exchanges: int | None = Field(default=None, ge=1, description="exchanges after which it ends")
+    max_exchanges: int | None = Field(default=None, ge=1, description="maximum number of exchanges")
 
 
 class CaptureShown(Shown):
@@ -104,7 +104,7 @@ class CaptureShown(Shown):
     broker_exchanges: int = Field(description="written as brokers saw them, which was something else")
     connections: int
     size: int = Field(description="bytes of the file")
-    dropped: int = Field(description="exchanges that are missing, because there was no time to write them")
+    dropped: int = Field(description="exchanges dropped because the disk was too slow")
     unknown: int = Field(description="exchanges that the filter could not judge, and that are missing")
 
 

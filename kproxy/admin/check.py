@@ -56,7 +56,7 @@ class CheckShown(Shown):
     mistakes: list[PlacedShown] = Field(description="with any of these it would be refused")
     warnings: list[PlacedShown] = Field(description="it would be taken, and do something else than one may think")
     rules: int = Field(description="rules that it has")
-    matches: MatchesShown | None = Field(description="null with mistakes, and for documents of very many rules")
+    matches: MatchesShown | None = Field(description="null if rules are invalid, or too many")
 
 
 async def check_document(backend: Backend, call: OperationCall) -> CheckShown:

@@ -39,9 +39,9 @@ class KindFieldShown(Shown):
     """Field of a kind of rule."""
 
     name: str
-    what: str = Field(description="what may stand there")
+    what: str = Field(description="type and allowed values")
     default: str = Field(description="empty: it has to be given")
-    text: str = Field(description="what it is for")
+    text: str = Field(description="purpose of the field")
 
 
 class KindShown(Shown):
@@ -50,11 +50,15 @@ class KindShown(Shown):
     kind: str
     group: str
     family: str
-    text: str = Field(description="what it does, in a sentence")
-    live: bool = Field(description="it acts from the next frame on; else it binds connections when they open")
+    text: str = Field(description="effect in one sentence")
+    live: bool = Field(
+        description="true: the rule acts from the next frame; false: it binds connections when they open"
+    )
     from_files_only: bool = Field(description="it runs code, and is taken from files only")
     example: str = Field(description="YAML of one rule")
-    parameters: dict[str, Any] = Field(description="what the example says beside name, kind, match, not, when and mode")
+    parameters: dict[str, Any] = Field(
+        description="parameters of the example, without name, kind, match, not, when and mode"
+    )
     fields: list[KindFieldShown]
     apis: list[str] | None = Field(
         description="that a rule like the example can act on, but for what it selects; null for kinds that bind "
@@ -126,9 +130,9 @@ class FilterQuery(Query):
 class FilterShown(Shown):
     """Filter in its long form, or what is wrong with it."""
 
-    filter: str | None = Field(description="in its long form, empty for all exchanges; null with a mistake")
-    column: int | None = Field(description="of the mistake, from 1; null without one")
-    message: str | None = Field(description="what is wrong there; null without a mistake")
+    filter: str | None = Field(description="long form, empty for all exchanges; null if invalid")
+    column: int | None = Field(description="column of the error, from 1; null if valid")
+    message: str | None = Field(description="error message; null if valid")
     needs_records: bool = Field(description="it asks about the content of records, which not all exchanges have")
 
 

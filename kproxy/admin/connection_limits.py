@@ -17,7 +17,7 @@ from kproxy.rules.values.address import network_of
 from kproxy.runtime.driven import host_port
 
 
-class PlaceHolder(Protocol):
+class LimitedEntry(Protocol):
     """Connection or handshake that counts. `network`: its origin; `quiet_since`: monotonic time of its last
     activity."""
 
@@ -27,10 +27,10 @@ class PlaceHolder(Protocol):
     def quiet_since(self) -> float: ...
 
 
-AnyPlaceHolder = TypeVar("AnyPlaceHolder", bound=PlaceHolder)
+AnyEntry = TypeVar("AnyEntry", bound=LimitedEntry)
 
 
-def to_make_room(held: Collection[AnyPlaceHolder], network: str, late: float = float("-inf")) -> AnyPlaceHolder | None:
+def entry_to_evict(held: Collection[AnyEntry], network: str, late: float = float("-inf")) -> AnyEntry | None:
     """Return the entry to evict for a connection from this network; None: evict nothing.
 
     It belongs to the network with the most entries. Afterwards that network still has at least as many as this one, or

@@ -31,9 +31,9 @@ from .kept import FoundExchanges
 from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
 from .problem import MemberGone, Problem
-from .responses import CountedResponse, room_for_answer
+from .responses import CountedResponse, check_response_room
 from .sources import SourceExchanges, source_of
-from .tail import room_for_another
+from .tail import check_listeners
 from .view import MOST_ROWS, ViewSource, filter_of, place_of, places_in
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
 BYTES = "application/octet-stream"
 LIVE = "live"  # Source of live traffic; other sources are opened captures
 WaitSeconds = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
-SourceId = Annotated[str, Field(max_length=20, description="live: what passes; or an id of /api/sources")]
+SourceId = Annotated[str, Field(max_length=20, description="live: live traffic; or an id of /api/sources")]
 
 
 class ExchangesQuery(Query):
@@ -57,13 +57,13 @@ class ExchangesQuery(Query):
 
     source: SourceId = LIVE
     filter: str = Field(default="", description="in the filter language; empty: all")
-    before: str = Field(default="", description="an id, or `next` of the answer before: only older ones")
+    before: str = Field(default="", description="an id, or `next` of the previous response: only older exchanges")
     limit: int = Field(default=200, ge=1, le=MOST_LISTED, description="how many at most")
-    after: str = Field(default="", description="`place` of an answer before: only those that were over later")
+    after: str = Field(default="", description="`place` of an earlier response: only exchanges completed later")
     wait: WaitSeconds | None = Field(
-        default=None, description="how long at most, such as 10s: answers as soon as `count` of them fit and are over"
+        default=None, description="timeout, such as 10s: responds once `count` matching exchanges are complete"
     )
-    count: int = Field(default=1, ge=1, le=MOST_LISTED, description="of them, for `wait`")
+    count: int = Field(default=1, ge=1, le=MOST_LISTED, description="number of exchanges for `wait`")
 
 
 class DetailQuery(Query):
@@ -71,7 +71,7 @@ class DetailQuery(Query):
 
     source: SourceId = LIVE
     first: int = Field(
-        default=0, ge=0, le=MOST_STEPS, alias="from", description="number of the first step of each frame that is told"
+        default=0, ge=0, le=MOST_STEPS, alias="from", description="number of the first step of each frame"
     )
 
 
@@ -92,14 +92,14 @@ class FrameQuery(Query):
 class ExchangesShown(Shown):
     """Exchanges, the newest first."""
 
-    columns: list[str] = Field(description="what stands where in a row")
+    columns: list[str] = Field(description="names of the values in a row")
     rows: list[list[Any]]
-    next: str | None = Field(description="`before` of a query for older ones; null: there are none")
+    next: str | None = Field(description="`before` of a query for older exchanges; null: no more")
     searched: int = Field(description="exchanges that were looked at for this answer")
     unknown: int = Field(description="of them, those that the filter could not judge")
-    place: str = Field(description="`after` of a query for what comes later; empty for captures")
-    gone: int | None = Field(description="exchanges behind `after` that are not kept any more; null: nobody knows")
-    reached: bool | None = Field(description="whether so many were there as were waited for; null without `wait`")
+    place: str = Field(description="`after` of a query for later exchanges; empty for captures")
+    gone: int | None = Field(description="evicted exchanges after `after`; null: unknown")
+    reached: bool | None = Field(description="true: `count` exchanges matched; null without `wait`")
 
 
 class ExchangeShown(Shown):
@@ -107,7 +107,7 @@ class ExchangeShown(Shown):
 
     id: str
     source: str
-    again_of: str | None = Field(description="id of the exchange whose request was sent again as this one")
+    again_of: str | None = Field(description="id of the exchange that was sent again")
     event: dict[str, Any] = Field(description="the data of its request event, as the audit has it")
     request: dict[str, Any] | None = Field(description="client, broker (null when it is the same), changed")
     response: dict[str, Any] | None
@@ -117,7 +117,7 @@ class ExchangeShown(Shown):
 async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
     query = call.query
     filter_of(backend, call)
-    room_for_answer()
+    check_response_room()
     before, after = places(query.before, backend), places_after(query, backend)
     text, limit = query.filter, query.limit
     reached = None
@@ -142,7 +142,7 @@ async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
     over = True
     for index, one in found.items():
         told = sum(at == index for _, at, _, _ in ordered)
-        if told < len(one.rows):  # what was found and not told is told next
+        if told < len(one.rows):  # the next page returns these matches
             rest[index] = last.get(index, before.get(index, 1 + max((number for _, number, _ in one.rows), default=0)))
             over = False
         else:
@@ -182,13 +182,13 @@ def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] |
 
 async def get_exchange(backend: Backend, call: OperationCall) -> Response:
     member, number = found_member(backend, call)
-    room_for_answer()
+    check_response_room()
     return CountedResponse(await member.exchange(number, call.query.first), media_type=JSON)
 
 
 async def get_frame(backend: Backend, call: OperationCall) -> Response:
     member, number = found_member(backend, call)
-    room_for_answer()
+    check_response_room()
     data = b64decode(await member.exchange_frame(number, call.query.of, call.query.side))
     name = f"exchange-{member.index}-{number}-{call.query.of}.bin"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
@@ -197,7 +197,7 @@ async def get_frame(backend: Backend, call: OperationCall) -> Response:
 
 async def save_exchange(backend: Backend, call: OperationCall) -> Response:
     member, number = found_member(backend, call)
-    room_for_answer()
+    check_response_room()
     data = b64decode(await member.saved_exchange(number))
     name = f"exchange-{member.index}-{number}.pcapng"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
@@ -266,7 +266,7 @@ class ExchangeCount:
     async def wait(self, seconds: float) -> bool:
         """Return True once `wanted` exchanges match, False after the timeout. Raises Problem if too many clients
         listen."""
-        room_for_another(len(self.backend.listeners))
+        check_listeners(len(self.backend.listeners))
         self.backend.listeners.add(self.number)
         try:
             with trio.move_on_after(seconds):

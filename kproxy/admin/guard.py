@@ -87,7 +87,7 @@ class AdminTokens:
     @contextmanager
     def while_allowed(self, asked: Scope) -> Iterator[trio.CancelScope]:
         """Scope of a stream: cancelled when its token is revoked."""
-        given = shown_by(Headers(scope=asked))
+        given = authorization_of(Headers(scope=asked))
         with trio.CancelScope() as scope:
             self.streams[scope] = given
             try:
@@ -109,7 +109,7 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
         headers = request.headers
         may_write = True
         if tokens.full is not None:
-            given = shown_by(headers)
+            given = authorization_of(headers)
             tokens.check(given)
             may_write = is_bearer(given, tokens.full)
         else:
@@ -125,7 +125,7 @@ def make_guard(tokens: AdminTokens, host: str) -> Guard:
     return check
 
 
-def shown_by(headers: Headers) -> bytes:
+def authorization_of(headers: Headers) -> bytes:
     """Return the first Authorization header of a request; empty if absent."""
     return headers.get("authorization", "").encode()
 
@@ -192,14 +192,14 @@ async def no_route(request: Request, error: Exception) -> Response:
     return answer(Problem(404, "not_found", f"there is no {path} here"))
 
 
-ANSWERED = tuple(
+DEFAULT_HEADERS = tuple(
     (name.lower().encode(), value.encode())
     for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
 )
 """Default headers of all responses."""
 
 
-class SafeAnswers:
+class DefaultHeaders:
     """Middleware that adds default headers to all responses, refusals included: browsers must not sniff, share or cache
     them."""
 
@@ -211,7 +211,7 @@ class SafeAnswers:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 given = {name for name, _ in headers}
-                message["headers"] = [*headers, *(one for one in ANSWERED if one[0] not in given)]
+                message["headers"] = [*headers, *(one for one in DEFAULT_HEADERS if one[0] not in given)]
             await send(message)
 
         await self.app(scope, receive, told)

@@ -25,7 +25,7 @@ from .guard import JSON
 from .models import AS_TEXT, LONGEST_NUMBER, Query, Shown, duration, printable
 from .operation import Operation, OperationCall
 from .problem import MemberGone, Problem
-from .responses import CountedResponse, room_for_answer
+from .responses import CountedResponse, check_response_room
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -65,8 +65,8 @@ class HeldShown(Shown):
     longest: float | None = Field(
         description="seconds until it goes on however often it is extended, null: it does not"
     )
-    then: str = Field(description="what becomes of it then: pass, close, or the name of an error")
-    revision: int = Field(description="to be named by whoever decides: another one means that it has changed")
+    then: str = Field(description="action at the timeout: pass, close, or the name of an error")
+    revision: int = Field(description="required in decisions; another number means that the frame has changed")
     behind: int = Field(description="frames on its connection that wait behind it")
     bytes: int = Field(description="with its size")
     client_ended: bool = Field(
@@ -117,7 +117,7 @@ class HeldQuery(Query):
 class HeldBody(BaseModel, extra="forbid"):
     """Base of what is sent about held frames."""
 
-    who: GivenName = Field(default="", max_length=LONGEST_WHO, description="who does it, as others are told")
+    who: GivenName = Field(default="", max_length=LONGEST_WHO, description="name of the user, shown to others")
 
 
 class RevisedBody(HeldBody):
@@ -249,7 +249,7 @@ def bytes_of(held: HeldFrame, frame: bytes | None, records: bool, first: int) ->
 
 async def list_held(backend: Backend, call: OperationCall) -> Response:
     """Return the held frames of all members, oldest first."""
-    room_for_answer()
+    check_response_room()
     lists = await backend.ask_members(lambda member: member.held())
     rows = sorted(row for each in lists for row in each.rows)[:MOST_LISTED]
     rules = (running.rule for running in backend.keeper.store.rule_set.live)
@@ -268,7 +268,7 @@ def most_of(rule: LiveRule) -> int:
 async def get_held(backend: Backend, call: OperationCall) -> Response:
     number = call.path["id"]
     check_view(backend)
-    room_for_answer()
+    check_response_room()
     try:
         text = await holder(backend, number).held_frame(number, call.query.first)
     except Problem as error:
@@ -280,7 +280,7 @@ async def preview(backend: Backend, call: OperationCall) -> Response:
     number, body = call.path["id"], call.body
     assert isinstance(body, ResumeBody), "the table says so"
     check_view(backend)
-    room_for_answer()
+    check_response_room()
     try:
         text = await holder(backend, number).held_preview(number, body)
     except Problem as error:

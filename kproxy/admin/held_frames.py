@@ -57,7 +57,7 @@ REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
 RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id"),)
 HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
 
-FRESH = 0.25  # Seconds for which a row is reused for other viewers, unless the frame changes
+FRESH = 0.25  # seconds that an unchanged row is reused for other viewers
 
 T = TypeVar("T")
 
@@ -238,7 +238,7 @@ class HeldFrames:
             held.let_go("resumed", body.who)
             return
         frame = self.edited(held, body)
-        self.check_revision(held, body)  # its rule may be gone by now, or another one has let somebody decide
+        self.check_revision(held, body)  # its rule may be removed, or another hold was decided
         if body.bytes is not None:
             held.leaves_as(frame)
         else:

@@ -118,7 +118,7 @@ class HeldFollower:
         """Return the changes to send to the viewer."""
         gone = list(news.gone)
         here = {name for _, name, _ in news.added}
-        if news.whole:  # what is not there any more went with its process, or too long ago
+        if news.whole:  # missing ids ended with their process, or too long ago
             gone += [GoneShown(id=one, how="closed", who="") for one in sorted(self.here - here)]
             self.here = here
         else:
@@ -140,7 +140,7 @@ async def held_changes(backend: Backend) -> AsyncGenerator[bytes, None]:
         told: dict[str, list[bytes]] = {"added": [], "changed": [], "gone": []}
         try:
             answers = await backend.ask_members(ask)
-        except Problem:  # one that says nothing is asked again
+        except Problem:  # a member that does not respond is asked again
             answers = []
         for index, news in answers:
             taken = followers[index].take(news)

@@ -41,7 +41,7 @@ from kproxy.runtime.io.tls_stream import TlsStream
 from kproxy.runtime.listeners.acceptor import BACKLOG, EXHAUSTED
 from kproxy.runtime.reporting import LogThrottle
 
-from .connection_limits import to_make_room
+from .connection_limits import entry_to_evict
 from .problem import Problem, answer
 
 PAUSE = 0.0005  # Seconds; as soon as no other task can run, the reactor polls its sockets
@@ -152,8 +152,8 @@ MOST_CONNECTIONS = 256
 MOST_REFUSED = 64  # Connections above the limit that receive a 503 concurrently; further ones are closed at once
 PATIENCE = 1.0  # Seconds for a request that is refused to come, so that its answer is not lost with it
 LOST_CHECK = 5.0  # seconds between checks for vanished clients
-LONGEST_STUCK = 10.0  # Seconds without a byte read by its client, after which a connection may be evicted
-LATE_HANDSHAKE = 1.0  # Seconds after which a handshake may be evicted: it takes a few messages
+LONGEST_STUCK = 10.0  # seconds without a byte read by the client before eviction
+LATE_HANDSHAKE = 1.0  # seconds before a handshake may be evicted
 LAST_WORDS, LOOKS = 1.0, 20  # Seconds for pending sends at shutdown, and the number of checks in this time
 MOST_READ = 65536
 SPARES = 4  # Descriptors reserved for this address: it reports liveness of a process without free descriptors
@@ -212,7 +212,7 @@ class AdminListener:
     async def serve(self, sock: socket.socket) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.cut_off)
+                nursery.start_soon(self.abort_stuck)
                 nursery.start_soon(self.abort_lost)
                 while True:
                     await trio.lowlevel.wait_readable(sock)
@@ -228,7 +228,7 @@ class AdminListener:
             client, address = sock.accept()
             return client, network_of(host_port(address)[0])
         except OSError as error:
-            if error.errno not in EXHAUSTED:  # mostly somebody who is gone again
+            if error.errno not in EXHAUSTED:  # mostly a client that has disconnected
                 return None
             if not self.spares.give():
                 self.log.warning("admin connections cannot be accepted for now", error=error.strerror)
@@ -271,14 +271,14 @@ class AdminListener:
 
     def end_handshake(self, network: str) -> bool:
         """Evict a handshake for one from this network; return False if none may be evicted."""
-        handshake = to_make_room(self.handshakes, network, monotonic() - LATE_HANDSHAKE)
+        handshake = entry_to_evict(self.handshakes, network, monotonic() - LATE_HANDSHAKE)
         if handshake is None:
             return False
         self.handshakes.discard(handshake)
         handshake.scope.cancel()
         return True
 
-    async def cut_off(self) -> None:
+    async def abort_stuck(self) -> None:
         """At shutdown abort connections of clients that do not read, which Hypercorn does not."""
         try:
             await trio.sleep_forever()
@@ -316,7 +316,7 @@ class AdminListener:
         may be evicted."""
         late = monotonic() - LONGEST_STUCK
         stuck = [(one.stuck, one) for one in self.streams if one.stuck is not None and one.stuck <= late]
-        found = min(stuck, key=lambda each: each[0])[1] if stuck else to_make_room(self.streams, network)
+        found = min(stuck, key=lambda each: each[0])[1] if stuck else entry_to_evict(self.streams, network)
         if found is None:
             return False
         found.abort()

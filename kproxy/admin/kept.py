@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kproxy.runtime.connection_view import ConnectionWho
 
 READERS = trio.CapacityLimiter(2)  # Details of exchanges are read in at most two threads
-WHOEVER_LOOKS = "view"
+VIEW_NETWORK = "view"
 """Stands for the address of all who look at exchanges: their work takes turns with that of clients."""
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class FoundExchanges(Shown):
     gone: int = 0
 
 
-def look_through(steps: Iterator[object]) -> None:
+def run_yielding(steps: Iterator[object]) -> None:
     """Run all steps, and yield after each."""
     for _ in steps:
         rest()
@@ -76,7 +76,7 @@ class KeptExchanges:
                 yield
 
         if wanted.needs_records:  # one exchange may take fifty milliseconds
-            await self.read(lambda: look_through(look()))
+            await self.read(lambda: run_yielding(look()))
         else:
             await in_turns(watch.paid(look()))
         rows: list[tuple[float, int, str]] = []
@@ -125,7 +125,7 @@ class KeptExchanges:
 
     async def read(self, make: Callable[[], T]) -> T:
         async with READERS:
-            return await in_a_turn(self.reactor, WHOEVER_LOOKS, lambda: freeing(LONG, make))
+            return await in_a_turn(self.reactor, VIEW_NETWORK, lambda: freeing(LONG, make))
 
     def get(self, number: int) -> KeptExchange:
         kept, ring = self.watch.ring.get(number), self.watch.ring

@@ -47,16 +47,16 @@ class RuleShown(Shown):
     name: str
     kind: str
     origin: Literal["file", "api", "test"]
-    position: str = Field(description="where it stands, file:line:column")
+    position: str = Field(description="file:line:column")
     rule: dict[str, Any] = Field(description="the rule as it was written")
-    enabled: bool = Field(description="nobody has turned it off")
+    enabled: bool = Field(description="false: a user has disabled it")
     in_force: bool = Field(description="it is enabled, not killed, and its stage is the one in force")
     stage: str | None = Field(description="the stage of a scenario that it belongs to")
     binds: Literal["connection", "frame"] = Field(
         description="connection: it is bound when one opens; frame: it acts from the next frame on"
     )
     mode: Literal["enforce", "observe"]
-    family: Literal["names", "fault", "access", "quota", "code"] = Field(description="what such rules are for")
+    family: Literal["names", "fault", "access", "quota", "code"] = Field(description="purpose of the kind")
     fault: bool = Field(description="the kill switch turns it off")
     matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")
     fired: int | None = Field(description="those of them that its trigger chose")
@@ -67,7 +67,7 @@ class RuleShown(Shown):
     seed: int | None = Field(description="of its chances")
     since: str = Field(description="when it came or was changed, ISO 8601")
     ttl_left: float | None = Field(description="seconds until it goes away by itself")
-    warnings: list[str] = Field(description="what it will not do, though one might think so")
+    warnings: list[str] = Field(description="limits of the rule that are easily overlooked")
 
 
 class ScenarioShown(Shown):
@@ -128,7 +128,7 @@ class TurnedShown(Shown):
     name: str
     kind: str
     family: Literal["names", "fault", "access", "quota", "code"]
-    note: str | None = Field(description="what to think of, if it may have been meant for good")
+    note: str | None = Field(description="hint, if the rule may be permanent")
 
 
 class KilledShown(Shown):
@@ -151,8 +151,8 @@ class ConnectionShown(Shown):
     client_id: str | None = Field(description="in its last ApiVersions request, null: it has sent none")
     sni: str | None
     certificate: str | None
-    principal: str | None = Field(description="whom the broker has authenticated, or the certificate's subject")
-    software: str | None = Field(description="name/version of the client's library, null: it has not said")
+    principal: str | None = Field(description="principal that the broker authenticated, or the certificate's subject")
+    software: str | None = Field(description="name/version of the client's library, null: unknown")
     node: int | None = Field(description="the broker that it is for, null: none in particular")
     broker: str | None = Field(description="the broker's address, null: not connected yet")
     since: str = Field(description="ISO 8601")
@@ -160,7 +160,7 @@ class ConnectionShown(Shown):
     broker_bytes: int
     in_flight: int = Field(description="requests that wait for their answers")
     rules: list[str] = Field(description="rules for names, addresses and versions that it is bound to until it ends")
-    version: str = Field(description="of these rules; empty: there are none")
+    version: str = Field(description="version of these rules; empty: no rules")
     outdated: bool = Field(description="a new connection in its place would be bound to others: recycle it")
     leaving: bool = Field(description="it closes as soon as nothing is in flight")
 
@@ -180,7 +180,7 @@ class EndShown(Shown):
     broker_bytes: int
     cause: str = Field(description="as in the metric kproxy_connections_closed")
     reason: str = Field(description="the same in words")
-    blame: str = Field(description="client, broker, or empty: nobody's doing in particular")
+    blame: str = Field(description="client, broker, or empty: neither")
 
 
 class EndsShown(Shown):
@@ -232,7 +232,7 @@ class SentAgainShown(Shown):
     id: str | None = Field(description="of the new exchange; null: it was not kept")
     again_of: str = Field(description="id of the exchange that the request is from")
     outcome: SentOutcome
-    reason: str = Field(description="why there is no answer")
+    reason: str = Field(description="error")
     notes: list[str] = Field(description="what is different about the request")
     seconds: float | None = Field(description="from the request to its answer")
 

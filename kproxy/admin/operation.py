@@ -27,7 +27,7 @@ from .connection_limits import BodyBytes, network_of_peer
 from .guard import BYTES, JSON, YAML, media_type
 from .models import FailureShown, Shown, printable
 from .problem import CODES, Problem
-from .responses import LongAnswer
+from .responses import LongResponse
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -36,7 +36,7 @@ T = TypeVar("T")
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
 LONGEST_BODY = 4 << 20  # Bytes; some ten thousand rules
-LONGEST_READ = 10.0  # Seconds in which a body has to arrive; a slow line sends 4 MiB in that time
+LONGEST_READ = 10.0  # seconds; a slow line sends 4 MiB in that time
 ALL_BODIES = 32 << 20
 """Bytes of all bodies in memory until their operations finish: eight of the longest. Parsed documents are about ten
 times larger."""
@@ -88,7 +88,7 @@ class OperationCall:
         return done[0]
 
 
-OperationHandler = Callable[["Backend", OperationCall], Awaitable["Shown | LongAnswer | Response"]]
+OperationHandler = Callable[["Backend", OperationCall], Awaitable["Shown | LongResponse | Response"]]
 
 
 class NoQuery(BaseModel, extra="forbid"):
@@ -188,7 +188,7 @@ def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
         count = error.error_count()
-        known = count <= MOST_VALUES // 10  # all of them are told at once, or none
+        known = count <= MOST_VALUES // 10  # report all mistakes at once
         found = error.errors(include_url=False, include_context=False, include_input=False) if known else []
     mistakes = [(".".join(map(str, one["loc"])), one["msg"]) for one in found[:MOST_MISTAKES]]
     raise Problem(422, "invalid_body", f"{count} mistake{'s' if count > 1 else ''}", mistakes)

@@ -43,7 +43,7 @@ from .models import (
 )
 from .operation import Operation, OperationCall
 from .problem import Problem
-from .responses import CountedResponse, LongAnswer, room_for_answer
+from .responses import CountedResponse, LongResponse, check_response_room
 from .worker_api import no_such_connection
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class VersionShown(Shown):
     """Version of the running program, and of its rules."""
 
     kproxy: str
-    kafka: str = Field(description="newest release whose protocol is known whole")
+    kafka: str = Field(description="newest Kafka release with full protocol support")
     python: str
     pid: int
     since: str = Field(description="ISO 8601")
@@ -146,10 +146,10 @@ ABOUT_OPERATIONS = (
 )  # fmt: skip
 
 
-async def list_connections(backend: Backend, call: OperationCall) -> LongAnswer:
+async def list_connections(backend: Backend, call: OperationCall) -> LongResponse:
     lists = await backend.ask_members(lambda member: member.connections())
     connections: Iterator[ConnectionShown] = merge(*lists, key=lambda shown: (shown.since, shown.id))
-    return LongAnswer(ConnectionsShown(connections=[]), "connections", connections)
+    return LongResponse(ConnectionsShown(connections=[]), "connections", connections)
 
 
 async def list_ends(backend: Backend, call: OperationCall) -> EndsShown:
@@ -205,16 +205,16 @@ class StepShown(Shown):
         description="restart: it holds from a restart on, and is refused, or left as it is with except_restart"
     )
     name: str = Field(description="part of the config, such as listeners.outside")
-    where: str = Field(description="file:line:column, the body is <api>; empty for what is not in the document")
+    where: str = Field(description="file:line:column, the body is <api>; empty for settings outside the document")
     fields: list[str] = Field(description="settings of it that differ")
-    effect: str = Field(description="what becomes of what is open, for people")
+    effect: str = Field(description="effect on open connections")
 
 
 class ConfigChangeShown(Shown):
     """Steps to another config."""
 
     version: str = Field(description="of the config in force")
-    steps: list[StepShown] = Field(description="empty: the document says what is in force")
+    steps: list[StepShown] = Field(description="empty: the document equals the config in force")
     not_in_file: list[str] = Field(
         description="what is in force and came over this API, where kproxy's own config file says otherwise"
     )
@@ -223,10 +223,10 @@ class ConfigChangeShown(Shown):
 class ConfigShown(Shown):
     """Config in force."""
 
-    version: str = Field(description="the same for configs that say the same, secrets apart")
-    origin: Literal["file", "api"] = Field(description="how it came in; what came over the API is gone after a restart")
+    version: str = Field(description="equal for equal configs; ignores secrets")
+    origin: Literal["file", "api"] = Field(description="origin; a config from the API is lost at a restart")
     file: str | None = Field(description="config file of the start; null where kproxy was started with flags")
-    not_in_file: list[str] = Field(description="places where that file says otherwise")
+    not_in_file: list[str] = Field(description="settings that differ in that file")
     applied: int = Field(description="how often the config was changed")
     rejected: int = Field(description="how often one was refused")
     config: dict[str, Any] = Field(description="with defaults and without secrets")
@@ -263,19 +263,19 @@ def document_of(backend: Backend, call: OperationCall) -> Source | None:
     return call.body
 
 
-def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> LongAnswer:
+def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> LongResponse:
     steps = (
         StepShown(kind=step.kind, name=step.name, where=at, fields=list(step.fields), effect=step.effect)
         for step, at in checked.steps
     )
     told = ConfigChangeShown(version=keeper.version, steps=[], not_in_file=checked.not_in_file)
-    return LongAnswer(told, "steps", steps)
+    return LongResponse(told, "steps", steps)
 
 
 async def get_config(backend: Backend, call: OperationCall) -> Response:
     """Return the config in force. A thread serializes it, since it may have thousands of listeners."""
     keeper = keeper_of(backend)
-    room_for_answer()
+    check_response_room()
     told = ConfigShown(version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=[],
                        applied=keeper.applied, rejected=keeper.rejected, config={})  # fmt: skip
     config = keeper.config
@@ -283,17 +283,17 @@ async def get_config(backend: Backend, call: OperationCall) -> Response:
     def written() -> bytes:
         whole = {**told.model_dump(mode="json"), "not_in_file": keeper.not_in_file(), "config": keeper.describe(config)}
         pieces = JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(whole)
-        return "".join(pieces).encode()  # `json.dumps` lets nobody else run until it is through
+        return "".join(pieces).encode()  # `json.dumps` does not yield
 
     return CountedResponse(await trio.to_thread.run_sync(written, limiter=DOCUMENTS), media_type=JSON)
 
 
-async def check_config(backend: Backend, call: OperationCall) -> LongAnswer:
+async def check_config(backend: Backend, call: OperationCall) -> LongResponse:
     keeper = keeper_of(backend)
     return show_change(keeper, await keeper.check(document_of(backend, call)))
 
 
-async def apply_config(backend: Backend, call: OperationCall) -> LongAnswer:
+async def apply_config(backend: Backend, call: OperationCall) -> LongResponse:
     """Respond once the config is in force. Connections of removed listeners may still be closing."""
     keeper, document = keeper_of(backend), document_of(backend, call)
     came_by: Literal["file", "api"] = "file" if document is None else "api"

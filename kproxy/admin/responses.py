@@ -29,7 +29,7 @@ LONG = 1 << 16  # Bytes; shorter answers are not counted
 
 
 @dataclass(frozen=True, slots=True)
-class LongAnswer:
+class LongResponse:
     """Response with a long list: `shown` without the list in `field`, and the list's items."""
 
     shown: Shown
@@ -38,7 +38,7 @@ class LongAnswer:
 
     async def response(self, status: int) -> Response:
         """Serialize the response. Raises Problem if the limit is reached."""
-        room_for_answer()
+        check_response_room()
         text = bytearray(self.shown.model_dump_json().encode())
         assert f'"{self.field}":[]'.encode() in text, "the list is empty, and is put in here"
         at = text.index(f'"{self.field}":[]'.encode()) + len(self.field) + 4
@@ -78,7 +78,7 @@ class Held:
 _held = Held()
 
 
-def room_for_answer() -> None:
+def check_response_room() -> None:
     """Raise Problem if the limit is reached."""
     if _held.size > MOST_HELD:
         raise Problem(429, "too_many_answers", f"answers of more than {MOST_HELD} bytes are being sent already",
@@ -93,7 +93,7 @@ class CountedResponse(Response):
         size = len(self.body) if len(self.body) > LONG else 0
         try:
             if size:
-                room_for_answer()
+                check_response_room()
         except Problem as problem:
             await answer(problem)(scope, receive, send)
             return

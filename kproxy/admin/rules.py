@@ -36,7 +36,7 @@ from .models import (
 )
 from .operation import Operation, OperationCall
 from .problem import Problem, mistake_of
-from .responses import LongAnswer
+from .responses import LongResponse
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -48,11 +48,9 @@ class PutQuery(Query):
     """Query with rules that are added."""
 
     origin: Literal["api", "test"] = Field(
-        default="api", description="rules of a test stand behind all others, and always have a ttl"
+        default="api", description="rules of a test follow all others, and always have a ttl"
     )
-    ttl: Ttl | None = Field(
-        default=None, description="after which they go away by themselves, such as 30s, for rules without a `ttl:`"
-    )
+    ttl: Ttl | None = Field(default=None, description="lifetime of rules without a `ttl:`, such as 30s")
     page: PageId = Field(
         default="", description="id of a page: its rules are removed when it has had no stream (`/api/view`) for 30 s"
     )
@@ -73,9 +71,7 @@ class OriginQuery(Query):
 class ReplaceQuery(Query):
     """Query with the API's whole document."""
 
-    ttl: Ttl | None = Field(
-        default=None, description="after which its rules go away by themselves, for those without a `ttl:`"
-    )
+    ttl: Ttl | None = Field(default=None, description="lifetime of rules without a `ttl:`")
 
 
 class WaitQuery(Query):
@@ -117,7 +113,7 @@ def show_rule(store: RuleStore, name: str, now: float | None = None) -> RuleShow
     )
 
 
-def show_rules(keeper: RuleKeeper) -> LongAnswer:
+def show_rules(keeper: RuleKeeper) -> LongResponse:
     store, loads, now = keeper.store, keeper.loads, monotonic()
     last = loads.last
     names = list(store.stored_rules)
@@ -135,7 +131,7 @@ def show_rules(keeper: RuleKeeper) -> LongAnswer:
         rejected=dict(loads.rejected),
         last_rejection=None if last is None else _show_rejection(last),
     )
-    return LongAnswer(shown, "rules", (show_rule(store, name, now) for name in names if name in store.stored_rules))
+    return LongResponse(shown, "rules", (show_rule(store, name, now) for name in names if name in store.stored_rules))
 
 
 def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
@@ -184,7 +180,7 @@ def _stage_of(stored_rule: StoredRule) -> str | None:
     return None if stage is None or scenario is None else scenario.stage_name(stage)
 
 
-async def list_rules(backend: Backend, call: OperationCall) -> LongAnswer:
+async def list_rules(backend: Backend, call: OperationCall) -> LongResponse:
     await backend.keeper.count()
     return show_rules(backend.keeper)
 
@@ -194,7 +190,7 @@ async def get_rule(backend: Backend, call: OperationCall) -> RuleShown:
     return show_rule(backend.keeper.store, call.path["name"])
 
 
-async def replace_rules(backend: Backend, call: OperationCall) -> LongAnswer:
+async def replace_rules(backend: Backend, call: OperationCall) -> LongResponse:
     document = _body(call)
     await backend.keeper.load_everywhere(
         "api", lambda store, now: store.replace_api(document, now, ttl=call.query.ttl), check=call.check
@@ -202,12 +198,12 @@ async def replace_rules(backend: Backend, call: OperationCall) -> LongAnswer:
     return show_rules(backend.keeper)
 
 
-async def add_rules(backend: Backend, call: OperationCall) -> LongAnswer:
+async def add_rules(backend: Backend, call: OperationCall) -> LongResponse:
     await _load(backend, call, _body(call), again=call.query.replace)
     return show_rules(backend.keeper)
 
 
-async def clear_rules(backend: Backend, call: OperationCall) -> LongAnswer:
+async def clear_rules(backend: Backend, call: OperationCall) -> LongResponse:
     origin = call.query.origin
     await backend.keeper.do_everywhere(
         f"removed all of origin {origin}", lambda store, now: store.clear(origin, now), check=call.check

@@ -63,7 +63,7 @@ CLOSE = {"Connection": "close"}  # Headers of a refusal that leaves the rest of 
 class UploadQuery(Query):
     """Name of a file that is opened."""
 
-    name: str = Field(default="capture", min_length=1, max_length=255, description="what the file is called, to show")
+    name: str = Field(default="capture", min_length=1, max_length=255, description="display name of the file")
 
 
 class SourceShown(Shown):
@@ -73,11 +73,11 @@ class SourceShown(Shown):
     name: str
     size: int = Field(description="bytes of the file")
     exchanges: int
-    written_by: str = Field(description="the program that has written it, as it says itself; empty: unknown")
-    counts: dict[str, int | float | None] = Field(description="what was met in it: packets, connections, gaps, …")
+    written_by: str = Field(description="program that wrote it, from its header; empty: unknown")
+    counts: dict[str, int | float | None] = Field(description="statistics: packets, connections, gaps, …")
     missing: list[str] = Field(description="in words, what is not in it or could not be read")
     since: str = Field(description="when it was opened, ISO 8601")
-    ttl_left: float | None = Field(description="seconds after which it goes if nobody looks at it; null: it stays")
+    ttl_left: float | None = Field(description="idle timeout in seconds; null: none")
 
 
 class SourcesShown(Shown):
@@ -86,7 +86,7 @@ class SourcesShown(Shown):
     sources: list[SourceShown]
     most: int = Field(description="that may be open at a time")
     live: bool = Field(description="there is also what passes; false for `kproxy view --web`, which has files only")
-    may_open: bool = Field(description="whoever asks may open files, and close them")
+    may_open: bool = Field(description="the token allows opening and closing files")
 
 
 def show_source(source: OpenedCapture, *, stays: bool = False) -> SourceShown:
@@ -133,12 +133,12 @@ async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
         raise Problem(409, "source_failed", f"the file cannot be kept: {reason(error)}", headers=CLOSE) from None
     finally:
         sources.opening -= 1
-    look_later(backend)
+    schedule_expiry(backend)
     backend.log.info("capture opened", source=source.id, exchanges=source.result.exchanges, bytes=size)
     return show_source(source, stays=sources.stay)
 
 
-def look_later(backend: Backend) -> None:
+def schedule_expiry(backend: Backend) -> None:
     """Schedule one check for expired sources while any are open."""
     sources, reactor = backend.sources, backend.keeper.reactor
 
@@ -272,7 +272,7 @@ class SourceExchanges:
                 await trio.to_thread.run_sync(partial(deque, steps, 0), limiter=READERS)
             else:
                 await in_turns(steps)
-        except OSError:  # somebody has closed it meanwhile
+        except OSError:  # closed in between
             raise no_such_source(self.source.id) from None
         last = looked[-1] if looked and looked[-1] > 1 else None
         return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)

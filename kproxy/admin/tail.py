@@ -134,12 +134,12 @@ async def write(send: Send, lines: bytes) -> None:
 
 async def tail(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
-    wanted = wanted_by(backend, call)
-    room_for_another(len(backend.listeners))
+    wanted = filter_of_query(backend, call)
+    check_listeners(len(backend.listeners))
     return Tail(backend, call.query.filter, wanted)
 
 
-def wanted_by(backend: Backend, call: OperationCall) -> Filter:
+def filter_of_query(backend: Backend, call: OperationCall) -> Filter:
     """Return the filter of a query. Raises Problem if it is invalid, or needs records that the config hides: matches
     would disclose their content."""
     try:
@@ -153,7 +153,7 @@ def wanted_by(backend: Backend, call: OperationCall) -> Filter:
     return wanted
 
 
-def room_for_another(listeners: int) -> None:
+def check_listeners(listeners: int) -> None:
     """Raise Problem if too many clients listen."""
     if listeners >= MOST_LISTENERS:
         raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")

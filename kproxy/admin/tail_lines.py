@@ -74,7 +74,7 @@ def whole(seen: ObservedExchange) -> ViewedEvent:
 
 
 def _data(seen: ObservedExchange, most: int) -> ViewedEvent:
-    from kproxy.record.audit.request_event import request_event  # not before somebody listens
+    from kproxy.record.audit.request_event import request_event  # imported for the first listener
 
     offset = time() - monotonic()
     return request_event(seen, lambda when: when + offset, most)

@@ -50,7 +50,7 @@ from .models import PageId, Query, Shown
 from .operation import Operation, OperationCall
 from .problem import MemberGone, Problem
 from .responses import GuardedStream
-from .tail import LOOK, room_for_another, wanted_by
+from .tail import LOOK, check_listeners, filter_of_query
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.1  # Seconds between two parts: the eye takes them for one flow, and each costs a message to the page
 MOST_ROWS = 2000  # Rows in a second that one who looks may have
-QUIET = 1.0  # Seconds after which an empty part is sent: it carries the match count
+QUIET = 1.0  # seconds between parts without rows: they carry the match count
 LONGEST_PART = 1 << 16  # Bytes of rows in a part
 EVENTS = "text/event-stream"
 SECOND = 1.0
@@ -85,7 +85,7 @@ class ViewShown(Shown):
         default=None, description="how many more were left out: not_looked_at, too_many, too_slow, unknown (why)"
     )
     gap: dict[str, Any] | None = Field(default=None, description="why rows are missing here, how many; null: unknown")
-    tick: dict[str, Any] | None = Field(default=None, description="what has passed in a second; rules by name")
+    tick: dict[str, Any] | None = Field(default=None, description="totals of one second; rules by name")
     held: dict[str, Any] | None = Field(default=None, description="added, changed and gone held frames")
     version: str | None = Field(default=None, description="of rules and captures: another one than before")
 
@@ -115,7 +115,7 @@ def place_of(stream: str, places: Mapping[int, int]) -> str:
     return ".".join([stream, *(f"{process}-{at}" for process, at in sorted(places.items()))])
 
 
-class Told:
+class SentTotals:
     """Source of one process, with the totals that were sent so far."""
 
     def __init__(self, source: ViewSource) -> None:
@@ -142,7 +142,7 @@ class ViewStream(GuardedStream):
         self.call, self.wanted = call, wanted
         self.log = backend.log.bind(filter=str(wanted) if wanted else "")
         self.number = next(backend.numbers)
-        self.told: dict[object, Told] = {}  # by the process that it is of
+        self.told: dict[object, SentTotals] = {}  # by the process that it is of
         self.seen: set[int] = set()  # members that were there
         self.places: dict[int, int] = {}
         self.matched = 0
@@ -230,15 +230,15 @@ class ViewStream(GuardedStream):
                 continue
             query = self.call.query
             source = member.view(self.number, query.filter, query.rows, self.places.get(member.index))
-            self.told[process] = told = Told(source)
+            self.told[process] = told = SentTotals(source)
             again = member.index in self.seen
             self.seen.add(member.index)
             await nursery.start(self.listen, member, told, into, again)
 
-    # ---- what is told
+    # ---- events
 
     async def listen(
-        self, member: Member, told: Told, into: trio.MemorySendChannel[tuple[int, int, bytes]], again: bool, *,
+        self, member: Member, told: SentTotals, into: trio.MemorySendChannel[tuple[int, int, bytes]], again: bool, *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
         """Send the rows of one process until it ends."""
@@ -276,7 +276,7 @@ class ViewStream(GuardedStream):
         while True:
             await trio.sleep(SECOND)
             now = await keeper.latest()
-            if now is before or not before.known:  # a process says nothing: it is asked again in a second
+            if now is before or not before.known:  # no response: asked again in a second
                 before = now
                 await self.tell(into, b":\n\n")
                 continue
@@ -308,7 +308,7 @@ class ViewStream(GuardedStream):
 async def view(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = filter_of(backend, call)
-    room_for_another(len(backend.listeners))
+    check_listeners(len(backend.listeners))
     return ViewStream(backend, call, wanted)
 
 
@@ -317,7 +317,7 @@ def filter_of(backend: Backend, call: OperationCall) -> Filter:
     disabled."""
     if not backend.view.enabled:
         raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
-    return wanted_by(backend, call)
+    return filter_of_query(backend, call)
 
 
 OPERATIONS = (

@@ -22,7 +22,7 @@ from kproxy.admin.backend import Backend, process_backend
 from kproxy.admin.guard import AdminTokens
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import LONGEST_BODY, OperationCall
-from kproxy.admin.responses import LongAnswer
+from kproxy.admin.responses import LongResponse
 from kproxy.admin.worker_api import ProcessMember
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.changes import FLAGS
@@ -298,7 +298,7 @@ def test_merge_of_workers_answers_takes_short_steps(name: str, unit: Unit) -> No
         with StepWatch(watch, turns=False):
             backend = Backend(unused, members_of(crew), unused, unused, unused, addresses, unused)
             shown = await BY_NAME[name].handle(backend, OperationCall({}, None, None))
-            if isinstance(shown, LongAnswer):
+            if isinstance(shown, LongResponse):
                 await shown.response(200)
 
     unit.check(lambda watch: trio.run(ask, watch), LONGEST[unit.name])

@@ -144,7 +144,7 @@ def patch(spec: Mapping[Any, Any], options: SidecarOptions) -> list[dict[str, An
     if not options.native:
         operations = [add("/spec/containers/-", made)]
     elif spec.get("initContainers"):
-        operations = [add("/spec/initContainers/0", made)]  # in front of others, which may want Kafka, too
+        operations = [add("/spec/initContainers/0", made)]  # before others, which may need Kafka
     else:
         operations = [add("/spec/initContainers", [made])]
     ours = volumes(options)
@@ -153,7 +153,7 @@ def patch(spec: Mapping[Any, Any], options: SidecarOptions) -> list[dict[str, An
     if seconds is None or seconds < grace(options):
         operations.append(add("/spec/terminationGracePeriodSeconds", grace(options)))
     security = mapping_of(spec, "securityContext", "spec.")
-    if options.files is not None and security.get("fsGroup") is None:  # another group is kproxy's, too, beside its own
+    if options.files is not None and security.get("fsGroup") is None:  # groups in addition to kproxy's own
         whole = not spec.get("securityContext")
         group = add("/spec/securityContext", {"fsGroup": USER}) if whole else add("/spec/securityContext/fsGroup", USER)
         operations.append(group)

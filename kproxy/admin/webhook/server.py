@@ -32,7 +32,7 @@ from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.connection_limits import network_of_peer
-from kproxy.admin.guard import JSON, SafeAnswers, guarded, media_type, no_route
+from kproxy.admin.guard import JSON, DefaultHeaders, guarded, media_type, no_route
 from kproxy.admin.http_server import CERTIFIED, serve_admin
 from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, body_of, has_few_values
 from kproxy.admin.problem import Problem
@@ -135,7 +135,7 @@ def make_webhook(
             Route("/readyz", alive),
             Route("/metrics", scrape),
         ],
-        middleware=[Middleware(SafeAnswers)],
+        middleware=[Middleware(DefaultHeaders)],
         exception_handlers={HTTPException: no_route},
     )
 
@@ -161,7 +161,7 @@ async def serve_webhook(
     or its address not be bound."""
     secured = ClientTls(tls, LONGEST_HANDSHAKE, trio.Lock(), log)
     app = make_webhook(defaults, log, WebhookMetrics(tls.cert), for_certified=tls.client_ca is not None)
-    polls = count().__next__  # there is no reactor beside it that would want its turn
+    polls = count().__next__  # no reactor shares this process
     try:
         await serve_admin(app, bind.host, bind.port, log, polls, secured, task_status=task_status)
     except OSError as error:
