@@ -31,7 +31,7 @@ from kproxy.runtime.own_client import NotLetIn, OwnClient, secured
 from kproxy.runtime.server import Server
 from kproxy.tools.replay.player import CLOSED, Pace, ReplayPlayer
 from kproxy.tools.replay.recording import Recording, ReplayOutcome, record
-from kproxy.tools.replay.single_play import SinglePlay
+from kproxy.tools.replay.sockets import SinglePlay
 from kproxy.tools.replay.target import TargetCluster
 
 from .kept import READERS, KeptExchanges

@@ -187,7 +187,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
     """Replay to a cluster and print the report. Returns True if anything differs. Raises NoTarget."""
     import trio
 
-    from kproxy.tools.replay.own_requests import plain
+    from kproxy.tools.replay.discovery import plain
     from kproxy.tools.replay.player import ReplayPlayer
     from kproxy.tools.replay.report import ReplayReport
     from kproxy.tools.replay.sockets import ReplayClient

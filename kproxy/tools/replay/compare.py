@@ -1,9 +1,13 @@
-"""Comparison of two responses to the same request, field by field, but for those that may differ.
+"""Comparison of responses field by field, and of the records that consumers received.
 
-Strategy: both are decoded, and walked together by their layout. Elements of arrays find each other by their keys, since
-brokers list in any order; a path names them by these. Topic ids are compared as the topics' names. Records are not
-looked at here (read_records.py does), nor is whether a Fetch response lists a partition that has nothing to say: that
-depends on the moment. Fields that may differ are listed in `ignored_fields.yaml`, which a user's options change.
+Two responses to the same request are decoded and walked by their layout. Array elements are matched by their keys,
+since brokers list in any order. Topic ids are compared by topic name. Partitions without data in a Fetch response are
+ignored, because they depend on timing. Ignored fields are listed in `ignored_fields.yaml`, and changed by the user's
+options.
+
+The split of a partition's records into responses depends on timing, and so do repeated reads. Records are therefore
+collected for each side by offset and contents (key, value, headers), each once, and the sets are compared. Timestamps,
+producers and codecs may differ.
 """
 
 from __future__ import annotations
@@ -11,19 +15,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.errors import InputError
+from kproxy.base.errors import InputError, RecordsError
 from kproxy.protocol import Message
-from kproxy.protocol.elements import NameOfId
+from kproxy.protocol.elements import NameOfId, called, partitions
+from kproxy.protocol.records import Record, decode, entries
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.protocol.table.schema import read_yaml
 
-from .structs import ERROR_CODE, layout_of
+from .recording import ERROR_CODE, layout_of
 
 TABLE = files("kproxy.tools.replay") / "ignored_fields.yaml"
 
@@ -198,3 +204,72 @@ def shown(value: Any) -> str:
     """Return a value as text for a line, shortened if it is long."""
     text = "null" if value is None else str(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} letters)"
+
+
+MOST = 2_000_000
+"""Records of both sides that are remembered, some 300 MB; what comes beyond is counted and not compared."""
+
+TopicPartition = tuple[str, int]
+
+
+class ReadRecords:
+    """Records read on both sides.
+
+    `offsets`: records at different offsets are different records. `beyond`: records not compared.
+    """
+
+    def __init__(self, *, offsets: bool = True) -> None:
+        self.offsets = offsets
+        self.seen: tuple[dict[TopicPartition, set[bytes]], dict[TopicPartition, set[bytes]]] = ({}, {})
+        self.size = self.beyond = 0
+
+    def add(self, side: int, response: Message, name: NameOfId) -> None:
+        """Add the records of a Fetch or ShareFetch response; side 0: recorded, 1: now."""
+        for partition in partitions(response):
+            if partition.records:
+                self.records(side, (called(partition, name), partition.number), partition.records)
+
+    def records(self, side: int, where: TopicPartition, field: Any) -> None:
+        digests = self.seen[side].setdefault(where, set())
+        try:
+            for record in readable(field):
+                digest = digest_of(record, self.offsets)
+                if digest in digests:
+                    continue
+                if self.size >= MOST:
+                    self.beyond += 1
+                    continue
+                self.size += 1
+                digests.add(digest)
+        except RecordsError:
+            digests.add(b"unreadable")
+
+    def differences(self) -> Iterator[tuple[TopicPartition, int, int, int, int]]:
+        """Yield (partition, records then, records now, records of then missing now, records now that are new)."""
+        recorded, now = self.seen
+        for where in sorted({**recorded, **now}):
+            was, is_ = recorded.get(where, set()), now.get(where, set())
+            if was != is_:
+                yield where, len(was), len(is_), len(was - is_), len(is_ - was)
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of records that were recorded, and that came now."""
+        return sum(map(len, self.seen[0].values())), sum(map(len, self.seen[1].values()))
+
+
+def readable(field: Any) -> Iterator[Record]:
+    """Yield the records that a consumer would see: not those of control batches."""
+    for entry in entries(field):
+        if not getattr(entry, "is_control", False):
+            yield from decode(entry)
+
+
+def digest_of(record: Record, offsets: bool) -> bytes:
+    """Return a digest of the key, value and headers, and of the offset if it counts."""
+    parts: list[bytes | None] = [bytes(part) if part is not None else None for part in (record.key, record.value)]
+    for key, value in record.headers:
+        parts += [key.encode("utf-8", "surrogateescape"), None if value is None else bytes(value)]
+    digest = blake2b(str(record.offset).encode() if offsets else b"", digest_size=8)
+    for part in parts:
+        digest.update(b"-" if part is None else f"{len(part)}:".encode() + part)
+    return digest.digest()

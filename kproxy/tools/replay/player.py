@@ -5,10 +5,10 @@
     player.opened(link, now) · failed(link, reason, now) · received(link, frame, now) · closed(link, now) · tick(now)
 
 Strategy. Requests stand in queues: one for all, or one for each connection when these run apart. The first of a queue
-is sent when its time has come, when the gates let it pass (gates.py), when the target has been asked what has to be
-known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A target that
-is not ready yet (a coordinator that loads, a transaction that ends) says so by errors that change nothing: the request
-is sent again.
+is sent when its time has come, when the gates let it pass (`RecordingGates`), when the target has been asked what has
+to be known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A target
+that is not ready yet (a coordinator that loads, a transaction that ends) says so by errors that change nothing: the
+request is sent again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ from functools import partial
 from typing import Literal
 
 from kproxy.protocol import encode
-from kproxy.tools.replay.fixes.topics import ids_in
+from kproxy.tools.replay.discovery import AGAIN_AFTER, TargetDiscovery, address_text
+from kproxy.tools.replay.recording import RecordedExchange, Recording, ReplayOutcome
+from kproxy.tools.replay.request_fixes import UNREADABLE, FixChain, OutgoingRequest, ids_in
+from kproxy.tools.replay.routing import (
+    MOVED,
+    WAS_REFUSED,
+    RequestRouter,
+    RequestSubject,
+    ResponseGatherer,
+    not_ready,
+    was_refused,
+)
+from kproxy.tools.replay.target import CoordinatorKey, NodeAddress, TargetCluster
 
-from .discovery import AGAIN_AFTER, TargetDiscovery, address_text
-from .fix_chain import UNREADABLE, FixChain
-from .fixes import OutgoingRequest
-from .gates import RecordingGates
-from .links import SCOUT, FinishReplay, OnResponse, PlayerCommand, ReplayLinks, TickAt
-from .recording import RecordedExchange, Recording, ReplayOutcome
-from .routing import MOVED, WAS_REFUSED, RequestRouter, RequestSubject, ResponseGatherer, not_ready, was_refused
-from .structs import codes
-from .target import CoordinatorKey, NodeAddress, TargetCluster
+from .recording import codes
+from .routing import RecordingGates
+from .target import SCOUT, FinishReplay, OnResponse, PlayerCommand, ReplayLinks, TickAt
 
 PATIENCE = 10.0
 """Seconds that anything is waited for; longer than a broker takes to make an internal topic, shorter than a user's."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from .compare import FETCHES, IgnoredFields, ResponseComparison, ResponseDifference
-from .read_records import ReadRecords
-from .recording import RecordedExchange, ReplayOutcome
-from .routing import NOT_YET
-from .structs import codes
+from kproxy.tools.replay.compare import FETCHES, IgnoredFields, ResponseComparison, ResponseDifference
+from kproxy.tools.replay.recording import RecordedExchange, ReplayOutcome
+from kproxy.tools.replay.routing import NOT_YET
+
+from .compare import ReadRecords
+from .recording import codes
 
 SAMPLES = 5
 """Different fields of an API that are shown with an example each."""

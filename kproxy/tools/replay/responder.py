@@ -4,9 +4,9 @@
     reply = responder.reply(frame, address)     `address`: what the client connected to, put in place of every broker's
 
 Strategy, for each request: the recorded response to the same question (recorded_responses.py); else one put together
-from recorded elements (recorded_elements.py); else the recorded response to a question about the same group or
+from recorded elements (`RecordedElements`); else the recorded response to a question about the same group or
 transaction, or of the same API. Fetch and ListOffsets are answered from the partitions of the recording
-(partition_log.py). Ids need no mapping: clients are told the recorded ones, and use them. What the recording has no
+(`PartitionLog`). Ids need no mapping: clients are told the recorded ones, and use them. What the recording has no
 response for is made where that is plain: ApiVersions from the versions that were used, heartbeats and the like without
 an error; anything else gets an error, and is counted.
 """
@@ -36,14 +36,13 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.session.respond import Failure, fail
+from kproxy.tools.replay.recorded_responses import RecordedResponses
+from kproxy.tools.replay.recording import Recording
+from kproxy.tools.replay.target import NodeAddress
 
-from .links import answered
-from .partition_log import PartitionLog
-from .recorded_elements import RecordedElements, fit
-from .recorded_responses import RecordedResponses
-from .recording import Recording
-from .structs import layout_of, of_kind, structs
-from .target import NodeAddress
+from .recorded_responses import PartitionLog, RecordedElements, fit
+from .recording import layout_of, of_kind, structs
+from .target import answered
 
 LATEST, EARLIEST = -1, -2
 UNSUPPORTED_VERSION, UNKNOWN = 35, -1

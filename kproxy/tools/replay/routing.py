@@ -1,21 +1,24 @@
-"""Routing of recorded requests: to the leader of their partitions, or to a coordinator; once more, if it is not ready.
+"""Routing of recorded requests to partition leaders or coordinators, and gates that keep the recorded order.
 
-Recorded nodes and addresses mean nothing to the target, so each request is looked at by itself. One about partitions
-with several leaders is cut into parts, one for each, and their responses are merged into one. The fetches of a
-connection all are about the same partitions, those of its session (KIP-227): when these have several leaders, no
-session is used. What is about neither partitions nor groups goes to the bootstrap server: since KRaft (KIP-590), every
-broker passes on what the controller has to do. Approximated: a ShareFetch goes as a whole to the leader of most of its
-partitions, since its session belongs to one broker (KIP-932).
+Recorded nodes and addresses do not exist in the target. A request about partitions with several leaders is split, one
+part for each leader, and the responses are merged. If the partitions of a fetch session (KIP-227) have several
+leaders, no session is used. Requests without partitions and groups go to the bootstrap server, since brokers forward
+requests for the controller (KIP-590). A ShareFetch goes as a whole to the leader of most of its partitions, since its
+session belongs to one broker (KIP-932).
 
-A target may not be ready where the recorded cluster was. A client that got such an error would have asked again, and
-the recording would show it. So a request that went well when it was recorded is sent again when all that the target
-says is that it has not come so far. Nothing has been done by a request that is answered in this way.
+A request that succeeded in the recording is repeated while the target reports that it is not ready. Such an error
+means that the target changed nothing.
+
+A gate counts the responses that came before a request in the recording. The request passes once as many of them have
+come again. `all` waits for responses of all connections. `connection` waits for responses of the request's own
+connection, and for responses that other connections depend on.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -23,17 +26,88 @@ from uuid import UUID
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.elements import partitions
-from kproxy.protocol.table.api_keys import FETCH, PRODUCE
+from kproxy.protocol.table.api_keys import FETCH, NEW_HEARTBEATS, PRODUCE
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.schema import keys_of
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import Entity, entities
 from kproxy.session.respond import without
+from kproxy.tools.replay.recording import RecordedExchange, Recording
+from kproxy.tools.replay.target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
 
-from .links import OnResponse
-from .recording import RecordedExchange
-from .structs import codes
-from .target import GROUP, TRANSACTION, CoordinatorKey, NodeAddress, TargetCluster
+from .recording import codes
+from .target import OnResponse
+
+GIVERS = NEW_HEARTBEATS | keys_of("""
+    Metadata FindCoordinator JoinGroup SyncGroup CreateTopics DeleteTopics CreatePartitions InitProducerId
+    AddPartitionsToTxn AddOffsetsToTxn EndTxn
+""")
+"""APIs of which requests on other connections use what they give, or what they make."""
+
+
+class ResponseGate:
+    """Gate of some exchanges, `awaited`, whose responses count."""
+
+    __slots__ = ("done", "places", "reached", "times")
+
+    def __init__(self, awaited: Iterable[RecordedExchange]) -> None:
+        answered = sorted((one.seen.response.last, one.place) for one in awaited if one.seen.response is not None)
+        self.times = [time for time, _ in answered]
+        self.places = {place: number for number, (_, place) in enumerate(answered)}
+        self.done = bytearray(len(answered))
+        self.reached = 0
+        """Number of responses, from the first on, that are done."""
+
+    def needs(self, exchange: RecordedExchange) -> int:
+        """Return how many responses had come before this request."""
+        return bisect_left(self.times, exchange.sent)
+
+    def open_for(self, exchange: RecordedExchange) -> bool:
+        """Return True if the request may pass."""
+        return self.reached >= self.needs(exchange)
+
+    def finish(self, exchange: RecordedExchange) -> None:
+        """Count an exchange as done: its response has come, or will not come."""
+        number = self.places.get(exchange.place)
+        if number is None:
+            return
+        self.done[number] = 1
+        self.advance()
+
+    def force(self, exchange: RecordedExchange) -> None:
+        """Count all that this request waits for as done, since it has taken too long."""
+        needed = self.needs(exchange)
+        self.done[self.reached : needed] = b"\x01" * max(needed - self.reached, 0)
+        self.advance()
+
+    def advance(self) -> None:
+        first_open = self.done.find(0, self.reached)
+        self.reached = len(self.done) if first_open < 0 else first_open
+
+
+class RecordingGates:
+    """Gates of a recording. `apart`: requests wait for their own connection only."""
+
+    def __init__(self, recording: Recording, *, apart: bool) -> None:
+        self.apart = apart
+        self.common = ResponseGate(one for one in recording.exchanges if not apart or one.key in GIVERS)
+        self.own = {line.number: ResponseGate(line.exchanges) for line in recording.lines} if apart else {}
+
+    def of(self, exchange: RecordedExchange) -> tuple[ResponseGate, ...]:
+        """Return the gates that the request has to pass."""
+        return (self.common, self.own[exchange.line.number]) if self.apart else (self.common,)
+
+    def open_for(self, exchange: RecordedExchange) -> bool:
+        return all(gate.open_for(exchange) for gate in self.of(exchange))
+
+    def finish(self, exchange: RecordedExchange) -> None:
+        for gate in self.of(exchange):
+            gate.finish(exchange)
+
+    def force(self, exchange: RecordedExchange) -> None:
+        for gate in self.of(exchange):
+            gate.force(exchange)
+
 
 SHARED = keys_of("ShareFetch ShareAcknowledge")
 LED = SHARED | keys_of("Produce Fetch ListOffsets DeleteRecords OffsetForLeaderEpoch DescribeProducers")

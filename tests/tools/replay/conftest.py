@@ -24,10 +24,10 @@ from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.process import free_port
 from kproxy.tools.replay.compare import IgnoredFields
-from kproxy.tools.replay.fixes import OutgoingRequest
 from kproxy.tools.replay.player import Pace, ReplayPlayer
 from kproxy.tools.replay.recording import RecordedExchange, Recording, record
 from kproxy.tools.replay.report import ReplayReport
+from kproxy.tools.replay.request_fixes import OutgoingRequest
 from kproxy.tools.replay.sockets import Authenticate, ReplayClient
 from kproxy.tools.replay.target import TargetCluster
 from tests.support.frames import message

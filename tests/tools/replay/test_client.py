@@ -11,7 +11,7 @@ import trio
 
 from kproxy.protocol import Message
 from kproxy.testing.process import free_port
-from kproxy.tools.replay.own_requests import plain
+from kproxy.tools.replay.discovery import plain
 from kproxy.tools.replay.player import Pace, ReplayPlayer
 from kproxy.tools.replay.recording import ReplayOutcome
 from kproxy.tools.replay.sockets import NoTarget, ReplayClient

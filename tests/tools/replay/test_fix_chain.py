@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.base.errors import EncodeError
 from kproxy.protocol import decode_request
-from kproxy.tools.replay import fix_chain
-from kproxy.tools.replay.fix_chain import UNWRITTEN, FixChain
+from kproxy.tools.replay import request_fixes as fix_chain
+from kproxy.tools.replay.request_fixes import UNWRITTEN, FixChain
 
 
 def test_what_no_fix_is_about_is_sent_byte_by_byte(tools: Any) -> None:

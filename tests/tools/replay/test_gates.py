@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.tools.replay.gates import RecordingGates
+from kproxy.tools.replay.routing import RecordingGates
 
 
 @pytest.fixture

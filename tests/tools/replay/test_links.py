@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.tools.rehearse.dialogue import request, response
-from kproxy.tools.replay.links import CloseLink, OpenLink, PlayerCommand, ReplayLinks, SendRequest
+from kproxy.tools.replay.target import CloseLink, OpenLink, PlayerCommand, ReplayLinks, SendRequest
 
 
 def test_what_is_sent_before_a_link_is_open_waits(tools: object) -> None:

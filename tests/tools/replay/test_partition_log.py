@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol import Message
 from kproxy.protocol.records import Control, Producer, Record, decode, encode_batch, encode_control, entries
-from kproxy.tools.replay.partition_log import PartitionLog
+from kproxy.tools.replay.recorded_responses import PartitionLog
 
 
 def batch(first: int, count: int, **more: Any) -> bytes:

@@ -9,10 +9,9 @@ import pytest
 
 from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.table import layout, schema
-from kproxy.tools.replay.links import CloseLink, FinishReplay, OpenLink, SendRequest, TickAt
 from kproxy.tools.replay.player import Pace, ReplayPlayer
 from kproxy.tools.replay.recording import ReplayOutcome
-from kproxy.tools.replay.target import TargetCluster
+from kproxy.tools.replay.target import CloseLink, FinishReplay, OpenLink, SendRequest, TargetCluster, TickAt
 
 BOOT = ("boot", 9092)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.tools.replay import read_records
-from kproxy.tools.replay.read_records import ReadRecords
+from kproxy.tools.replay import compare as read_records
+from kproxy.tools.replay.compare import ReadRecords
 
 
 def fetched(tools: Any, *records: Record, codec: int = 0) -> Any:

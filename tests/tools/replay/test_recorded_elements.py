@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.tools.replay.recorded_elements import RecordedElements
+from kproxy.tools.replay.recorded_responses import RecordedElements
 
 
 def produce(tools: Any, at: float, *parts: tuple[int, int]) -> Any:

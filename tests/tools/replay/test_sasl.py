@@ -7,7 +7,7 @@ import pytest
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
 from kproxy.tools.rehearse.dialogue import response
-from kproxy.tools.replay.own_requests import CredentialsRefused, plain
+from kproxy.tools.replay.discovery import CredentialsRefused, plain
 
 
 def test_the_password_is_sent_after_the_handshake() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.tools.replay.structs import carriers, codes, layout_of, of_kind, structs
+from kproxy.tools.replay.recording import carriers, codes, layout_of, of_kind, structs
 
 
 def test_structs_are_found_wherever_they_stand(tools: Any) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.record.captures.reader import read
 from kproxy.testing.kafka import Kafka, KafkaListener
-from kproxy.tools.replay.own_requests import plain
+from kproxy.tools.replay.discovery import plain
 from kproxy.tools.replay.player import Pace
 from kproxy.tools.replay.routing import WAS_REFUSED
 from tests.support.java_program import JavaProgram

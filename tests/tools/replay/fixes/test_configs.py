@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.record.observer.credentials import CONFIG_VALUES
-from kproxy.tools.replay.fixes.topics import LEFT_OUT, ConfigFix
+from kproxy.tools.replay.request_fixes import LEFT_OUT, ConfigFix
 
 
 def asked(tools: Any, withheld: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.protocol import decode_request, decode_response
 from kproxy.tools.rehearse.dialogue import request, response
-from kproxy.tools.replay.links import LAST, answered, following, number_of, renumbered
+from kproxy.tools.replay.target import LAST, answered, following, number_of, renumbered
 
 
 def test_only_the_number_of_a_request_changes() -> None:

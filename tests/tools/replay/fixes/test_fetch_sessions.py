@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.tools.replay.fixes.fetch_sessions import UNSEEN, FetchSessionFix
+from kproxy.tools.replay.request_fixes import UNSEEN, FetchSessionFix
 
 
 def fetch(tools: Any, number: int, epoch: int, offsets: dict[int, int], given: int, **more: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.tools.replay.fixes.groups import GroupFix
+from kproxy.tools.replay.request_fixes import GroupFix
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.tools.replay.fixes.topics import LeaderEpochFix
+from kproxy.tools.replay.request_fixes import LeaderEpochFix
 
 
 def test_no_leader_epoch_is_claimed(tools: Any) -> None:

@@ -12,7 +12,7 @@ from kproxy.protocol.records import (
     encode_message_set,
     entries,
 )
-from kproxy.tools.replay.fixes.producers import restamped
+from kproxy.tools.replay.producer_fix import restamped
 
 RECORDS = [Record(number, 1000 + number, b"k", b"v" * 50) for number in range(5)]
 

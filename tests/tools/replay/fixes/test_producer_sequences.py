@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.protocol.records import Batch, Producer, Record, encode_batch, entries
-from kproxy.tools.replay.fixes.producers import MOST_SEQUENCES, REMEMBERED, ProducerPartition, SequenceNumbers
+from kproxy.tools.replay.producer_fix import MOST_SEQUENCES, REMEMBERED, ProducerPartition, SequenceNumbers
 
 HERE: ProducerPartition = (7, 0, "orders", 0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.protocol.records import Batch, Producer, Record, encode_batch, entries
 from kproxy.protocol.table.api_keys import INIT_PRODUCER_ID
-from kproxy.tools.replay.fixes.producers import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
+from kproxy.tools.replay.producer_fix import UNKNOWN, UNKNOWN_TRANSACTION, ProducerFix
 from tests.support.frames import produce_body
 
 

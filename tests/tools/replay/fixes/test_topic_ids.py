@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.tools.replay.fixes.topics import TopicIdFix, ids_in
+from kproxy.tools.replay.request_fixes import TopicIdFix, ids_in
 
 OLD, NEW, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 

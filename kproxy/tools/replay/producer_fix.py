@@ -1,19 +1,16 @@
-"""Fix of producer ids, epochs and sequences: the target gives its own.
+"""Fix of producer ids, epochs and sequences: the target's values replace the recorded ones.
 
-InitProducerId gives a producer its id and epoch (KIP-98), and so may EndTxn from version 5 on, which raises the epoch
-with every transaction (KIP-890). The target's response takes the place of the recorded one: in batch headers, and in
-every request that names a producer (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit, and InitProducerId
-itself, KIP-360). An epoch that no response gave was raised by the client itself (KIP-360), so it is as far above the
-target's as it was above the recorded one. The batches of a producer that began before the recording are sent without
-idempotence: the broker would not know its id.
+InitProducerId gives a producer its id and epoch (KIP-98). EndTxn from version 5 on may raise the epoch (KIP-890). The
+target's values are written to batch headers and to every request that names a producer. An epoch without a response was
+raised by the client (KIP-360), so it keeps its distance to the target's epoch. Batches of a producer that began before
+the recording are sent without idempotence, because the broker does not know its id.
 
-Sequences. A broker takes a batch only if it begins where the producer's last one on that partition ended (KIP-98). A
-recording may begin in the middle of a producer's life, or lack a batch that was cut short, so the recorded numbers may
-have gaps that the target would refuse. A batch that the client sent twice keeps one number, for the broker to find the
-duplicate: it remembers five batches, and so do we.
+A broker accepts a batch only if its sequence follows the producer's last one on that partition (KIP-98). Recordings may
+have gaps, so sequences are counted again. A batch that the client sent twice keeps its number, so that the broker finds
+the duplicate. As brokers do, the fix remembers five batches.
 
-Headers. Producer id, epoch and base sequence stand in the batch header, which its CRC covers (KIP-98), so the header is
-written anew and the rest of the bytes, which may be compressed, stays.
+Producer id, epoch and base sequence are in the batch header, which the CRC covers. The header is rewritten; the other
+bytes, which may be compressed, stay.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.errors import RecordsError
 from kproxy.protocol import Message
@@ -30,9 +27,11 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, Cut, Producer, entries
 from kproxy.protocol.records.entry import BATCH, BATCH_CRC_FROM, crc_of
 from kproxy.protocol.table.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE
-from kproxy.tools.replay.structs import carriers, layout_of, of_kind, structs
 
-from . import OutgoingRequest
+from .recording import carriers, layout_of, of_kind, structs
+
+if TYPE_CHECKING:
+    from kproxy.tools.replay.request_fixes import OutgoingRequest
 
 KIND = "producer_id"
 NO_PRODUCER = Producer()
