@@ -149,7 +149,7 @@ async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = 
 
 
 def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
-    from kproxy.tools.rehearse.whatif.kept import rehearse_kept
+    from kproxy.tools.rehearse.whatif.candidate import rehearse_kept
 
     until = monotonic() + LONGEST_LOOK
     document = read_document(json_source(KEPT, text.encode()), from_api=True)

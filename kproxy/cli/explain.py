@@ -21,8 +21,8 @@ from kproxy.rules.select.frame_match import OF_ENTITY
 
 if TYPE_CHECKING:
     from kproxy.rules.rule_set import RuleSet
-    from kproxy.tools.rehearse.explain.opinions import Opinion
-    from kproxy.tools.rehearse.explain.survey import Survey
+    from kproxy.tools.rehearse.explain.evaluate import Opinion
+    from kproxy.tools.rehearse.explain.report import Survey
     from kproxy.tools.rehearse.explain.target import Target
 
 SHORTEST_FRAME = 20
@@ -119,7 +119,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
     a file, or - for standard input.
     """
     known = {name: value for name, value in given.items() if value is not None}
-    from kproxy.tools.rehearse.explain.survey import Surveyor
+    from kproxy.tools.rehearse.explain.report import Surveyor
 
     surveyor = Surveyor(load(rules), nth=nth, now=at, advertise=advertise)
     failed = False
@@ -203,7 +203,7 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
 
 def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[StyledLine]:
     """Yield the whole explanation of one target. `another`: with an empty line before it."""
-    from kproxy.tools.rehearse.explain.wording import sides, told
+    from kproxy.tools.rehearse.explain.evaluate import sides, told
 
     if another:
         yield StyledLine("")

@@ -14,8 +14,7 @@ from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
 from kproxy.tools.rehearse.dialogue import sized
-from kproxy.tools.rehearse.explain.findings import explain_selectors
-from kproxy.tools.rehearse.explain.target import of_frame
+from kproxy.tools.rehearse.explain.target import explain_selectors, of_frame
 from tests.support.random_requests import random_request
 
 WITH_SESSIONS = ("Fetch", "ShareFetch", "ShareAcknowledge")  # about more than their frames say

@@ -18,7 +18,7 @@ from kproxy.record.live_view import frame_steps
 from kproxy.record.metrics import label_sink as labels
 from kproxy.record.observer import summary
 from kproxy.tools.rehearse.cases import compare as case_compare
-from kproxy.tools.rehearse.explain import wording
+from kproxy.tools.rehearse.explain import evaluate as wording
 from kproxy.tools.replay import compare
 
 SEEDS = Path(__file__).parent / "seeds"

@@ -16,6 +16,8 @@ from typing import Any
 from kproxy.protocol import Message, decode_request, decode_response, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.record.audit.request_event import request_event
+from kproxy.record.filter.judge import FilterJudge
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts, TrafficShape
 from kproxy.rules.rule_set import RuleSet
@@ -35,6 +37,7 @@ from kproxy.session.commands import (
     Wake,
     WakeAt,
 )  # fmt: skip
+from kproxy.session.holding.desk import HoldingDesk
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.session_state import NOWHERE
@@ -224,3 +227,14 @@ def frames(data: bytes) -> list[bytes]:
         found.append(data[pos + 4 : pos + 4 + size])
         pos += 4 + max(size, 0)
     return found
+
+
+EVERY_PARTITION = 1 << 31
+
+
+def judged(*, records: bool = True) -> Shared:
+    """Return what connections of one cluster share, with somebody who judges the filters of their rules. `records`:
+    whether these may ask about records."""
+    desk = HoldingDesk()
+    desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION), records=records)
+    return Shared(desk=desk)

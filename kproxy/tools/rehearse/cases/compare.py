@@ -14,10 +14,10 @@ from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.values.quantities import LARGEST, Range
 from kproxy.rules.values.source import Source, Where
 from kproxy.session.commands import BROKER
+from kproxy.tools.rehearse.cases.connection import CaseConnection, Piece
+from kproxy.tools.rehearse.cases.model import ExpectedFrame
 
-from .connection import CaseConnection, Piece
-from .model import ExpectedFrame
-from .values import TAGGED, Reader, RecordsRead, seen_in
+from .document import TAGGED, Reader, RecordsRead, seen_in
 
 SHOWN = 24
 """Bytes of a value that are shown in a difference."""

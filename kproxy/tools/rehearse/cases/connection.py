@@ -18,9 +18,8 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Bound as Fixed
 from kproxy.session.plan import Plan
 from kproxy.session.shared import Shared
+from kproxy.tools.rehearse.cases.model import ClientConnection
 from kproxy.tools.rehearse.dialogue import Dialogue, response
-
-from .model import ClientConnection
 
 HEADER = 12
 """Bytes of a request up to and including its correlation id, with the length in front."""

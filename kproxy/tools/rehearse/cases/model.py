@@ -9,7 +9,7 @@
             broker: {}
             to_client: untouched
 
-Bodies are checked against the protocol's table in `values.py`, since what may stand there depends on API and version.
+Bodies are checked against the protocol's table in `document.py`, since what may stand there depends on API and version.
 """
 
 from __future__ import annotations

@@ -14,12 +14,11 @@ from kproxy.rules.rule_set import Running
 from kproxy.rules.values.source import Where
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.shared import Shared
-from kproxy.tools.rehearse.offline_filters import judged
-
-from .compare import Difference, check_piece, describe, shown
-from .connection import CaseConnection
-from .document import Ready, answer, request
-from .model import CaseStep, ClientConnection, Counts, ExpectedFrame, Flow
+from kproxy.tools.rehearse.cases.compare import Difference, check_piece, describe, shown
+from kproxy.tools.rehearse.cases.connection import CaseConnection
+from kproxy.tools.rehearse.cases.document import Ready, answer, request
+from kproxy.tools.rehearse.cases.model import CaseStep, ClientConnection, Counts, ExpectedFrame, Flow
+from kproxy.tools.rehearse.dialogue import judged
 
 MOMENT = 1e-6
 """Seconds by which times of a case may be off: they are sums of floating-point numbers."""

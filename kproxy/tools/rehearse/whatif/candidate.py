@@ -1,16 +1,27 @@
-"""Candidate rules in a worker: parsed once, with a plan for each kind of connection, shared by its rehearsals.
+"""Candidate rules of a what-if run: their plans, the packing of captures into chunks, and runs on kept exchanges.
 
-Strategy. All rules together are rehearsed once, which gives what the live ones do; without live rules there is nothing
-to learn from it. Rules that bind when a connection opens (names, addresses, versions) leave no trace of which of them
-changed a frame, so each is rehearsed alone as well, and changed what differs then.
+A worker parses the rules once, with a plan for each kind of connection. All rules run together once, which gives the
+results of live rules. Rules that bind when a connection opens (names, addresses, versions) leave no trace in a frame,
+so each of them also runs alone.
+
+Spark's cost is per row, so a row contains some hundred packed exchanges of one connection. Exchanges arrive in the
+order of their ends, and leave in the order of their requests. Exchanges that no rule can affect are only counted.
+
+A run on the exchanges of a running proxy goes connection by connection, from the most recent one, until all are done
+or the time is over. Rules in force are ignored there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
+from kproxy.protocol.table.api_keys import METADATA
+from kproxy.record.captures.captured_connection import CapturedConnection
+from kproxy.record.exchange import Form, Frame, ObservedExchange, Who
+from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import LiveRule
@@ -19,10 +30,16 @@ from kproxy.rules.values.source import Source
 from kproxy.session.counters import Tallies
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.shared import Shared
-from kproxy.tools.rehearse.offline_filters import judged
-
-from .exchange import Opaque, PackedExchange, RecordedClient
-from .rehearsal import Rehearsal, RehearsalFinding
+from kproxy.tools.rehearse.dialogue import judged
+from kproxy.tools.rehearse.whatif.exchange import (
+    CaptureSummary,
+    ExchangeChunk,
+    Opaque,
+    PackedExchange,
+    RecordedClient,
+    pack,
+)
+from kproxy.tools.rehearse.whatif.rehearsal import Rehearsal, RehearsalFinding
 
 RuleTexts = Sequence[tuple[str, str]]
 """(name, content) of rule files, in their order."""
@@ -153,3 +170,268 @@ def counts_together(running: Running) -> bool:
     )
     together = counts and when is not None and when.count_per != "connection"
     return together or running.rule.kind in ("quota", "bandwidth")
+
+
+CHUNK_BYTES = 256 << 10
+"""Bytes of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
+CHUNK_EXCHANGES = 2000
+"""Exchanges in one chunk: with small frames, what Python makes of them is many times larger than they are."""
+HELD_BYTES = 16 << 20
+"""Bytes of frames that wait in chunks that are not full; with more of them all chunks are closed."""
+EACH = 200
+"""Bytes that an exchange takes besides its frames."""
+
+
+class ChunkRow(NamedTuple):
+    """Row of the source; see `CHUNKS` in job.py."""
+
+    what: str
+    capture: str
+    connection: int | None
+    place: int | None
+    part: int | None
+    packed: bytes
+
+
+class PackingConnection:
+    """Connection with exchanges that wait to be packed. `next`: number of the exchange that is to come."""
+
+    __slots__ = ("early", "next", "opaque", "part", "place", "ready", "size", "who")
+
+    def __init__(self, who: CapturedConnection, place: int, opaque: Opaque) -> None:
+        self.who, self.place, self.opaque = who, place, opaque
+        self.part = self.size = 0
+        self.next = 1
+        self.ready: list[PackedExchange] = []
+        self.early: dict[int, PackedExchange | None] = {}
+
+    def add(self, number: int, recorded: PackedExchange | None) -> None:
+        """Add an exchange in its turn, or before it; None: one that is not rehearsed."""
+        if number != self.next:
+            self.early[number] = recorded
+            return
+        self.next += 1
+        if recorded is not None:
+            self.ready.append(recorded)
+        while self.early and self.next in self.early:
+            early = self.early.pop(self.next)
+            self.next += 1
+            if early is not None:
+                self.ready.append(early)
+
+    def end(self) -> None:
+        """Put the early exchanges in order, since no more come."""
+        self.ready += [found for _, found in sorted(self.early.items()) if found is not None]
+        self.early.clear()
+
+
+class CapturePacking:
+    """Packing of one capture.
+
+    `add` takes exchanges; ends of connections are put in `ended`; `take` gives rows.
+    """
+
+    def __init__(self, path: str, candidate: Candidate) -> None:
+        self.path, self.candidate = path, candidate
+        self.open: dict[CapturedConnection, PackingConnection] = {}
+        self.ended: list[CapturedConnection] = []
+        self.rows: list[ChunkRow] = []
+        self.summary = CaptureSummary(topics={}, unfit={})
+        self.places = self.held = 0
+
+    def add(self, seen: ObservedExchange) -> None:
+        who = seen.who
+        assert isinstance(who, CapturedConnection), "the reader made it"
+        connection = self.open.get(who)
+        if connection is None:
+            connection = self._begin(who)
+        recorded = self._recorded(seen, connection.opaque)
+        connection.add(seen.number, recorded)
+        if recorded is not None:
+            size = len(recorded.request) + len(recorded.response or b"") + EACH
+            connection.size += size
+            self.held += size
+            if connection.size >= CHUNK_BYTES or len(connection.ready) >= CHUNK_EXCHANGES:
+                self._close(connection)
+            elif self.held >= HELD_BYTES:
+                for other in self.open.values():
+                    self._close(other)
+        if self.ended and self.ended[0] is not who:  # it has given out its last exchange
+            self._end(self.ended.pop(0))
+
+    def finish(self, topics: dict[str, str]) -> None:
+        """Pack what is left and the summary, since the capture is over."""
+        for who in list(self.open):
+            self._end(who)
+        self.summary.topics = topics
+        self.rows.append(ChunkRow("capture", self.path, None, None, None, pack(self.summary)))
+
+    def take(self) -> Iterator[ChunkRow]:
+        """Return the rows that there are, and forget them."""
+        rows, self.rows = self.rows, []
+        return iter(rows)
+
+    def _begin(self, who: CapturedConnection) -> PackingConnection:
+        opaque = self.candidate.opaque(captured_facts(self.path, who))
+        connection = self.open[who] = PackingConnection(who, self.places, opaque)
+        self.places += 1
+        return connection
+
+    def _recorded(self, seen: ObservedExchange, opaque: Opaque) -> PackedExchange | None:
+        request, response = seen.request, seen.response
+        why = unfit(seen)
+        if why is not None or request is None:
+            self.summary.unfit[why or NO_REQUEST] = self.summary.unfit.get(why or NO_REQUEST, 0) + 1
+            return None
+        if not self.summary.began or request.first < self.summary.began:
+            self.summary.began = request.first
+        if opaque[seen.key << 16 | seen.version & 0xFFFF]:
+            self.summary.opaque += 1
+            return None
+        answer, when = (None, None) if response is None else (response.data, response.first)
+        return PackedExchange(
+            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first,
+            answer, when,
+        )  # fmt: skip
+
+    def _close(self, connection: PackingConnection) -> None:
+        """Pack the connection's exchanges into a row, since its chunk is full."""
+        if not connection.ready:
+            return
+        who = connection.who
+        chunk = ExchangeChunk(who.listener, who.cluster, who.client_address, who.node, connection.ready)
+        self.rows.append(ChunkRow("chunk", self.path, who.number, connection.place, connection.part, pack(chunk)))
+        self.held -= connection.size
+        connection.size = 0
+        connection.part += 1
+        connection.ready = []
+
+    def _end(self, who: CapturedConnection) -> None:
+        connection = self.open.pop(who, None)
+        if connection is not None:
+            connection.end()
+            self._close(connection)
+
+
+NO_REQUEST = "its request was not recorded"
+
+
+def captured_facts(capture: str, who: CapturedConnection | ExchangeChunk) -> Facts:
+    return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
+
+
+def unfit(seen: ObservedExchange) -> str | None:
+    """Return why an exchange cannot be rehearsed, None if it can."""
+    request, response = seen.request, seen.response
+    if request is None:
+        return NO_REQUEST
+    if request.form is not Form.WHOLE:
+        return f"request: {why_not_whole(request)}"
+    if response is not None and response.form is not Form.WHOLE:
+        return f"response: {why_not_whole(response)}"
+    return None
+
+
+def why_not_whole(frame: Frame) -> str:
+    return frame.withheld or f"{len(frame.data)} of {frame.size} bytes were recorded"
+
+
+MOST_EXCHANGES = 5000
+"""Exchanges that are looked at, the latest ones."""
+MOST_RULES = 50
+"""Rules that are rehearsed together; each that binds connections is a rehearsal of its own."""
+MOST_ANSWERS = 20
+"""Metadata answers that topic ids are looked up in, the latest ones."""
+
+
+@dataclass(slots=True)
+class RuleMatches:
+    """Matches of one rule: exchanges that its selectors held for, and those that its trigger chose of them. A rule that
+    binds connections has fired where a frame would have been another one."""
+
+    name: str
+    kind: str
+    matched: int = 0
+    fired: int = 0
+
+
+@dataclass(slots=True)
+class KeptMatches:
+    """Matches of rules among kept exchanges. `of`: how many were rehearsed; `unfit`: how many could not be, since not
+    all of their bytes are there; `kept`: how many there are."""
+
+    kept: int
+    of: int = 0
+    unfit: int = 0
+    rules: list[RuleMatches] = field(default_factory=list)
+
+
+def rehearse_kept(
+    document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool], *, records: bool = True
+) -> KeptMatches:
+    """Rehearse the rules of a document on these exchanges, the latest of which comes first, as long as `in_time()`.
+    `records`: whether their filters may ask about records.
+
+    Raises DocumentError for a document with mistakes.
+    """
+    kept = kept[:MOST_EXCHANGES]
+    found = KeptMatches(len(kept))
+    by_connection: dict[int, list[ObservedExchange]] = {}
+    for seen in kept:
+        by_connection.setdefault(id(seen.who), []).append(seen)
+    began = min((seen.request.first for seen in kept if seen.request is not None), default=0.0)
+    store = RuleStore()
+    store.put(document, "api", began)
+    rules = store.rule_set
+    by_rule = {rule.name: RuleMatches(rule.name, rule.kind) for rule in rules.rules}
+    found.rules = list(by_rule.values())
+    candidate = Candidate(rules, began, topics_in(kept), records=records)
+    for number, seen_here in enumerate(by_connection.values()):
+        if not in_time():
+            break
+        seen_here.sort(key=lambda seen: seen.number)
+        caller = RecordedClient(str(number), facts_of(seen_here[0].who))
+        for rule, _ in candidate.findings(caller, packed(seen_here, found, in_time)):
+            if rule:
+                by_rule[rule].matched += 1
+                by_rule[rule].fired += 1
+    for counts in candidate.counted():
+        one = by_rule[counts.rule]
+        one.matched, one.fired = counts.matched, counts.fired
+    return found
+
+
+def packed(
+    seen_here: Sequence[ObservedExchange], found: KeptMatches, in_time: Callable[[], bool]
+) -> Iterator[PackedExchange]:
+    """Yield the exchanges of one connection as a rehearsal takes them, and count them."""
+    for seen in seen_here:
+        if not in_time():
+            return
+        request, response = seen.request, seen.response
+        if request is None or unfit(seen) is not None:
+            found.unfit += 1
+            continue
+        found.of += 1
+        data, when = (None, None) if response is None else (response.data, response.first)
+        yield PackedExchange(
+            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first, data,
+            when,
+        )  # fmt: skip
+
+
+def facts_of(who: Who) -> Facts:
+    """Return the facts of a connection that rules bind to, as far as whoever watched it knows them."""
+    return Facts(who.listener or "", who.cluster or "", who.client_address, node=who.node)
+
+
+def topics_in(kept: Sequence[ObservedExchange]) -> dict[UUID, str]:
+    """Return the names of topics by their ids, as the latest Metadata answers tell them."""
+    names: dict[UUID, str] = {}
+    answers = [seen for seen in kept if seen.key == METADATA and seen.response is not None]
+    for seen in reversed(answers[:MOST_ANSWERS]):
+        for topic in (seen.response_body or {}).get("topics") or ():
+            topic_id, name = topic.get("topic_id"), topic.get("name")
+            if isinstance(topic_id, UUID) and isinstance(name, str) and name:
+                names[topic_id] = name
+    return names

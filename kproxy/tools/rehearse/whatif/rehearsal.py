@@ -26,8 +26,7 @@ from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNo
 from kproxy.session.plan import Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-
-from .exchange import Opaque, PackedExchange, RecordedClient
+from kproxy.tools.rehearse.whatif.exchange import Opaque, PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
 """Seconds that a frame may be held by rules; what takes longer is taken for never."""

@@ -18,12 +18,11 @@ from kproxy.session.step import Step
 from kproxy.tools.rehearse.cases.compare import check_untouched, describe
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
-from kproxy.tools.rehearse.dialogue import response, sized
-from kproxy.tools.rehearse.offline_filters import judged
+from kproxy.tools.rehearse.dialogue import judged, response, sized
+from kproxy.tools.rehearse.explain.target import Target
 
-from .findings import OF_CONNECTION, explain_selectors, finding
-from .opinions import Opinion, opinion
-from .target import Target
+from .evaluate import Opinion, opinion
+from .target import OF_CONNECTION, explain_selectors, finding
 
 
 @dataclass(frozen=True)
