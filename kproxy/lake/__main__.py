@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .commands import group
+from kproxy.lake.commands import group
 
 if __name__ == "__main__":
     group(prog_name="kproxy audit")

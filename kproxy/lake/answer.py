@@ -33,6 +33,7 @@ _COMMON = {column.name: column for column in CONNECTION} | {
 SortBy = Literal["rank", "ascending", "descending"]
 RANKED = ("verdict", "kind", "level")
 """Columns that have one of an answer's `worst_first`, where it has some."""
+SHOWN = 50  # rows of an answer on the report page
 TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of the topic's partitions", "requests")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from kproxy.lake.answer import SOFTWARE, TIMES, GoldAnswer, columns
 from kproxy.record.events.column import Column
-
-from .answer import SOFTWARE, TIMES, GoldAnswer, columns
 
 _TIMED = (
     Column("mean_ms", "double", "mean time", "ms"),

@@ -1,26 +1,39 @@
-"""Gold in a lake: its folders, and the days it was made of.
+"""Gold tables in a lake, and the job that makes them from silver.
 
     <lake>/gold/daily/<answer>/dt=…/   partials, one folder a day
-    <lake>/gold/<answer>/              the answer over all days
-    <lake>/gold/daily/_days.json       of each day the silver batches that its partials were made of
+    <lake>/gold/<answer>/              the table over all days
+    <lake>/gold/daily/_days.json       for each day, the silver batches that its partials were made of
 
-Strategy: `_days.json` is written after the partials that it speaks of, so a run that was killed does its days again. A
-day whose silver has gone (retention) keeps its partials.
+`_days.json` is written after the partials that it describes, so a killed run repeats its days. A day whose silver was
+deleted by retention keeps its partials.
+
+A day has changed if its silver batches differ from those in `_days.json`. For the changed days, each large silver table
+is aggregated once, and the aggregates are cached. The partials of each table are written day by day. Then each table is
+combined from all its partials and swapped in.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from hashlib import blake2s
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.lake.transforms.gold.client_says import CLIENT_SAYS
+from kproxy.lake.answer import GoldAnswer
+from kproxy.lake.gold_tables import ANSWERS
+from kproxy.lake.lake import BatchLedger, Lake, spark_type, struct
+from kproxy.lake.spark import SMALL, Run, side_by_side, suited_to
+from kproxy.lake.tables import TABLES
+from kproxy.lake.transforms.gold.aggregates import Bases, bases, cast
+from kproxy.lake.transforms.gold.client_telemetry import CLIENT_SAYS
 from kproxy.lake.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
 from kproxy.lake.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.lake.transforms.gold.health import (
@@ -31,15 +44,10 @@ from kproxy.lake.transforms.gold.health import (
     STORMS,
     THROTTLED,
 )
-from kproxy.lake.transforms.gold.partial import cast
 from kproxy.lake.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
 from kproxy.lake.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
 from kproxy.lake.transforms.gold.violations import VIOLATIONS
 from kproxy.lake.transforms.gold.zones import ZONES
-
-from .answer import GoldAnswer
-from .lake import BatchLedger, Lake, spark_type, struct
-from .tables import TABLES
 
 ANSWER_TRANSFORMS = {
     "traffic": TRAFFIC,
@@ -184,3 +192,91 @@ class GoldLake:
     @property
     def _state(self) -> str:
         return f"{self.lake.path}/gold/daily/_days.json"
+
+
+DAYS_AT_ONCE = 31
+"""Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""
+CACHED = (
+    *("requests", "minutes", "ruled", "writes", "reads", "memberships", "commit_names"),
+    *("log_writes", "log_answers", "log_batches"),
+)
+
+
+@dataclass(slots=True)
+class GoldMade:
+    """Result of the job: the days and answers that were made anew, and the seconds of each step."""
+
+    days: list[date] = field(default_factory=list)
+    combined: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def gold(run: Run, *, again: bool = False) -> GoldMade:
+    """Make partials of the days that have changed, and the answers.
+
+    `again`: everything, as after silver was typed again.
+    """
+    lake, done = GoldLake(run.lake), GoldMade()
+    state, silver = GoldState(revision()) if again else lake.state(), lake.silver_days()
+    changed = [day for day, batches in silver.items() if state.days.get(day) != batches]
+    for some in _in_parts(changed):
+        days = [date.fromisoformat(day) for day in some]
+        run.tell(f"gold: {some[0]} to {some[-1]}, {len(days)} of {len(changed)} days that have changed")
+        _make_days(run, lake, days, done)
+        state.days = {**state.days, **{day: silver[day] for day in some}}
+        lake.save_state(state)
+        done.days += days
+    if state.combined != state.made_of():
+        _combine(run, lake, done)
+        state.combined = state.made_of()
+        lake.save_state(state)
+        done.combined = True
+    return done
+
+
+def _in_parts(days: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(days), DAYS_AT_ONCE):
+        yield days[start : start + DAYS_AT_ONCE]
+
+
+def _make_days(run: Run, lake: GoldLake, days: list[date], done: GoldMade) -> None:
+    def make(answer: GoldAnswer) -> None:
+        with _timed(f"days of {answer.name}", run, done):
+            lake.replace_days(answer.name, ANSWER_TRANSFORMS[answer.name].daily(sums), days)
+
+    with suited_to(run.spark, lake.silver_size(days, SMALL)) as read:
+        silver = {table.name: read(run.lake.read(table, days)) for table in TABLES}
+        with _cached(bases(silver)) as sums:
+            side_by_side(make, ANSWERS)
+
+
+def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
+    def combine(answer: GoldAnswer) -> None:
+        with _timed(answer.name, run, done):
+            rows = ANSWER_TRANSFORMS[answer.name].combine(read(lake.partials(answer.name)))
+            lake.replace(answer.name, conform(rows, answer))
+
+    with suited_to(run.spark, lake.size()) as read:
+        side_by_side(combine, ANSWERS)
+
+
+@contextmanager
+def _cached(sums: Bases) -> Iterator[Bases]:
+    """Yield the sums in memory, or on disk where they do not fit, and release them at the end."""
+    kept: dict[str, Any] = {}
+    for base in fields(sums):
+        if base.name in CACHED:
+            kept[base.name] = getattr(sums, base.name).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield replace(sums, **kept)
+    finally:
+        for rows in kept.values():
+            rows.unpersist()
+
+
+@contextmanager
+def _timed(what: str, run: Run, done: GoldMade) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    done.seconds[what] = done.seconds.get(what, 0.0) + time.monotonic() - began
+    run.tell(f"gold: {what}, {done.seconds[what]:.1f} s")

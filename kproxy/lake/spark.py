@@ -20,8 +20,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from .connector import connector_jars
-from .lake import Lake
+from kproxy.lake.connector import connector_jars
+from kproxy.lake.lake import Lake
 
 SPARK_FAILED = (PySparkException, Py4JJavaError)
 """Errors that Spark raises: those that PySpark knows, and Java's as they are."""

@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from kproxy.lake.commands import common, group
+from kproxy.lake.commands import group
+from kproxy.lake.commands import lake as common
 from kproxy.lake.lake import Lake
 from kproxy.lake.spark import Run, session
 from kproxy.lake.tables import LakeTable

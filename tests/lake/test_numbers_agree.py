@@ -25,15 +25,13 @@ from pyspark.sql import SparkSession
 
 from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
-from kproxy.lake.gold_lake import GoldLake
+from kproxy.lake.gold_lake import GoldLake, gold
 from kproxy.lake.gold_tables import answer_named
-from kproxy.lake.jobs.bronze import bronze
-from kproxy.lake.jobs.gold import gold
+from kproxy.lake.jobs.bronze import FileSource, bronze
 from kproxy.lake.jobs.silver import silver
 from kproxy.lake.lake import Lake
 from kproxy.lake.report.page import page
 from kproxy.lake.report.report_builder import Period, build_report
-from kproxy.lake.sources import FileSource
 from kproxy.lake.spark import Run
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.testing.process import free_port

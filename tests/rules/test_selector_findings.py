@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
-from kproxy.tools.rehearse.explain.findings import KnownRequest, explain_selectors
+from kproxy.tools.rehearse.explain.target import KnownRequest, explain_selectors
 
 PRODUCE, METADATA, HEARTBEAT = 0, 3, 12
 ORDERS_0 = Entity(topic="orders", partition=0, where=(0, 0))

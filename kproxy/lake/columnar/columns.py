@@ -1,16 +1,20 @@
-"""Columns of Arrow: their types, made from declarations as `lake.py` makes Spark's, lists, rows of tables, and reading
-of events' lines into the columns of their data.
+"""Arrow columns of event lines, and recipes that turn them into rows of the silver tables.
 
-Strategy: Arrow's reader takes a block of lines at once and refuses all of it for one value of another type than the
-schema's. Such a block is read again line by line in Python: there, a value that is not of its column's type is absent,
-or its text where text is expected, and everything beside it stands. What the schema does not name is passed over.
+Arrow's reader parses a block of lines at once, and rejects the block if one value has another type than the schema's.
+Such a block is parsed again line by line in Python: a value of a wrong type becomes null, or its text where text is
+expected. Fields outside the schema are ignored.
+
+A recipe names the kinds of lines that a table is made of, and the source of each column. `row` numbers the partitions
+of one event: the position of the topic, times ROWS_A_TOPIC, plus the position of the partition.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from kproxy.lake.tables import LakeTable
+from kproxy.lake import tables
+from kproxy.lake.tables import READ_APIS, LakeTable
+from kproxy.lake.transforms import bronze as kinds
 from kproxy.record.events.column import Column
+from kproxy.record.events.counting import FINISHED
+from kproxy.record.events.schema import (
+    CONNECTION_EVENT,
+    LATENCY_BOUNDS_MS,
+    PARTITION,
+    RECOVERED_EVENT,
+    REQUEST_EVENT,
+    RULE_EVENT,
+    SUMMARY_EVENT,
+    TELEMETRY_EVENT,
+    TOPOLOGY_EVENT,
+)
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 _PLAIN = {
@@ -177,3 +195,198 @@ def _moment(value: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+OF_BRONZE = ("source", "event_id", "time")
+"""Columns that every table has from bronze."""
+ROWS_A_TOPIC = 100_000
+"""More partitions of one topic than an event ever tells one by one (`audit.partitions`), and than a topic can have."""
+
+_OF_TOPIC = ("topic", "broker_topic", "topic_id")
+
+
+def partition_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of request events as they are about partitions: commits."""
+    return shaped(partitions_of(columns), table)
+
+
+def told_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of OffsetFetch: a request about several groups says with each topic whose offsets these are."""
+    parts = partitions_of(columns)
+    several = pc.is_valid(parts["group_of_topic"])
+    own = {
+        "group": pc.coalesce(parts["group_of_topic"], parts["group"]),
+        "broker_group": pc.if_else(several, pa.scalar(None, pa.string()), parts["broker_group"]),
+    }
+    return shaped(parts | own, table)
+
+
+def written_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    parts = counted(partitions_of(columns), read=False)
+    has_producer = pc.and_(pc.is_valid(parts["records"]), pc.is_valid(parts["producer_id"]))
+    return shaped(_of_one(parts) | {"idempotent": has_producer}, table)
+
+
+def read_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of Fetch and ShareFetch requests that count as read."""
+    parts = counted(partitions_of(columns), read=True)
+    brought_nothing = pc.equal(pc.fill_null(parts["bytes"], 0), 0)
+    return shaped(_of_one(parts) | {"empty": brought_nothing.cast(pa.int64())}, table)
+
+
+def partition_summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of summary lines that are about a partition."""
+    time = columns["time"]
+    own = {
+        "detail": all_the_same("summary", time),
+        "row": all_the_same(0, time),
+        "time": pc.coalesce(columns["first"], time),
+    }
+    return shaped(columns | own, table)
+
+
+def partitions_of(columns: ArrowColumns) -> ArrowColumns:
+    """Return the columns of request events, one row per partition, with `row` and what topic and partition have."""
+    topics = list_elements(columns["topics"])
+    parts = list_elements(pc.struct_field(topics.values, "partitions"))
+    events = topics.rows.take(parts.rows)
+    outer = {name: column.take(events) for name, column in columns.items() if name != "topics"}
+    of_topic = {name: pc.struct_field(topics.values, name).take(parts.rows) for name in (*_OF_TOPIC, "error")}
+    inner = {column.name: pc.struct_field(parts.values, column.name) for column in PARTITION}
+    return {
+        **outer,
+        **of_topic,
+        **inner,
+        "group_of_topic": pc.struct_field(topics.values, "group").take(parts.rows),
+        "error": pc.coalesce(inner["error"], of_topic["error"]),
+        "row": pc.add(pc.multiply(topics.places.take(parts.rows), ROWS_A_TOPIC), parts.places),
+    }
+
+
+def _of_one(parts: ArrowColumns) -> ArrowColumns:
+    time = parts["time"]
+    return parts | {"detail": all_the_same("request", time), "last": time, "count": all_the_same(1, time)}
+
+
+def counted(parts: ArrowColumns, *, read: bool) -> ArrowColumns:
+    """Keep those rows of partitions that count as written to, or `read` from; see `counting.partitions`."""
+    keep = pc.is_in(pc.fill_null(parts["outcome"], "answered"), pa.array(FINISHED))
+    keep = pc.and_(keep, pc.fill_null(pc.not_equal(parts["error_level"], "request"), fill_value=True))
+    if read:
+        keep = pc.and_(keep, is_mentioned(parts))
+    return {name: column.filter(keep) for name, column in parts.items()}
+
+
+def is_mentioned(parts: ArrowColumns) -> Any:
+    """Return for each row if its response said something of the partition; see `counting.is_mentioned`."""
+    bytes_ = pc.greater(pc.fill_null(parts["bytes"], 0), 0)
+    return pc.or_(bytes_, pc.or_(pc.is_valid(parts["error"]), pc.is_valid(parts["high_watermark"])))
+
+
+def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    time, latency = columns["time"], columns["latency_ms"]
+    reads = pc.is_in(columns["api"], pa.array(READ_APIS))
+    brought_nothing = pc.equal(columns["total_bytes"], 0).cast(pa.int64())
+    own = {
+        "detail": all_the_same("request", time),
+        "last": time,
+        "count": all_the_same(1, time),
+        "latency_max_ms": latency,
+        "latency_buckets": buckets(latency),
+        "topics_named": of_each(columns["topics"], "topic"),
+        "empty": pc.if_else(reads, brought_nothing, pa.scalar(None, pa.int64())),
+    }
+    return shaped(columns | own, table)
+
+
+def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+    """Return the rows of summary lines that are about an API as such."""
+    latency, histogram = columns["latency_ms"], columns["latency_buckets"]
+    by_broker = pc.fill_null(pc.equal(columns["answered_by"], "broker"), fill_value=False)
+    held = pc.add(pc.fill_null(columns["rule_ms"], 0.0), pc.fill_null(columns["wait_ms"], 0.0))
+    broker = pc.max_element_wise(pc.subtract(latency, held), 0.0, skip_nulls=False)
+    own = {
+        "detail": all_the_same("summary", columns["time"]),
+        "time": pc.coalesce(columns["first"], columns["time"]),
+        "last": pc.coalesce(columns["last"], columns["time"]),
+        "count": pc.coalesce(columns["count"], pa.scalar(1, pa.int64())),
+        "latency_max_ms": pc.coalesce(columns["latency_max_ms"], latency),
+        "broker_ms": pc.if_else(by_broker, broker, pa.scalar(None, pa.float64())),
+        "latency_buckets": pc.if_else(pc.is_null(histogram), buckets(latency), histogram),
+        "total_records": columns["records"],
+        "total_bytes": columns["bytes"],
+    }
+    return shaped(columns | own, table)
+
+
+def buckets(latency_ms: Any) -> Any:
+    """Return the histogram of single latencies: 1 in the bucket where it belongs, 0 in all others; null: no latency."""
+    count, wide = len(latency_ms), len(LATENCY_BOUNDS_MS) + 1
+    known = pc.fill_null(latency_ms, 0.0).to_numpy(zero_copy_only=False)
+    ones = np.zeros((count, wide), np.int64)
+    ones[np.arange(count), np.searchsorted(LATENCY_BOUNDS_MS, known)] = 1
+    ends = pa.array(np.arange(0, count * wide + 1, wide), pa.int32())
+    return pa.ListArray.from_arrays(ends, pa.array(ones.reshape(-1)), mask=pc.is_null(latency_ms))
+
+
+MakeRows = Callable[[ArrowColumns, LakeTable], Any]
+"""Makes rows of a table of columns of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Recipe of a table that is made of bronze rows of some kinds: how, is said for each kind."""
+
+    table: LakeTable
+    make: Mapping[str, MakeRows]
+
+
+RECIPES = (
+    Recipe(tables.CONNECTIONS, {kinds.CONNECTION: shaped}),
+    Recipe(tables.REQUESTS, {**dict.fromkeys(kinds.REQUESTS, request_rows), kinds.SUMMARY: summary_rows}),
+    Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: written_rows, kinds.SUMMARY_WRITE: partition_summary_rows}),
+    Recipe(tables.FETCH_PARTITIONS, {kinds.READ: read_rows, kinds.SUMMARY_READ: partition_summary_rows}),
+    Recipe(tables.COMMITS, {kinds.COMMIT: partition_rows}),
+    Recipe(tables.OFFSETS_TOLD, {kinds.OFFSET: told_rows}),
+    Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
+    Recipe(tables.RULES, {kinds.RULE: shaped}),
+    Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
+    Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
+    Recipe(tables.TELEMETRY, {kinds.TELEMETRY: shaped}),
+)
+"""One for every silver table. Types that none of them wants stay in bronze."""
+
+_EVENTS = {
+    **dict.fromkeys(kinds.REQUESTS, REQUEST_EVENT),
+    **dict.fromkeys((kinds.SUMMARY, kinds.SUMMARY_WRITE, kinds.SUMMARY_READ), SUMMARY_EVENT),
+    kinds.CONNECTION: CONNECTION_EVENT,
+    kinds.RULE: RULE_EVENT,
+    kinds.TOPOLOGY: TOPOLOGY_EVENT,
+    kinds.RECOVERED: RECOVERED_EVENT,
+    kinds.TELEMETRY: TELEMETRY_EVENT,
+}
+_ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
+"""Columns that recipes look at beside those of their tables."""
+
+
+def rows_of(kind: str, lines: Any, of_bronze: ArrowColumns, wanted: frozenset[str]) -> Iterator[tuple[LakeTable, Any]]:
+    """Yield the tables of these names that lines of a kind go into, with the rows. The lines are read once."""
+    recipes = [recipe for recipe in RECIPES if kind in recipe.make and recipe.table.name in wanted]
+    if not recipes:
+        return
+    data = read(lines, columns_of(kind))
+    columns = {name: data[name].combine_chunks() for name in data.column_names} | of_bronze
+    for recipe in recipes:
+        yield recipe.table, recipe.make[kind](columns, recipe.table)
+
+
+def kinds_of(table: LakeTable) -> Sequence[str]:
+    """Return the kinds of lines that go into a table; of IDS, all."""
+    return next((tuple(recipe.make) for recipe in RECIPES if recipe.table is table), kinds.KINDS)
+
+
+@cache
+def columns_of(kind: str) -> Sequence[Column]:
+    """Return the columns that recipes look at in events of a kind."""
+    names = {name for recipe in RECIPES if kind in recipe.make for name in recipe.table.names}
+    return tuple(column for column in _EVENTS[kind].columns if column.name in names.union(_ALSO))

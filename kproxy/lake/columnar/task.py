@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet
 
+from kproxy.lake.columnar.columns import ArrowColumns, arrow_schema
 from kproxy.lake.tables import IDS, KIND, LakeTable
-from kproxy.lake.transforms.ids import BITS
+from kproxy.lake.transforms.ids import MASK_BITS
 
-from .columns import ArrowColumns, arrow_schema
-from .recipes import OF_BRONZE, rows_of
+from .columns import OF_BRONZE, rows_of
 
 ROWS_A_GROUP = 100_000
 """Some 10 to 30 MB: enough for columns to compress well, and what a reader takes at once."""
@@ -148,12 +148,12 @@ def folded(rows: Any) -> tuple[Any, Any]:
     named = rows["source"].combine_chunks().dictionary_encode()
     sources, numbers = named.indices.to_numpy(), rows["event_id"].to_numpy()
     times, days = rows["time"].cast(pa.int64()).to_numpy(), rows["time"].cast(pa.date32()).cast(pa.int32()).to_numpy()
-    blocks = numbers >> BITS
+    blocks = numbers >> MASK_BITS
     order = np.lexsort((blocks, sources, days))
     days, sources, blocks, numbers, times = (one[order] for one in (days, sources, blocks, numbers, times))
     differs = (np.diff(days) != 0) | (np.diff(sources) != 0) | (np.diff(blocks) != 0)
     begins = np.flatnonzero(np.concatenate(([True], differs)))
-    bits = np.left_shift(np.uint64(1), (numbers & (2**BITS - 1)).astype(np.uint64))
+    bits = np.left_shift(np.uint64(1), (numbers & (2**MASK_BITS - 1)).astype(np.uint64))
     columns = {
         "source": named.dictionary.take(pa.array(sources[begins])),
         "block": pa.array(blocks[begins]),

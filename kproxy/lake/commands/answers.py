@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.base.terminal import console, in_line, say
-from kproxy.lake.report.section import SHOWN
+from kproxy.lake.answer import SHOWN
 
-from .common import job, page_option
+from .lake import job, page_option
 
 if TYPE_CHECKING:
     from kproxy.lake.report.report_builder import Period

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.lake.columnar.recipes import kinds_of
+from kproxy.lake.columnar.columns import kinds_of
 from kproxy.lake.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
 from kproxy.lake.lake import BatchLedger, rows_of
 from kproxy.lake.spark import Run, rate

@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kproxy.base.distribution import own_version
+from kproxy.lake.report.report_builder import Period
 
-from .report_builder import Period
-from .section import AnswerReport, grouped, is_number
+from .report_builder import AnswerReport, grouped, is_number
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Verdicts and kinds that stand out."""

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from kproxy.lake.tables import SOURCE, LakeTable
 from kproxy.record.events.column import Column
 
-BITS = 6
+MASK_BITS = 6
 """An id's lowest bits: its place among the 64 of a block."""
-WIDE = 1 << BITS
+WIDE = 1 << MASK_BITS
 
 
 def blocks(ids: DataFrame) -> DataFrame:
@@ -44,7 +44,7 @@ def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:
 
     All workers get `doubled`: it must be small.
     """
-    block = F.shiftright("event_id", BITS)
+    block = F.shiftright("event_id", MASK_BITS)
     suspected = (F.col("bronze.source") == F.col("doubled.source")) & (block == F.col("doubled.block"))
     few = F.broadcast(doubled.alias("doubled"))
     rows = bronze.alias("bronze")
@@ -104,7 +104,7 @@ def gaps(ids: DataFrame) -> DataFrame:
     """
     by_source = Window.partitionBy("source").orderBy("block")
     ranked = blocks(ids).select("source", "block", "mask", F.lag(_edge("max")).over(by_source).alias("before"))
-    follows = F.col("before") == F.shiftleft("block", BITS) - F.lit(1)
+    follows = F.col("before") == F.shiftleft("block", MASK_BITS) - F.lit(1)
     sound = (F.col("mask") == F.lit(-1)) & F.coalesce(follows, F.lit(True))
     return ranked.where(~sound).orderBy("source", "block")
 
@@ -116,7 +116,7 @@ def _edge(which: str) -> SparkColumn:
         "min": f"64 - length(trim(trailing '0' from {bits}))",
         "max": f"length(trim(leading '0' from {bits})) - 1",
     }[which]
-    return F.shiftleft("block", BITS) + F.expr(place).cast("long")
+    return F.shiftleft("block", MASK_BITS) + F.expr(place).cast("long")
 
 
 class MissingIds(NamedTuple):

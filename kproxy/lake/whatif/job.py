@@ -31,13 +31,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from kproxy.base.errors import CaptureError, LakeError
 from kproxy.lake.lake import struct
+from kproxy.lake.whatif.rehearsal_task import FINDINGS_SCHEMA, SAMPLES, rehearse
 from kproxy.record.captures.reader import KAFKA_PORT, Capture
 from kproxy.record.events.column import Column
-from kproxy.tools.rehearse.whatif.candidate import Candidate, RuleTexts
+from kproxy.tools.rehearse.whatif.candidate import Candidate, CapturePacking, ChunkRow, RuleTexts
 from kproxy.tools.rehearse.whatif.exchange import CaptureSummary, unpack_summary
-from kproxy.tools.rehearse.whatif.packing import CapturePacking, ChunkRow
-
-from .rehearsal_task import FINDINGS_SCHEMA, SAMPLES, rehearse
 
 CHUNKS = (
     Column("what", "string", "chunk (exchanges of one connection), or capture (its summary)"),

@@ -1,6 +1,6 @@
 """How events are counted: the one place that says what is stored, read, refused or not known (docs/numbers.md).
 
-`kproxy stats` counts by these functions, and the pipeline by `lake/columnar/recipes.py`, which says the same of
+`kproxy stats` counts by these functions, and the pipeline by `lake/columnar/columns.py`, which says the same of
 Arrow's columns and is held against this module by a test. Summaries are counted so that their lines add up to the same.
 """
 

@@ -9,8 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
-from kproxy.lake.columnar.columns import arrow_schema
-from kproxy.lake.columnar.recipes import RECIPES, buckets
+from kproxy.lake.columnar.columns import RECIPES, arrow_schema, buckets
 from kproxy.lake.columnar.task import giving
 from kproxy.lake.lake import spark_type
 from kproxy.lake.tables import TABLES

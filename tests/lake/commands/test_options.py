@@ -12,7 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kproxy.lake.commands import JOBS, common, group
+from kproxy.lake.commands import JOBS, group
+from kproxy.lake.commands import lake as common
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.lake import gold_lake as gold
 from kproxy.lake.commands import JOBS
 from kproxy.lake.gold_tables import answer_named
-from kproxy.lake.jobs import gold
 from kproxy.lake.report import report_builder
 from tests.support.report_page import without_drawings_ids
 

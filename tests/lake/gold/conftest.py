@@ -17,7 +17,7 @@ from kproxy.lake.gold_lake import ANSWER_TRANSFORMS, conform
 from kproxy.lake.gold_tables import answer_named
 from kproxy.lake.lake import on_disk
 from kproxy.lake.tables import TABLES, LakeTable
-from kproxy.lake.transforms.gold.bases import bases
+from kproxy.lake.transforms.gold.aggregates import bases
 
 Row = Mapping[str, Any]
 Silver = Callable[..., dict[str, DataFrame]]

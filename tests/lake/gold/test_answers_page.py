@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kproxy.lake import gold_lake as job
 from kproxy.lake.commands import group
 from kproxy.lake.gold_tables import ANSWERS, answers, questions
-from kproxy.lake.jobs import gold as job
 from kproxy.lake.lake import Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import table_named

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from kproxy.lake.gold_lake import ANSWER_TRANSFORMS
 from kproxy.lake.tables import TELEMETRY
-from kproxy.lake.transforms.gold.bases import bases
-from kproxy.lake.transforms.gold.client_says import MADE, SAID
+from kproxy.lake.transforms.gold.aggregates import bases
+from kproxy.lake.transforms.gold.client_telemetry import MADE, SAID
 from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
 SHOP = {"client_id": "shop", "principal": "User:shop", "software_name": "librdkafka", "software_version": "2.16"}

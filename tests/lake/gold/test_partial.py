@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from kproxy.lake.gold_lake import ANSWER_TRANSFORMS, conform
 from kproxy.lake.gold_tables import ANSWERS, answer_named
-from kproxy.lake.transforms.gold.bases import bases
+from kproxy.lake.transforms.gold.aggregates import bases
 
 OF_DAYS = ("group_lag", "rules_effect", "violations")
 """Answers that tell days apart on purpose; their own tests say how."""

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kproxy.lake.answers_history import VIOLATIONS
+from kproxy.lake import gold_lake as job
 from kproxy.lake.gold_lake import GoldLake, conform
-from kproxy.lake.jobs import gold as job
-from kproxy.lake.jobs.bronze import bronze
+from kproxy.lake.gold_tables import VIOLATIONS
+from kproxy.lake.jobs.bronze import FileSource, bronze
 from kproxy.lake.jobs.silver import silver as silver_job
-from kproxy.lake.sources import FileSource
 from kproxy.lake.spark import Run
-from kproxy.lake.transforms.gold.bases import bases
+from kproxy.lake.transforms.gold.aggregates import bases
 from kproxy.lake.transforms.gold.violations import violations_combine, violations_daily
 
 pytestmark = pytest.mark.timeout(600)  # on a machine that has much else to do

@@ -12,12 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kproxy.base.errors import InternalError
-from kproxy.lake.files import Files
-from kproxy.lake.jobs.bronze import bronze
+from kproxy.lake.jobs.bronze import FileSource, bronze
 from kproxy.lake.jobs.silver import silver
 from kproxy.lake.jobs.upkeep import compact
-from kproxy.lake.lake import Lake
-from kproxy.lake.sources import FileSource
+from kproxy.lake.lake import Files, Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import FETCH_PARTITIONS, REQUESTS
 

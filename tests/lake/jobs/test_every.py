@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.lake.jobs.bronze import STREAM_NAME, bronze
+from kproxy.lake.jobs.bronze import STREAM_NAME, FileSource, bronze
 from kproxy.lake.lake import BatchLedger
-from kproxy.lake.sources import FileSource
 from kproxy.lake.spark import Run
 from tests.support.wait import until
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from kproxy.lake.jobs import silver as job
-from kproxy.lake.jobs.bronze import bronze
+from kproxy.lake.jobs.bronze import FileSource, bronze
 from kproxy.lake.jobs.silver import silver
 from kproxy.lake.lake import BatchLedger, Lake
-from kproxy.lake.sources import FileSource
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, FETCH_PARTITIONS, IDS, REQUESTS, TABLES
 from kproxy.lake.transforms.ids import doubled, without_duplicates

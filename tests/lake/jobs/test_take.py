@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import InternalError, LakeError
-from kproxy.lake.files import Files
-from kproxy.lake.jobs.bronze import bronze
+from kproxy.lake.jobs.bronze import FileSource, bronze
 from kproxy.lake.jobs.silver import silver
-from kproxy.lake.lake import Lake
-from kproxy.lake.sources import FileSource
+from kproxy.lake.lake import Files, Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
 
@@ -242,11 +240,11 @@ def test_killed_within_a_batch_the_next_run_gives_the_same_tables(
     audit.publish(audit.event(1), audit.event(2, time="2026-11-20T10:00:00Z"), "{")
     program = f"""
         import os, signal
-        from kproxy.lake.files import Files
+        from kproxy.lake.lake import Files
         from kproxy.lake.jobs.bronze import bronze
         from kproxy.lake.lake import Lake
         from kproxy.lake.spark import Run
-        from kproxy.lake.sources import FileSource
+        from kproxy.lake.jobs.bronze import FileSource
         from kproxy.lake.spark import session
         rename = Files.rename
         def once(self, old, new):

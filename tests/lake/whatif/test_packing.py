@@ -7,10 +7,9 @@ import pytest
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.tools.rehearse.dialogue import request
-from kproxy.tools.rehearse.whatif import packing
-from kproxy.tools.rehearse.whatif.candidate import Candidate
+from kproxy.tools.rehearse.whatif import candidate as packing
+from kproxy.tools.rehearse.whatif.candidate import Candidate, CapturePacking
 from kproxy.tools.rehearse.whatif.exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
-from kproxy.tools.rehearse.whatif.packing import CapturePacking
 
 HEARTBEAT, LIST_GROUPS = 12, 16
 RULES = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1s}]"

@@ -23,7 +23,7 @@ from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
 from kproxy.runtime.own_client import OwnClient, secured
 from kproxy.tools.rehearse.dialogue import request, response
-from kproxy.tools.replay.single_play import MOST_KEPT, ResponseHeads
+from kproxy.tools.replay.sockets import MOST_KEPT, ResponseHeads
 from tests.runtime import conftest as net_tools
 from tests.runtime.test_taps import sessions
 from tests.support.certificates import Authority, server_context

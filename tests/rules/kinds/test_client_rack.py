@@ -13,7 +13,7 @@ from kproxy.protocol.table.api_keys import NEW_HEARTBEATS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.tools.rehearse.dialogue import Dialogue, request
-from kproxy.tools.rehearse.explain.opinions import of_connection
+from kproxy.tools.rehearse.explain.evaluate import of_connection
 from kproxy.tools.rehearse.explain.target import of_api
 
 FETCH, JOIN_GROUP, API_VERSIONS = 1, 11, 18

@@ -1,6 +1,6 @@
-"""Transforms of the answers: a file for each family of questions, pure functions on silver DataFrames.
+"""Transforms of gold tables: one file for each family of tables, pure functions on silver DataFrames.
 
-Words: a *base* is silver summed as finely as several answers need, so that each silver table is read once. A *partial*
-is an answer's sums of one day, made of bases by `daily`. Partials of any days merge, in any order, into the same rows
-that the days in one go would have given (`partial.py`). `combine` makes the answer of partials.
+An aggregate (`aggregates.py`) is silver summed as finely as several tables need, so each silver table is read once.
+`daily` makes a partial, the sums of one day, from aggregates. Partials of any days merge in any order, with the result
+of a single pass over these days. `combine` makes the table from its partials.
 """

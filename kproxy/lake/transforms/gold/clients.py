@@ -14,8 +14,7 @@ from kproxy.lake.tables import READ_APIS
 from kproxy.protocol.table.releases import RELEASES, supported
 from kproxy.protocol.table.schema import apis
 
-from .bases import AnswerTransforms, Bases, went_well
-from .partial import FIRST, LAST, NAMES, TOTAL, Partial, names_of, ratio
+from .aggregates import FIRST, LAST, NAMES, TOTAL, AnswerTransforms, Bases, Partial, names_of, ratio, went_well
 
 OLDEST_SOFTWARE = {
     "apache-kafka-java": "2.1",

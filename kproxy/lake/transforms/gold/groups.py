@@ -17,10 +17,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kproxy.lake.tables import COMMIT_APIS
+from kproxy.lake.transforms.gold.log_facts import place_of
 
-from .bases import AnswerTransforms, Bases
-from .log_facts import place_of
-from .partial import (
+from .aggregates import (
     EARLIEST,
     FIRST,
     LARGEST,
@@ -30,6 +29,8 @@ from .partial import (
     NUMBERS,
     SKETCH,
     TOTAL,
+    AnswerTransforms,
+    Bases,
     Partial,
     latest,
     sketch_of,

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 
 from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 
-from .bases import STORM_APIS, AnswerTransforms, Bases, minute
-from .partial import (
+from .aggregates import (
     AMOUNT,
     BUCKETS,
     FIRST,
@@ -29,9 +28,13 @@ from .partial import (
     NAMES,
     PEAK,
     SKETCH,
+    STORM_APIS,
     TOTAL,
+    AnswerTransforms,
+    Bases,
     Partial,
     latest,
+    minute,
     names_of,
     ratio,
     sketch_of,

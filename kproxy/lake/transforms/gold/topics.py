@@ -16,8 +16,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 
-from .bases import AnswerTransforms, Bases, went_well
-from .partial import (
+from .aggregates import (
     EVER,
     FIRST,
     LARGEST,
@@ -26,10 +25,13 @@ from .partial import (
     LATEST_TEXT,
     NAMES,
     TOTAL,
+    AnswerTransforms,
+    Bases,
     Partial,
     first_names,
     latest,
     names_of,
+    went_well,
 )
 
 TOLD_WITHIN = "5 minutes"

@@ -5,8 +5,23 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .bases import WHO, AnswerTransforms, Bases, failed, stored, unconfirmed, went_well
-from .partial import FIRST, LAST, LATEST_TEXT, SKETCH, TOTAL, Partial, latest, sketch_of
+from .aggregates import (
+    FIRST,
+    LAST,
+    LATEST_TEXT,
+    SKETCH,
+    TOTAL,
+    WHO,
+    AnswerTransforms,
+    Bases,
+    Partial,
+    failed,
+    latest,
+    sketch_of,
+    stored,
+    unconfirmed,
+    went_well,
+)
 
 TRAFFIC_PARTIAL = Partial(
     keys=("cluster", "minute", "api"),

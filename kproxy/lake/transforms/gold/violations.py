@@ -15,10 +15,21 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from .bases import AnswerTransforms, Bases, offset_names
-from .log_checks import ENDS, NOTE, SUSPECT, beyond_stable, disorder, is_control, log_findings, log_steps, write_steps
-from .log_facts import BATCH, SEEN, folded, gaps, log_names, not_checked, place_of
-from .offset_checks import (
+from kproxy.lake.transforms.gold.log_checks import (
+    ENDS,
+    NOTE,
+    SUSPECT,
+    beyond_stable,
+    disorder,
+    is_control,
+    log_findings,
+    log_steps,
+    write_steps,
+)
+from kproxy.lake.transforms.gold.log_facts import BATCH, SEEN, folded, gaps, log_names, not_checked, place_of
+
+from .aggregates import FIRST, LARGEST, LAST, NAMES, TOTAL, AnswerTransforms, Bases, Merge, Partial, offset_names
+from .log_checks import (
     COMMIT,
     GRANTED,
     TOLD,
@@ -29,7 +40,6 @@ from .offset_checks import (
     producer_facts,
     zombie_writes,
 )
-from .partial import FIRST, LARGEST, LAST, NAMES, TOTAL, Merge, Partial
 
 MOST_KEPT = 100
 """Batches of each kind that a day keeps of one partition for the next."""

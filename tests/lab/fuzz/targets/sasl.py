@@ -18,7 +18,7 @@ from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound
 from kproxy.session.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
-from kproxy.tools.replay import own_requests as sasl
+from kproxy.tools.replay import discovery as sasl
 from tests.lab.fuzz.feed import Feed
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "", "\x1b[2J", "x" * 60)

@@ -8,10 +8,10 @@ from datetime import date
 
 import pytest
 
+from kproxy.lake import gold_lake as job
 from kproxy.lake import spark as planning
 from kproxy.lake.gold_lake import GoldLake
 from kproxy.lake.gold_tables import ANSWERS, answer_named
-from kproxy.lake.jobs import gold as job
 from kproxy.lake.lake import BatchLedger, Lake
 from kproxy.lake.report import report_builder
 from kproxy.lake.report.page import page

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from kproxy.lake.report.section import cell, grouped, percent, size
+from kproxy.lake.report.report_builder import cell, grouped, percent, size
 from kproxy.record.events.column import Column
 
 

@@ -10,8 +10,15 @@ import pytest
 from kproxy.lake.gold_tables import answer_named
 from kproxy.lake.report.charts import Chart, bars, label
 from kproxy.lake.report.page import coded, page
-from kproxy.lake.report.report_builder import Period
-from kproxy.lake.report.section import AnswerReport, Headline, Overview, Section, SourceCompleteness, cell
+from kproxy.lake.report.report_builder import (
+    AnswerReport,
+    Headline,
+    Overview,
+    Period,
+    Section,
+    SourceCompleteness,
+    cell,
+)
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 

@@ -14,11 +14,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kproxy.lake.tables import READ_APIS, WRITE_APIS
+from kproxy.lake.transforms.gold.health import CUT_OFF, percentile, timed
 from kproxy.protocol.table.errors import all_codes
 
-from .bases import AnswerTransforms, Bases, failed
-from .health import CUT_OFF, percentile, timed
-from .partial import AMOUNT, BUCKETS, FIRST, HISTOGRAM, LAST, LONGEST, SKETCH, TOTAL, Partial, ratio, sketch_of
+from .aggregates import (
+    AMOUNT,
+    BUCKETS,
+    FIRST,
+    HISTOGRAM,
+    LAST,
+    LONGEST,
+    SKETCH,
+    TOTAL,
+    AnswerTransforms,
+    Bases,
+    Partial,
+    failed,
+    ratio,
+    sketch_of,
+)
 
 SAID = {
     "producer_request": "producer_node_request_latency",
