@@ -16,7 +16,6 @@ from kproxy.lake.answer import SHOWN
 from .lake import job, page_option
 
 if TYPE_CHECKING:
-    from kproxy.lake.report.report_builder import Period
     from kproxy.lake.spark import Run
     from kproxy.lake.whatif.job import WhatIf
 
@@ -39,25 +38,13 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
 
     The page is one file of some 5 MB that loads nothing: it may be sent, kept and printed.
     """
+    from kproxy.lake.report.page import tell_report
     from kproxy.lake.report.report_builder import Period
 
     period = Period(first and first.date(), last and last.date())
     if period.first and period.last and period.first > period.last:
         raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
-    tell_report(run, period, output, rows)
-
-
-def tell_report(run: Run, period: Period, output: Path | None, rows: int = SHOWN) -> None:
-    """Print the headlines of a period, and write the page if there is a file for it."""
-    from kproxy.lake.gold_lake import GoldLake
-    from kproxy.lake.report.page import page, show
-    from kproxy.lake.report.report_builder import build_report
-
-    report = build_report(GoldLake(run.lake), period, shown=rows)
-    show(report, period, console())
-    if output is not None:
-        output.write_text(page(report, period), encoding="utf-8")
-        say(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")
+    tell_report(run.lake, period, output, rows)
 
 
 @click.command("whatif")

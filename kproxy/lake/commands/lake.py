@@ -216,10 +216,10 @@ def all_command(run: Run, report: Path | None, **given: Any) -> None:
     silver(run)
     gold(run)
     if report is not None:
-        from kproxy.lake.commands.answers import tell_report
+        from kproxy.lake.report.page import tell_report
         from kproxy.lake.report.report_builder import Period
 
-        tell_report(run, Period(), report)
+        tell_report(run.lake, Period(), report)
 
 
 @click.command("completeness")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import jinja2
 from markupsafe import Markup, escape
@@ -18,9 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kproxy.base.distribution import own_version
-from kproxy.lake.report.report_builder import Period
-
-from .report_builder import AnswerReport, grouped, is_number
+from kproxy.base.terminal import console, say
+from kproxy.lake.answer import SHOWN
+from kproxy.lake.gold_lake import GoldLake
+from kproxy.lake.lake import Lake
+from kproxy.lake.report.report_builder import AnswerReport, Period, build_report, grouped, is_number
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Verdicts and kinds that stand out."""
@@ -74,6 +77,15 @@ def _template() -> jinja2.Template:
     environment.filters["coded"] = coded
     text = (files("kproxy.lake.report") / "page.html.j2").read_text("utf-8")
     return environment.from_string(text)
+
+
+def tell_report(lake: Lake, period: Period, output: Path | None, rows: int = SHOWN) -> None:
+    """Print the headlines of a period, and write the page to `output` unless it is None."""
+    report = build_report(GoldLake(lake), period, shown=rows)
+    show(report, period, console())
+    if output is not None:
+        output.write_text(page(report, period), encoding="utf-8")
+        say(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
 def show(report: AnswerReport, period: Period, console: Console) -> None:
