@@ -74,7 +74,7 @@ async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
 def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Sequence[Mapping[str, Any]] | None]:
     """Return mistakes and warnings of a document, and the raw rules to evaluate on kept exchanges. None: do not
     evaluate. Changes the store."""
-    from kproxy.tools.rehearse.whatif.kept import MOST_RULES
+    from kproxy.tools.rehearse.whatif.candidate import MOST_RULES
 
     document = read_document(source, from_api=True)
     parsed = document.parsed_rules

@@ -20,7 +20,7 @@ from time import monotonic
 import trio
 
 from kproxy.base.errors import InputError, KproxyError
-from kproxy.protocol.scan.frames import MAX_FRAME, REQUEST_HEADER, RESPONSE_HEADER, Splitter, framed
+from kproxy.protocol.framing import MAX_FRAME, REQUEST_HEADER, RESPONSE_HEADER, Splitter, framed
 from kproxy.tools.replay.player import ReplayPlayer
 from kproxy.tools.replay.responder import RecordingResponder
 from kproxy.tools.replay.target import NodeAddress

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kproxy.protocol import Message
 from kproxy.protocol.elements import partitions_of, topics
-from kproxy.protocol.scan.frames import framed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, FIND_COORDINATOR, METADATA
 from kproxy.protocol.table.schema import Api, Versions
 
