@@ -97,30 +97,29 @@ class NamedFault(NamedTuple):
 
 
 class InjectedFaults:
-    """Faults that are injected into a run, for assertions that hold only with them, or only without; false if there
-    are none."""
+    """Faults injected into a run, for assertions that hold only with or only without them. False if empty."""
 
     def __init__(self, faults: Iterable[NamedFault] = ()) -> None:
         self.all = tuple(faults)
 
     @property
     def transient(self) -> bool:
-        """Return True if there is a fault that a right client gets over."""
+        """True if a fault was injected from which a correct client recovers."""
         return self._any("transient")
 
     @property
     def fatal(self) -> bool:
-        """Return True if there is a fault of which a right client may say that it cannot go on."""
+        """True if a fault was injected after which a correct client may fail."""
         return self._any("fatal")
 
     @property
     def crash(self) -> bool:
-        """Return True if the client is killed and started again."""
+        """True if the client is killed and restarted."""
         return self._any("crash")
 
     @property
     def lies(self) -> bool:
-        """Return True if something is said to the client that no right cluster says."""
+        """True if a response was injected that a correct cluster never sends."""
         return self._any("lies")
 
     def _any(self, kind_of: str) -> bool:
