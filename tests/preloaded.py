@@ -195,7 +195,7 @@ def main() -> None:
 
     import kproxy.admin.http_server
     import kproxy.app.app
-    import kproxy.app.config.reader
+    import kproxy.app.config.document
     import kproxy.app.supervisor
     import kproxy.cli.run
     import kproxy.cli.start

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import Config, config_from
 from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.values.address import Address

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import config_from
 from kproxy.protocol import Message, apis, encode
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.metrics.totals import METRICS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.values.source import Source
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import Proxy, free_port_with_room
 from kproxy.tools.verify import checks

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kproxy.app.config.changes import changed_places, steps
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import Config, config_from
 from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.config.ports import overlaps
 from tests.support.stretches import BY_COST, Cost

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.base.logs import LEVELS, Threshold, make_log
 from kproxy.runtime import connection_view
-from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.capacity import LogThrottle
 
 
 def test_the_level_changes_while_lines_are_written() -> None:

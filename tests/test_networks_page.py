@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import config_from
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import MARK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import config_from
 from kproxy.protocol.sasl.scram import make_line
 from kproxy.rules.values.source import Source
 

@@ -45,7 +45,7 @@ from kproxy.record.metrics.traffic import OPEN_METRICS, exposition, registry_of
 from kproxy.rules.document.store import RuleStore
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.readiness import Readiness
-from kproxy.runtime.rules.keeper import DOCUMENTS, RuleKeeper
+from kproxy.runtime.rule_keeper import DOCUMENTS, RuleKeeper
 
 from . import captures, check, completion, exchanges, held, process, rules, sources, tail, view
 from .backend import Backend

@@ -27,10 +27,10 @@ from kproxy.record.live_view.parts import ViewTotals
 from kproxy.record.live_view.sources import OpenedCaptures
 from kproxy.record.live_view.ticks import tick_of, together
 from kproxy.rules.document.store import StoredDocument
-from kproxy.runtime.driven import HostPort
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
+from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.readiness import ClusterNeed, Readiness
-from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
 
 from .captures import CaptureStore, ProcessCaptures

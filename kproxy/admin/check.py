@@ -22,7 +22,7 @@ from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import Document, read_document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source, json_source
-from kproxy.runtime.rules.keeper import DOCUMENTS
+from kproxy.runtime.rule_keeper import DOCUMENTS
 
 from .models import Query, Shown
 from .operation import API, Operation, OperationCall

@@ -22,8 +22,8 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.values.source import Source
-from kproxy.runtime.io.turns import in_turns
-from kproxy.runtime.rules.keeper import DOCUMENTS
+from kproxy.runtime.io.scheduler import in_turns
+from kproxy.runtime.rule_keeper import DOCUMENTS
 
 from .models import Query, Shown
 from .operation import Operation, OperationCall

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from starlette.requests import Request
 
 from kproxy.rules.values.address import network_of
-from kproxy.runtime.driven import host_port
+from kproxy.runtime.protocols import host_port
 
 
 class LimitedEntry(Protocol):

@@ -1,9 +1,10 @@
 """Requests of exchanges that this process has kept, sent again for those who look.
 
-Strategy. The request goes to the listener that it came by, over a connection of kproxy's own (`runtime/own_client.py`),
-so that rules act on it as on any other; `kproxy.tools.replay`'s player renews what has to be new in it. All that takes
-its time is in a thread: reading the request, the handshake, waiting for the answer. The answer is an exchange of its
-own, which those who look see as any other, but for the id of the exchange that it is from.
+Strategy. The request goes to the listener that it came by, over a connection of kproxy's own
+(`runtime/listeners/listener.py`), so that rules act on it as on any other; `kproxy.tools.replay`'s player renews what
+has to be new in it. All that takes its time is in a thread: reading the request, the handshake, waiting for the answer.
+The answer is an exchange of its own, which those who look see as any other, but for the id of the exchange that it is
+from.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.select.mentions import made
 from kproxy.runtime.connection_view import ConnectionWho
-from kproxy.runtime.listeners.listener import RESET, Listener
-from kproxy.runtime.own_client import NotLetIn, OwnClient, secured
+from kproxy.runtime.listeners.listener import RESET, Listener, NotLetIn, OwnClient, secured
 from kproxy.runtime.server import Server
 from kproxy.tools.replay.player import CLOSED, Pace, ReplayPlayer
 from kproxy.tools.replay.recording import Recording, ReplayOutcome, record

@@ -24,7 +24,7 @@ from kproxy.rules.bodies import carries_records
 from kproxy.rules.rule_set import HowGone
 from kproxy.rules.select.selected import error_number
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 from kproxy.session.holding.desk import HoldingDesk
 from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
 from kproxy.session.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame

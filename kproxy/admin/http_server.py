@@ -34,12 +34,11 @@ from starlette.applications import Starlette
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.rules.values.address import network_of
-from kproxy.runtime.driven import host_port
+from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.io.socket_io import is_lost
-from kproxy.runtime.io.tls import ClientTls, reason
-from kproxy.runtime.io.tls_stream import TlsStream
-from kproxy.runtime.listeners.acceptor import BACKLOG, EXHAUSTED
-from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.io.tls import ClientTls, TlsStream, reason
+from kproxy.runtime.listeners.port_pool import BACKLOG, EXHAUSTED
+from kproxy.runtime.protocols import host_port
 
 from .connection_limits import entry_to_evict
 from .problem import Problem, answer

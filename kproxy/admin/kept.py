@@ -18,7 +18,7 @@ from kproxy.record.live_view.ring import KeptExchange
 from kproxy.record.live_view.rows import encode, exchange_id
 from kproxy.record.live_view.save import saved_exchange
 from kproxy.record.live_view.watch import ViewWatch
-from kproxy.runtime.io.turns import TaskReactor, in_a_turn, in_turns
+from kproxy.runtime.io.scheduler import TaskReactor, in_a_turn, in_turns
 
 from .models import Shown
 from .problem import Problem

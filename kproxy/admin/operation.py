@@ -21,7 +21,7 @@ from kproxy.base.distribution import own_version
 from kproxy.rules.document.reference import document_schema
 from kproxy.rules.values.model import unknown
 from kproxy.rules.values.source import Source, json_source
-from kproxy.runtime.rules.keeper import DOCUMENTS, TurnCheck, do_nothing
+from kproxy.runtime.rule_keeper import DOCUMENTS, TurnCheck, do_nothing
 
 from .connection_limits import BodyBytes, network_of_peer
 from .guard import BYTES, JSON, YAML, media_type

@@ -23,9 +23,9 @@ from kproxy.base.errors import ConfigRefused
 from kproxy.protocol.table.releases import RELEASES
 from kproxy.rules.values.source import Source
 from kproxy.runtime.connection_view import MOST_ENDS
-from kproxy.runtime.driven import HostPort, show
-from kproxy.runtime.io.turns import in_turns
-from kproxy.runtime.rules.keeper import DOCUMENTS
+from kproxy.runtime.io.scheduler import in_turns
+from kproxy.runtime.protocols import HostPort, show
+from kproxy.runtime.rule_keeper import DOCUMENTS
 from kproxy.session.rewrite.addresses import controller_id
 
 from .guard import JSON

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from kproxy.record.live_view.config import ViewConfig
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 
 from .guard import JSON
 from .models import Shown

@@ -15,8 +15,7 @@ from kproxy.rules.document.store import RuleOrigin, RuleStore, StoreChange, Stor
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.values.source import Source
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
-from kproxy.runtime.rules.keeper import Rejection, RuleKeeper
-from kproxy.runtime.rules.waiters import CounterName
+from kproxy.runtime.rule_keeper import CounterName, Rejection, RuleKeeper
 
 from .models import (
     KilledShown,

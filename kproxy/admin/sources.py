@@ -39,7 +39,7 @@ from kproxy.record.live_view.save import saved_exchange
 from kproxy.record.live_view.sources import OpenedCapture, OpenedCaptures, read_places
 from kproxy.record.live_view.spool import Spool
 from kproxy.record.live_view.watch import EVERY_PARTITION, LONGEST_SEARCH
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 
 from .kept import READERS, FoundExchanges
 from .models import Query, Shown, iso_time

@@ -43,7 +43,7 @@ from kproxy.record.live_view.rows import COLUMNS, encode, joined
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
 from kproxy.record.observer.latencies import STEP
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 
 from .held_news import held_changes
 from .models import PageId, Query, Shown

@@ -12,9 +12,9 @@ from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.connection_view import ConnectionEnd, describe
-from kproxy.runtime.driven import ConnectionPhase, show
-from kproxy.runtime.io.turns import in_turns
-from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.io.scheduler import in_turns
+from kproxy.runtime.protocols import ConnectionPhase, show
+from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.rewrite.addresses import controller_id

@@ -21,19 +21,17 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import Gate, RuleSet, Running
-from kproxy.runtime.cluster_watch import ClusterWatch
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.capacity import ConnectionCounts
+from kproxy.runtime.config.network import Limits
 from kproxy.runtime.drain import drain_on_signal
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener import Listener
-from kproxy.runtime.memory_watch import MemoryWatch
 from kproxy.runtime.network import NetworkChange
-from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell
-from kproxy.runtime.reporting import ConnectionCounts
-from kproxy.runtime.rules.files import RuleFiles
-from kproxy.runtime.rules.held_watch import HeldWatch
-from kproxy.runtime.rules.keeper import RuleKeeper
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, ClusterWatch, Readiness, tell
+from kproxy.runtime.rule_files import RuleFiles
+from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
+from kproxy.runtime.timeouts import HeldWatch, MemoryWatch
 from kproxy.session.counters import ApiTally, Counters, Tallies
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.holding.desk import HoldingDesk
@@ -46,7 +44,7 @@ from kproxy.session.session import Session
 from kproxy.session.shared import CircleMark, Shared
 
 from . import garbage
-from .judging import RuleFilters
+from .live_view import RuleFilters
 from .main import (
     advertising,
     certificates_of,
@@ -60,7 +58,7 @@ from .main import (
     tokens_of,
     use_at_once,
 )
-from .parts import ProcessParts
+from .reloadable import ProcessParts
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -71,10 +69,10 @@ if TYPE_CHECKING:
     from kproxy.record.component_collectors import CertificateSide
     from kproxy.record.live_view.watch import ViewWatch
 
-    from .exporting import OtlpExport
-    from .measuring import ProcessMetrics
+    from .label_metrics import ClientTelemetry
+    from .metrics import ProcessMetrics
+    from .otlp import OtlpExport
     from .recording import Audit
-    from .telemetry import ClientTelemetry
 
 
 class ProxyProcess:
@@ -416,7 +414,7 @@ class ProxyProcess:
         from kproxy.admin.worker_api import ViewTerms
 
         def make_watch() -> ViewWatch:
-            from .viewing import make_watch
+            from .live_view import make_watch
 
             return make_watch(self)
 
@@ -431,7 +429,7 @@ class ProxyProcess:
     def import_measuring(self, config: Config) -> None:
         """Import what tells of what is counted, if this config has it told: that would keep the loop waiting."""
         if config.measured:
-            import kproxy.app.measuring
+            import kproxy.app.metrics
             import kproxy.record.component_collectors  # noqa: F401
 
     def follow_measuring(self) -> None:
@@ -444,7 +442,7 @@ class ProxyProcess:
         if self.metrics is None:
             from kproxy.record.component_collectors import ConfigCollector, RuleCollector
 
-            from .measuring import ProcessMetrics
+            from .metrics import ProcessMetrics
 
             rules = RuleCollector(self.keeper.store, self.keeper.loads, self.config.limits.rule_labels)
             self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)

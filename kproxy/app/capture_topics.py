@@ -35,7 +35,7 @@ from kproxy.record.captures.running_captures import StartedCapture
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.filter.filter import Filter
 from kproxy.record.observer.credentials import RESPONSE, take_out
-from kproxy.runtime.io.turns import in_a_turn
+from kproxy.runtime.io.scheduler import in_a_turn
 from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.own_connection import MAX_METADATA, own_connection, send_request
 from kproxy.runtime.upstreams.upstream import Upstream

@@ -22,11 +22,11 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.config.network import ListenerConfig
-from kproxy.runtime.driven import show
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.io.turns import work_through
+from kproxy.runtime.io.scheduler import work_through
+from kproxy.runtime.protocols import show
 from kproxy.runtime.readiness import ClusterNeed
-from kproxy.runtime.rules.files import RuleFiles
+from kproxy.runtime.rule_files import RuleFiles
 
 from . import garbage
 

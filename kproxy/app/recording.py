@@ -24,11 +24,9 @@ from kproxy.record.audit.outlets import make_recorder
 from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 from kproxy.record.events.schema import TELEMETRY_EVENT
 from kproxy.rules.rule_set import Running
-from kproxy.runtime.io.background import Background
-from kproxy.runtime.io.turns import SLICE, a_few_at_a_time, in_a_turn
+from kproxy.runtime.io.scheduler import SLICE, Background, a_few_at_a_time, in_a_turn
 from kproxy.runtime.server import Server
-from kproxy.runtime.upstreams.metadata_poller import MetadataPoller
-from kproxy.runtime.upstreams.upstream import Upstream
+from kproxy.runtime.upstreams.upstream import MetadataPoller, Upstream
 
 if TYPE_CHECKING:
     from kproxy.record.audit.config import AuditConfig

@@ -24,12 +24,10 @@ from kproxy.app.config.document import AdminConfig, Config
 from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.app.workers.channel import Unanswered
 from kproxy.app.workers.messages import CircleFound, Missing, Start
-from kproxy.app.workers.pool_change import PoolChange
-from kproxy.app.workers.pool_network import PoolNetwork
-from kproxy.app.workers.pool_rule_keeper import PoolRuleKeeper
+from kproxy.app.workers.pool_network import PoolChange, PoolNetwork
 from kproxy.app.workers.pool_worker import PoolWorker
+from kproxy.app.workers.rule_messages import PoolRuleKeeper, RuleNewsSender
 from kproxy.app.workers.shared_table import SharedTable
-from kproxy.app.workers.told_rules import RuleNewsSender
 from kproxy.app.workers.worker_pool import WorkerPool, ask_all, pids
 from kproxy.base.errors import KproxyError
 from kproxy.base.logs import log_of_process, lost_lines
@@ -40,7 +38,7 @@ from kproxy.runtime.drain import ShutdownDelay, drain_on_signal
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ListenerPorts
 from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
-from kproxy.runtime.rules.files import RuleFiles
+from kproxy.runtime.rule_files import RuleFiles
 from kproxy.session.shared import CircleMark
 
 from . import garbage
@@ -57,7 +55,7 @@ from .main import (
     tokens_of,
     use_at_once,
 )
-from .pool_parts import PoolParts
+from .reloadable import PoolParts
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
 from kproxy.app.workers.channel import Channel, hear, say
-from kproxy.app.workers.hand_over import Arrivals
+from kproxy.app.workers.fd_passing import Arrivals
 from kproxy.app.workers.messages import (
     CircleFound,
     GiveUp,
@@ -36,18 +36,18 @@ from kproxy.app.workers.messages import (
     WorkerReady,
     unpack_config,
 )
-from kproxy.app.workers.remote import RemotePortChange, RemotePorts, Reporter
+from kproxy.app.workers.rpc_server import WorkerRules
 from kproxy.app.workers.shared_table import SharedTable
-from kproxy.app.workers.worker_rules import WorkerRules
+from kproxy.app.workers.supervisor_client import RemotePortChange, RemotePorts, Reporter
 from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.base.logs import log_of_process
 from kproxy.base.system import die_with_parent
 from kproxy.rules.rule_set import RuleSet
+from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.connection import Connection
-from kproxy.runtime.driven import HostPort
 from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.network import NetworkChange
-from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.server import Server
 
 from .app import ProxyProcess
@@ -169,14 +169,14 @@ class Worker(ProxyProcess):
         """Import what answers the supervisor, if this config has it ask: that would keep the loop waiting."""
         if config.measured:
             import kproxy.admin.worker_api
-            import kproxy.app.workers.answers  # noqa: F401
+            import kproxy.app.workers.rpc_server  # noqa: F401
 
     def follow_measuring(self) -> None:
         """Answer from now on, if the config in force has the supervisor ask."""
         if not self.config.measured or self.member is not None or not self.parts.begun:
             return
         from kproxy.admin.worker_api import ProcessMember
-        from kproxy.app.workers.answers import WorkerAnswers
+        from kproxy.app.workers.rpc_server import WorkerAnswers
 
         self.keeper.store.rule_set = self.rules
         self.member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import config_from, is_config, rule_paths
+from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
 from kproxy.base.terminal import StyledLine, print_styled, say
 from kproxy.rules.document.lint import lint_rules

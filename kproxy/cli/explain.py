@@ -134,7 +134,7 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
 
 def load(path: str) -> RuleSet:
     """Return the rules of a file or folder, or those that a config names. Raises DocumentError."""
-    from kproxy.app.config.reader import is_config, load_config
+    from kproxy.app.config.document import is_config, load_config
     from kproxy.rules.document.read import load_rules
     from kproxy.rules.values.source import Source
 

@@ -134,7 +134,7 @@ def told_front(config: Config, end: AwaitedEnd, *, mock: bool) -> Iterator[None]
 
 def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int | None) -> Config:
     """Return the config of kproxy in front. Raises BadParameter."""
-    from kproxy.app.config.reader import admin_from
+    from kproxy.app.config.document import admin_from
     from kproxy.rules.values.quantities import checked_seed
     from kproxy.testing.mock_frontend import front_config
 

@@ -64,7 +64,7 @@ def command(
     else:
         from pathlib import Path
 
-        from kproxy.app.config.reader import usable_config
+        from kproxy.app.config.document import usable_config
         from kproxy.rules.values.source import Source
 
         path = Path(config_file)
@@ -90,7 +90,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
 
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config that --upstream, --listen and --advertise stand for."""
-    from kproxy.app.config.reader import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
+    from kproxy.app.config.document import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
     from kproxy.rules.values.address import Address, parse_server
 
     upstream, listen, advertise = (network[name] for name in ("upstream", "listen", "advertise"))
@@ -105,7 +105,7 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
 
 def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
     """Return the config of a document with the values of --rules and --admin."""
-    from kproxy.app.config.reader import admin_from
+    from kproxy.app.config.document import admin_from
 
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}
     if admin is not None:
@@ -114,8 +114,7 @@ def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
 
 
 def _workers(number: int) -> int:
-    from kproxy.app.config.document import MOST_WORKERS
-    from kproxy.app.config.system_needs import HAS_WORKERS, NO_WORKERS
+    from kproxy.app.config.document import HAS_WORKERS, MOST_WORKERS, NO_WORKERS
 
     if not 1 <= number <= MOST_WORKERS:
         raise click.BadParameter(f"{number} processes, expected 1 to {MOST_WORKERS}", param_hint="--workers")

@@ -25,7 +25,7 @@ from kproxy.protocol.sasl.scram import (
     make_line,
     names_in,
 )
-from kproxy.runtime.config.sasl import LARGEST
+from kproxy.runtime.config.network import LARGEST
 
 LONGEST = 4096
 """Characters of a password at most; a longer text is another file by mistake."""

@@ -3,7 +3,7 @@
 Strategy. Work on one frame is as long as the frame: a hundred thousand names take a second. Loops over the content of a
 frame call `breathe` every few dozen elements; loops over frames call `rest` for each frame. Without a hook these do
 nothing. The driver's hook reads the clock and lets other tasks run if they have waited long enough
-(`runtime/io/turns.py`). After a yield, only the connection's own state is unchanged. `whole` prevents yields.
+(`runtime/io/scheduler.py`). After a yield, only the connection's own state is unchanged. `whole` prevents yields.
 """
 
 from __future__ import annotations

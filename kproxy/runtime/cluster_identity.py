@@ -19,12 +19,11 @@ from kproxy.base.errors import ConfigRefused, DecodeError
 from kproxy.protocol import decode_response
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name
-from kproxy.runtime.io.turns import a_few_at_a_time
+from kproxy.runtime.io.scheduler import a_few_at_a_time
+from kproxy.runtime.io.socket_io import Route
 from kproxy.runtime.upstreams.own_connection import own_connection, send_request
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.cluster import OLD_VERSION, VERSION, brokers_request
-
-from .transparent import Route
 
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config

@@ -8,7 +8,7 @@ Strategy. The bytes go through the two sides (side.py); here is what happens sel
                reset, and that can destroy what the client has not read yet
     CLOSED
 
-and never goes back. A phase that lasts too long is ended from outside (sweep.py).
+and never goes back. A phase that lasts too long is ended from outside (timeouts.py).
 """
 
 from __future__ import annotations
@@ -42,22 +42,20 @@ from kproxy.session.commands import (
     WakeAt,
 )
 
-from .driven import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
+from .protocols import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Facts
-    from kproxy.runtime.io.deadlines import Deadline
-    from kproxy.runtime.io.reactor import Reactor
-    from kproxy.runtime.io.slow_work import SlowWork
+    from kproxy.runtime.io.pollers import Deadline
+    from kproxy.runtime.io.reactor import Reactor, SlowWork
+    from kproxy.runtime.io.scheduler import Turn
+    from kproxy.runtime.io.socket_io import Route
     from kproxy.runtime.io.splice import SplicedTap
-    from kproxy.runtime.io.turns import Turn
     from kproxy.runtime.listeners.listener_ports import ClientAddresses
-    from kproxy.runtime.upstreams.dialling import Cancellable
+    from kproxy.runtime.upstreams.dialler import Cancellable
     from kproxy.runtime.upstreams.upstream import Upstream
     from kproxy.session.plan import Plan
     from kproxy.session.sasl.login import LoggedIn
-
-    from .transparent import Route
 
 
 CLOSED = ConnectionPhase.CLOSED  # no literal: what a call in between does to the phase is not seen by the type checker
@@ -188,7 +186,7 @@ class Connection:
         self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
-        self.unread = now  # until when the client was not read, as far as sweep.py has seen
+        self.unread = now  # until when the client was not read, as far as timeouts.py has seen
         self.drain_at = inf  # when it has reached its greatest age
         self.moved = 0
         self.obeying = self.looked_after = False

@@ -11,8 +11,8 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.record.audit.state_events import Ended
 from kproxy.session.sasl.principal import LoginOutcome
 
-from .driven import HostPort, host_port, show
-from .reporting import LogThrottle
+from .capacity import LogThrottle
+from .protocols import HostPort, host_port, show
 
 if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata

@@ -19,10 +19,10 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.protocol.table import schema
 from kproxy.rules.kinds.base.access import permissions
 
-from .driven import show
+from .protocols import show
 
 if TYPE_CHECKING:
-    from kproxy.runtime.config.limits import Limits
+    from kproxy.runtime.config.network import Limits
     from kproxy.runtime.io.reactor import Reactor
 
     from .connection import Connection

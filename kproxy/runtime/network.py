@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kproxy.base.errors import UnusableSetting
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
-from kproxy.runtime.io.background import Background
-from kproxy.runtime.io.turns import a_few_at_a_time
+from kproxy.runtime.io.scheduler import Background, a_few_at_a_time
 from kproxy.runtime.listeners.listener import Listener, ListenerServer
-from kproxy.runtime.upstreams.metadata_poller import NodeLocator
 from kproxy.runtime.upstreams.resolve import REASON, OwnPorts
-from kproxy.runtime.upstreams.upstream import Upstream
+from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
 
 from .cluster_identity import (
     ClusterFate,
@@ -42,17 +40,17 @@ from .cluster_identity import (
     successions,
     without_successor,
 )
-from .driven import ConnectionPhase, show
+from .protocols import ConnectionPhase, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kproxy.app.config.document import Config
     from kproxy.runtime.io.reactor import Reactor
-    from kproxy.runtime.listeners.port_change import PreparedPorts
+    from kproxy.runtime.listeners.port_service import PreparedPorts
 
+    from .capacity import ConnectionCounts
     from .connection import Connection, ConnectionListener
-    from .reporting import ConnectionCounts
 
 LOOPBACK = "127.0.0.1"
 

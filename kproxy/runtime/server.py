@@ -16,28 +16,23 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.rule_set import BoundRules, Gate
 from kproxy.rules.values.address import network_of
-from kproxy.runtime.io.background import Background
-from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.io.slow_work import SlowWork
-from kproxy.runtime.io.turns import work_through
+from kproxy.runtime.io.reactor import Reactor, SlowWork
+from kproxy.runtime.io.scheduler import Background, work_through
 from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.listeners.port_service import LocalPorts, PortService
-from kproxy.runtime.upstreams.metadata_poller import NodeLocator
 from kproxy.runtime.upstreams.resolve import OwnPorts
-from kproxy.runtime.upstreams.upstream import Upstream
+from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
 from kproxy.session.holding.desk import HoldingDesk
 
-from .capacity import Capacity, ConnectionPlaces, HalfOpen, find_capacity, log_capacity
+from .capacity import Capacity, ConnectionCounts, ConnectionPlaces, HalfOpen, LogThrottle, find_capacity, log_capacity
 from .cluster_identity import FormerListeners
 from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
-from .driven import HostPort, MemoryWaiter, SessionFactory
-from .max_age import MaxAges
 from .network import NO_NETWORK, NetworkChange, Retired, check_bootstrap, end_connections, follow_locators
-from .reporting import ConnectionCounts, LogThrottle
-from .sweep import Sweep
+from .protocols import HostPort, MemoryWaiter, SessionFactory
 from .taps import Taps
+from .timeouts import MaxAges, Sweep
 
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config

@@ -21,13 +21,13 @@ from kproxy.record.fanout import Fanout
 from kproxy.record.observer.journal import Journal
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.summary import Summary
+from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
-from kproxy.runtime.io.turns import BUFFER
 from kproxy.session.commands import CLIENT
 from kproxy.session.inflight import ANSWERED, ASKED
 
 from .connection_view import ConnectionWho
-from .driven import ConnectionPhase, Feed
+from .protocols import ConnectionPhase, Feed
 
 if TYPE_CHECKING:
     from .connection import Connection

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kproxy.record.observer.summary import Summary
 
     from .connection import Connection
-    from .driven import HostPort
+    from .protocols import HostPort
     from .tap import JournalFor, SummaryFor, Tap
 
 

@@ -29,7 +29,7 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.runtime.listeners.listener import Listener
-from kproxy.runtime.rules.waiters import CounterName
+from kproxy.runtime.rule_keeper import CounterName
 from kproxy.session.session import Session
 
 from .exchanges import Topics

@@ -17,7 +17,7 @@ from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.store import StoredRule
 from kproxy.rules.rule_set import Running
 from kproxy.rules.values.source import Source
-from kproxy.runtime.rules.waiters import CounterName
+from kproxy.runtime.rule_keeper import CounterName
 
 from .embedded import Embedded
 from .exchanges import SeenExchange, SeenExchanges

@@ -14,7 +14,7 @@ import trio
 from kproxy.base.errors import NoSuchRule
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import Running
-from kproxy.runtime.rules.waiters import CounterName
+from kproxy.runtime.rule_keeper import CounterName
 
 from .embedded import Embedded
 from .exchanges import SeenExchange, SeenExchanges

@@ -21,7 +21,7 @@ from kproxy.app.config.document import Config
 from kproxy.app.main import leaves, read_rules
 from kproxy.base.errors import InternalError
 from kproxy.base.logs import make_log
-from kproxy.runtime.driven import show
+from kproxy.runtime.protocols import show
 
 from .embedded import PATIENCE, NoBroker
 from .mock_rules import mock_rules

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.admin.api import OPERATIONS
-from kproxy.runtime.driven import HostPort
+from kproxy.runtime.protocols import HostPort
 
 STREAMS = ("/api/tail", "/api/view")
 NODES: dict[int, HostPort] = {1: ("broker-1.example.com", 9092)}

@@ -36,8 +36,8 @@ from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
-from kproxy.runtime.config.limits import Limits
-from kproxy.runtime.driven import ConnectionPhase, HostPort
+from kproxy.runtime.config.network import Limits
+from kproxy.runtime.protocols import ConnectionPhase, HostPort
 from tests.support.exchange_factory import exchange
 from tests.support.stretches import IN_BOTH_UNITS, StepWatch, Unit, Watch
 

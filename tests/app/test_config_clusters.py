@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kproxy.runtime.io import turns
-from kproxy.runtime.io.turns import FEW
+from kproxy.runtime import readiness as circle
+from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io.scheduler import FEW
 from kproxy.runtime.network import Retired
-from kproxy.runtime.upstreams import circle
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker
 from tests.support.raw_client import RawClient
@@ -76,7 +76,7 @@ def test_a_cluster_that_led_back_is_asked_no_more_when_it_is_gone(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its questions come back as ones to the cluster that has its name now, which would be refused again and again."""
-    monkeypatch.setattr(circle, "AGAIN", 0.02)
+    monkeypatch.setattr(circle, "LOOP_RETRY", 0.02)
     broker, port = stack.enter_context(NamedBroker("one")), free_port()
     relay = Relay(port)
     stack.callback(relay.close)

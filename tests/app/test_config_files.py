@@ -13,7 +13,7 @@ import trio
 
 from kproxy.app.config.changes import Origin
 from kproxy.rules.document.read import Document
-from kproxy.runtime.rules.files import RuleFiles
+from kproxy.runtime.rule_files import RuleFiles
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy
 

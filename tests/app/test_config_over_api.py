@@ -16,8 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from kproxy.app.config.changes import Origin
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import _alternatives, is_secret
+from kproxy.app.config.document import Config, _alternatives, is_secret
 from kproxy.base.errors import DocumentError
 from kproxy.base.named_file import PathGuard, read_named
 from kproxy.rules.values.source import Source

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.app import exporting
+from kproxy.app import otlp as exporting
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.metrics import totals
 from kproxy.record.metrics.telemetry_config import KAFKA

@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kproxy.app.exporting import OtlpExport
+from kproxy.app.otlp import OtlpExport
 from kproxy.base.errors import DocumentError
 from kproxy.protocol.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS
 from kproxy.testing.process import free_port

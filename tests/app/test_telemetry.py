@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.app.telemetry import MOST_WAITING, ClientTelemetry, PushJob
+from kproxy.app.label_metrics import MOST_WAITING, ClientTelemetry, PushJob
 from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.push_reader import PushRead
 from kproxy.record.metrics.telemetry_config import KAFKA, TelemetryConfig

@@ -13,7 +13,7 @@ from kproxy.base.errors import DocumentError, KproxyError, LoginFailed
 from kproxy.base.named_file import MOST_BYTES, open_named, read_named, text_named
 from kproxy.cli import main
 from kproxy.cli.admin_client import shown_token
-from kproxy.runtime.config.sasl import users_in
+from kproxy.runtime.config.network import users_in
 from kproxy.runtime.listeners.port_pool import read_state
 from kproxy.runtime.upstreams.own_connection import read_token
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator, ValidationError
 
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 from tests.support import manifests
 from tests.support.helm import BROKERS, CHART, EVERYTHING, FOLDER, SETS, helm, rendered
 from tests.support.manifests import named

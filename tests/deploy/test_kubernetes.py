@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kproxy.app.config.reader import load_config
-from kproxy.runtime.config.limits import Limits
+from kproxy.app.config.document import load_config
+from kproxy.runtime.config.network import Limits
 from tests.support import manifests
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

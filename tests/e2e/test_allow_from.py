@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.runtime.io.proxy_protocol import binary, line
+from kproxy.runtime.io.sniff import binary, line
 from kproxy.testing.process import Proxy, free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime.io.proxy_protocol import line
+from kproxy.runtime.io.sniff import line
 from kproxy.testing.process import Proxy, free_port, free_port_with_room, free_ports
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kproxy.app.config import system_needs
-from kproxy.app.config.reader import load_config
+from kproxy.app.config import document as system_needs
+from kproxy.app.config.document import load_config
 from kproxy.cli import main
 from kproxy.testing import one_request as ask
 from kproxy.testing.cluster import MockCluster

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime.io.proxy_protocol import SIGNATURE, binary, line, own
+from kproxy.runtime.io.sniff import SIGNATURE, binary, line, own
 from kproxy.testing.process import Proxy, free_port
 from tests.support.certificates import Authority, client_context
 from tests.support.fake_broker import FakeBroker

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 from kproxy.testing.process import free_port, free_ports
 from tests.support.raw_client import RawClient
 from tests.support.wait import until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.admin_client import Admin
-from kproxy.runtime.driven import show
+from kproxy.runtime.protocols import show
 from kproxy.testing.process import free_port_with_room, free_ports
 from tests.support.certificates import Authority, client_context
 from tests.support.raw_client import RawClient

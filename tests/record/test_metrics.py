@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.record.metrics.traffic import TrafficCollector, exposition, registry
-from kproxy.runtime.reporting import ConnectionCounts
+from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.session.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 
 

@@ -10,13 +10,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import config_from, is_config, rule_paths
+from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.source import Source
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 
 WORDS = list(dict.fromkeys([
     *Config.keys(), *Limits.keys(), *KINDS, *(key for model in KINDS.values() for key in model.keys()),  # noqa: SIM118

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.app.config.reader import config_from
+from kproxy.app.config.document import config_from
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.source import Source

@@ -14,9 +14,9 @@ import structlog
 import trio
 
 from kproxy.app.config.document import Config
+from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.io.pollers import epoll_poller, trio_poller
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.reporting import ConnectionCounts
 from kproxy.runtime.server import Server
 from tests.support.passing_session import PassingSession
 

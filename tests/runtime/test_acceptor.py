@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from kproxy.runtime.listeners.acceptor import listen
+from kproxy.runtime.listeners.port_pool import listen
 
 AT_ONCE = 1_500
 """More than the 1,024 that are often taken for many; each is two descriptors here."""

@@ -12,9 +12,9 @@ import structlog
 import trio
 
 from kproxy.protocol.breath import rest
-from kproxy.runtime.io import turns
+from kproxy.runtime.io import scheduler as turns
 from kproxy.runtime.io.reactor import IN, Reactor
-from kproxy.runtime.io.turns import Turn
+from kproxy.runtime.io.scheduler import Turn
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.runtime.listeners.named_port import LONGEST, MOST_RECORDS, BadHello, ClientHello, parse
+from kproxy.runtime.listeners.sni_port import LONGEST, MOST_RECORDS, BadHello, ClientHello, parse
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:

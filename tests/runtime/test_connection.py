@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from kproxy.protocol.breath import breathe
-from kproxy.runtime.io import side, turns
-from kproxy.runtime.io.turns import BUFFER
+from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io import side
+from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from tests.support.passing_session import PassingSession
 

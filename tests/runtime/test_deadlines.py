@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.runtime.io.deadlines import FEW, Deadlines
+from kproxy.runtime.io.pollers import FEW, Deadlines
 
 
 def names(deadlines: Deadlines, now: float) -> list[object]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.runtime import capacity as descriptors
 from kproxy.runtime.capacity import FEWEST, ConnectionPlaces, find_capacity, log_capacity
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 
 OPEN = 20
 UNLIMITED = resource.RLIM_INFINITY

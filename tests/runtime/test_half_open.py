@@ -14,7 +14,7 @@ import trustme
 from kproxy.app.config.document import Config
 from kproxy.runtime.capacity import FEWEST_HALF_OPEN, HALF_OPEN_SHARE, Capacity, HalfOpen
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.listeners.acceptor import Acceptor
+from kproxy.runtime.listeners.port_pool import Acceptor
 
 pytestmark = pytest.mark.trio
 ROOM = 80

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import InputError
-from kproxy.runtime.io import proxy_protocol
-from kproxy.runtime.listeners import named_port
+from kproxy.runtime.io import sniff as proxy_protocol
+from kproxy.runtime.listeners import sni_port as named_port
 from tests.support.line_count import LineCount
 
 MOST_LINES = 100_000

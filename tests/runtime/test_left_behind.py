@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
-from kproxy.runtime import sweep
+from kproxy.runtime import timeouts as sweep
 from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session

@@ -19,11 +19,12 @@ import trio.testing
 from kproxy.record.fanout import ClusterMetadata
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.connection import Connection
-from kproxy.runtime.listeners import acceptor, listener_ports
-from kproxy.runtime.upstreams import metadata_poller
-from kproxy.runtime.upstreams.dialling import Topology
-from kproxy.runtime.upstreams.metadata_poller import MetadataPoller, NodeLocator
+from kproxy.runtime.listeners import listener_ports
+from kproxy.runtime.listeners import port_pool as acceptor
+from kproxy.runtime.upstreams import upstream as metadata_poller
+from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.resolve import AT_ONCE, Resolver
+from kproxy.runtime.upstreams.upstream import MetadataPoller, NodeLocator
 from tests.admin.test_held_stretches import is_short
 from tests.support.stretches import LINES
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.runtime import sweep
-from kproxy.runtime.driven import ConnectionPhase
-from kproxy.runtime.max_age import MOST, MaxAges, drain
+from kproxy.runtime import timeouts as sweep
+from kproxy.runtime.protocols import ConnectionPhase
+from kproxy.runtime.timeouts import MOST, MaxAges, drain
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared

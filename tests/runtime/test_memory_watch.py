@@ -10,10 +10,10 @@ import pytest
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.runtime import memory_watch
-from kproxy.runtime.driven import ConnectionPhase
+from kproxy.runtime import timeouts as memory_watch
 from kproxy.runtime.io.side import ANSWERED, PAUSED, PEER_BLOCKED
-from kproxy.runtime.memory_watch import INTERVAL, MemoryWatch, progress
+from kproxy.runtime.protocols import ConnectionPhase
+from kproxy.runtime.timeouts import MEMORY_INTERVAL, MemoryWatch, progress
 from kproxy.session.commands import BROKER, CLIENT, Wake
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
 from kproxy.session.plan import Bound
@@ -57,7 +57,7 @@ class World:
         self.calls: list[tuple[float, Callable[[], object]]] = []
         self.errors: list[str] = []
         self.reactor: Any = self
-        monkeypatch.setattr("kproxy.runtime.memory_watch.monotonic", lambda: self.now)
+        monkeypatch.setattr("kproxy.runtime.timeouts.monotonic", lambda: self.now)
         for memory in memories:
             MemoryWatch(memory, self)
 
@@ -214,7 +214,7 @@ def test_client_that_reads_keeps_its_response(monkeypatch: pytest.MonkeyPatch) -
     waiting = world.talk("10.0.0.1", shared, GROUPS).client(asked).broker(said[:500])
     assert not waiting.read[BROKER]
     for _ in range(20):
-        world.pass_time(INTERVAL)
+        world.pass_time(MEMORY_INTERVAL)
         side.pending -= 2 * KIB
         side.written += 2 * KIB
     assert cause_of(reader) == ""
@@ -296,7 +296,7 @@ def test_unread_response_gives_way_despite_further_answers(monkeypatch: pytest.M
     waiting = world.talk("10.0.0.1", shared, GROUPS).client(asked).broker(said[:500])
     assert not waiting.read[BROKER]
     for _ in range(20):
-        world.pass_time(INTERVAL)
+        world.pass_time(MEMORY_INTERVAL)
         side.pending += 100
     assert cause_of(lazy) == "held_evicted"
     assert waiting.read[BROKER]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime import sweep
+from kproxy.runtime import timeouts as sweep
 from kproxy.session.commands import CLIENT, CloseBoth, Send
 from tests.support.passing_session import PassingSession
 

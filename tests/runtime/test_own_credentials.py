@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.base.errors import LoginFailed
-from kproxy.runtime.config.sasl import UpstreamSasl
+from kproxy.runtime.config.network import UpstreamSasl
 from kproxy.runtime.upstreams.own_connection import OwnCredentials
 
 

@@ -13,9 +13,9 @@ import structlog
 import trio
 import trio.testing
 
-from kproxy.runtime.upstreams import metadata_poller
-from kproxy.runtime.upstreams.metadata_poller import BROKERS_ONLY, MetadataPoller, NodeLocator
+from kproxy.runtime.upstreams import upstream as metadata_poller
 from kproxy.runtime.upstreams.own_connection import MAX_METADATA
+from kproxy.runtime.upstreams.upstream import BROKERS_ONLY, MetadataPoller, NodeLocator
 
 HOUR = 3600.0
 

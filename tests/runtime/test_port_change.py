@@ -14,10 +14,10 @@ import trio
 
 from kproxy.app.config.document import Config
 from kproxy.base.errors import UnusableSetting
+from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ListenerPorts
 from kproxy.runtime.listeners.port_service import LocalPorts
-from kproxy.runtime.reporting import ConnectionCounts
 from kproxy.testing.process import free_port
 
 pytestmark = pytest.mark.trio

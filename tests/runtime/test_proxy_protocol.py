@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.runtime.io.proxy_protocol import LONGEST, SIGNATURE, BadHeader, Header, binary, line, own, parse
+from kproxy.runtime.io.sniff import LONGEST, SIGNATURE, BadHeader, Header, binary, line, own, parse
 
 V2_TCP4 = bytes.fromhex("0d0a0d0a000d0a515549540a 21 11 000c c0a80001 c0a8000b dc04 01bb")
 V2_TCP6 = bytes.fromhex(

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from kproxy.runtime.io import drivers
+from kproxy.runtime.io import pollers as drivers
 from kproxy.runtime.io.reactor import IN, Reactor
 
 

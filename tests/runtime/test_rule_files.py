@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from kproxy.base.errors import DocumentError, NotEverywhere
-from kproxy.runtime.rules import files as rule_files
-from kproxy.runtime.rules.files import RuleFiles, look
+from kproxy.runtime import rule_files
+from kproxy.runtime.rule_files import RuleFiles, look
 
 
 def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ import trio
 from kproxy.base.errors import DocumentError, InternalError
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime import connection_view as report
-from kproxy.runtime import sweep
+from kproxy.runtime import timeouts as sweep
+from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.drain import Drain, drain_on_signal
-from kproxy.runtime.io import turns
+from kproxy.runtime.io import scheduler as turns
 from kproxy.runtime.listeners.port_pool import read_state
-from kproxy.runtime.reporting import ConnectionCounts
 from kproxy.runtime.server import Server
 from kproxy.session.commands import CloseBoth
 from tests.support.passing_session import PassingSession

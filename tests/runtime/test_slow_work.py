@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kproxy.runtime.io.slow_work import BURST, SlowWork
+from kproxy.runtime.io.reactor import BURST, SlowWork
 from kproxy.session.commands import Compute
 from tests.support.passing_session import PassingSession
 

@@ -21,7 +21,7 @@ from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.rules.names.composed import NameMaps
-from kproxy.runtime import sweep
+from kproxy.runtime import timeouts as sweep
 from kproxy.runtime.io import side, splice
 from kproxy.runtime.io.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.session.commands import LONG

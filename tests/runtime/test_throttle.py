@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime import reporting as log_throttle
-from kproxy.runtime.reporting import BURST, MOST, PAUSE, LogThrottle
+from kproxy.runtime import capacity as log_throttle
+from kproxy.runtime.capacity import BURST, MOST, PAUSE, LogThrottle
 
 
 class Clock:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 import trustme
 
-from kproxy.runtime.io.tls_side import MOST_RECORDS, MOST_SKIPPED, RECORD, TlsSide
-from kproxy.runtime.io.turns import BUFFER
+from kproxy.runtime.io.scheduler import BUFFER
+from kproxy.runtime.io.tls import MOST_RECORDS, MOST_SKIPPED, RECORD, TlsSide
 
 
 class Pair:

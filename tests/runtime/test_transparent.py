@@ -17,7 +17,7 @@ import pytest
 
 from kproxy.app.config.document import Config
 from kproxy.base.errors import InternalError
-from kproxy.runtime.transparent import check_mark, is_own
+from kproxy.runtime.io.socket_io import check_mark, is_own
 
 REST = (
     [pytest.param(workers, "iptables", marks=pytest.mark.tools("iptables")) for workers in (1, 2)]
@@ -86,7 +86,7 @@ def test_a_mark_that_may_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
         def setsockopt(self, *given: Any) -> None:
             raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("kproxy.runtime.transparent.socket.socket", Powerless)
+    monkeypatch.setattr("kproxy.runtime.io.socket_io.socket.socket", Powerless)
     with pytest.raises(
         InternalError, match="cluster main cannot be marked with 27504: operation not permitted; CAP_NET_"
     ):

@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.capacity import Capacity, HalfOpen
-from kproxy.runtime.io.turn_order import BUSY_TURN, CREDIT, LEVELS, REGAIN, Order
+from kproxy.runtime.io.fair_queue import BUSY_TURN, CREDIT, LEVELS, REGAIN, Order
 
 
 @dataclass(eq=False)

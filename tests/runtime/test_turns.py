@@ -17,10 +17,10 @@ import trio
 from greenlet import getcurrent
 
 from kproxy.protocol import breath
-from kproxy.runtime.io import turns
+from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io.fair_queue import Queue
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.io.turn_order import Queue
-from kproxy.runtime.io.turns import in_a_turn
+from kproxy.runtime.io.scheduler import in_a_turn
 from kproxy.session.commands import Send
 from tests.support.passing_session import PassingSession
 

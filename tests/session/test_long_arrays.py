@@ -29,7 +29,7 @@ from kproxy.rules.kinds.omit_offset import OmitOffset
 from kproxy.rules.kinds.set import SetRule
 from kproxy.rules.kinds.stale_metadata import frozen, metadata_shape
 from kproxy.rules.kinds.wrong_address import WrongAddress
-from kproxy.runtime.upstreams.metadata_poller import NodeLocator
+from kproxy.runtime.upstreams.upstream import NodeLocator
 from kproxy.session.live.evaluation import without_records
 from tests.support.frames import produce
 from tests.support.line_count import LineCount

@@ -13,8 +13,8 @@ import yaml
 
 from kproxy.app.app import ProxyProcess, prepared
 from kproxy.app.config.changes import FLAGS, Origin
+from kproxy.app.config.document import config_from
 from kproxy.app.config.keeper import CheckedConfig, ConfigKeeper
-from kproxy.app.config.reader import config_from
 from kproxy.base.errors import DocumentError
 from kproxy.base.logs import make_log
 from kproxy.protocol import Message

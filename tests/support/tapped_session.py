@@ -21,10 +21,10 @@ import structlog
 from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.record.fanout import Fanout, Sink
 from kproxy.record.observer.summary import Summary
-from kproxy.runtime.driven import ConnectionPhase
+from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.side import VIEW
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
-from kproxy.runtime.io.turns import BUFFER
+from kproxy.runtime.protocols import ConnectionPhase
 from kproxy.runtime.tap import JournalFor
 from kproxy.runtime.taps import Taps
 from kproxy.session.commands import BROKER, CLIENT

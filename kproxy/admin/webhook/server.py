@@ -44,9 +44,9 @@ from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import found
 from kproxy.rules.values.source import json_source, to_value, told
 from kproxy.rules.values.tls import ListenerTls
+from kproxy.runtime.io.fair_queue import Queue
 from kproxy.runtime.io.tls import ClientTls
-from kproxy.runtime.io.turn_order import Queue
-from kproxy.runtime.rules.keeper import DOCUMENTS
+from kproxy.runtime.rule_keeper import DOCUMENTS
 
 from .annotations import SidecarOptions, short, shown
 from .injection import Injection, inject

@@ -1,35 +1,68 @@
-"""Config at work: another one is checked whole, together with the rules, and put in force all of it or nothing.
-
-Strategy. A document is read and checked as at a start, and so are the rule files that it names, together with the
-rules that came over the API: a rule that selects a listener which goes is a mistake at the rule's place. Then all that
-can fail is done beside what serves: certificates are read, ports are opened (`network.py`). Only then the rules and the
-config are put in force together, in one step of the loop. What cannot change while kproxy runs is told, and refused
-unless whoever applies it says that it may stay as it is.
-"""
+"""Config as it may be shown: without its secrets, and with a version by which two can be told apart."""
 
 from __future__ import annotations
 
+import json
 import re
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
 
 import trio
+from pydantic import BaseModel, SecretStr
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.base.named_file import PathGuard, reason
+from kproxy.record.audit.config import KafkaTopic
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.values.source import Source, raise_mistakes
-from kproxy.runtime.rules.files import INTERVAL, SETTLE, RuleFiles, file_version, look
-from kproxy.runtime.rules.keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
+from kproxy.runtime.rule_files import INTERVAL, SETTLE, RuleFiles, file_version, look
+from kproxy.runtime.rule_keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
 
 from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
-from .document import Config
-from .reader import rule_paths, usable_config
-from .shown import shown, version_of
+from .document import Config, rule_paths, usable_config
+
+HIDDEN = "***"
+"""Stands for a secret."""
+DIGEST = 6
+"""Bytes of the version, which is shown as 12 characters."""
+
+
+def shown(config: Config) -> dict[str, Any]:
+    """Return the config as plain values of JSON: what was not written has its default, what is off is left out."""
+    plain = _shown(config)
+    assert isinstance(plain, dict), "a model has fields"
+    return plain
+
+
+def version_of(config: Config) -> str:
+    """Return a version that is the same for two configs that say the same. Secrets do not count: whoever can read a
+    version could try out words otherwise."""
+    text = json.dumps(shown(config), sort_keys=True)
+    return blake2b(text.encode(), digest_size=DIGEST).hexdigest()
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, BaseModel):
+        fields = {info.alias or name: getattr(value, name) for name, info in type(value).model_fields.items()}
+        found = {name: _shown(one) for name, one in fields.items() if one is not None}
+        if isinstance(value, KafkaTopic):  # librdkafka knows many settings that hold a secret
+            found["options"] = dict.fromkeys(value.options, HIDDEN)
+        return found
+    if isinstance(value, dict):
+        return {str(name): _shown(one) for name, one in value.items()}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list | frozenset | set) or type(value) is tuple:
+        return [_shown(one) for one in value]
+    return str(value)
+
 
 ConfigOrigin = Literal["file", "api"]
 _PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)

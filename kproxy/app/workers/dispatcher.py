@@ -18,13 +18,12 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
-from kproxy.runtime.capacity import Capacity
-from kproxy.runtime.driven import HostPort, host_port, show
-from kproxy.runtime.listeners.named_port import OnClient
-from kproxy.runtime.reporting import ConnectionCounts, LogThrottle
-from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.runtime.capacity import Capacity, ConnectionCounts, LogThrottle
+from kproxy.runtime.listeners.sni_port import OnClient
+from kproxy.runtime.protocols import HostPort, host_port, show
+from kproxy.runtime.upstreams.dialler import Topology
 
-from .hand_over import HandedClient
+from .fd_passing import HandedClient
 from .pool_worker import PoolWorker
 from .worker_pool import WorkerPool
 

@@ -14,8 +14,8 @@ from kproxy.record.live_view.parts import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import MetricSamples
 from kproxy.record.metrics.shares import LabelShare
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.runtime.driven import HostPort
 from kproxy.runtime.listeners.listener_ports import ClientAddresses
+from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.readiness import Readiness
 
 from .channel import Notice, Question

@@ -35,7 +35,7 @@ from kproxy.record.metrics.merged import (
 from kproxy.record.metrics.shares import ToldShares
 from kproxy.record.metrics.telemetry_collector import TelemetryCollector
 from kproxy.record.metrics.traffic import exposition, registry_of
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 
 from .channel import Channel, Unanswered
 from .messages import (
@@ -50,7 +50,7 @@ from .messages import (
     Operate,
     TotalView,
 )
-from .pool_rule_keeper import PoolRuleKeeper
+from .rule_messages import PoolRuleKeeper
 from .worker_pool import Recipient, Recipients, ask_all
 
 PATIENCE = 5.0

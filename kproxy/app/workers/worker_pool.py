@@ -10,7 +10,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import DocumentError, InternalError
-from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import Reactor
 
 from .channel import Channel, Notice, Question, Unanswered

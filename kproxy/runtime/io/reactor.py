@@ -8,25 +8,39 @@ one thread, nothing needs a lock.
 
 A callback must not block and must not raise. One that raises all the same is logged with its traceback, and its owner
 (the object whose bound method it is) is told by `crashed(error)`, so that it ends that connection and no other.
-Trio sleeps inside the reactor (see drivers.py), so a callback that makes a trio task runnable must say so, which it
+Trio sleeps inside the reactor (see pollers.py), so a callback that makes a trio task runnable must say so, which it
 does by using `spawn` and `notify`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from time import monotonic
-from typing import Any
+from functools import partial
+from time import monotonic, thread_time
+from typing import Any, NamedTuple, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol import breath
 
-from .deadlines import Callback, Deadline, Deadlines
-from .drivers import DRIVERS, nested_is_possible
-from .pollers import ERR, HUP, IN, OUT, Poller, Timer, TrioPoller, make_poller
-from .turns import Turn, Turns, apart, guard, look, work_through
+from .fair_queue import Queue
+from .pollers import (
+    DRIVERS,
+    ERR,
+    HUP,
+    IN,
+    OUT,
+    Callback,
+    Deadline,
+    Deadlines,
+    Poller,
+    Timer,
+    TrioPoller,
+    make_poller,
+    nested_is_possible,
+)
+from .scheduler import Turn, Turns, apart, guard, look, work_through
 
 __all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
 
@@ -278,3 +292,81 @@ class Reactor:
             crashed(error)
         except Exception as again:
             self.log.error("cleaning up after it raised too", exc_info=again)
+
+
+class JobOwner(Protocol):
+    """Owner of a piece of work, such as a connection."""
+
+    @property
+    def closed(self) -> bool:
+        """Return True if the work need not be done any more."""
+
+    def computed(self, result: Any) -> None:
+        """Take the result of the work that is done."""
+
+    def crashed(self, error: Exception) -> None:
+        """Take the exception that the work, or what came of it, has raised."""
+
+
+ThreadJob = Callable[[], object]
+BURST = 0.25
+"""Seconds of a share that may have been saved up."""
+
+
+class WorkDone(NamedTuple):
+    """Result of a piece of work, or what it has raised, and the seconds of a core that it took."""
+
+    result: Any
+    error: Exception | None
+    seconds: float
+
+
+def do(work: ThreadJob) -> WorkDone:
+    """Do a piece of work in the thread that is called."""
+    began = thread_time()
+    try:
+        result, error = work(), None
+    except Exception as raised:  # noqa: BLE001  # its owner is told
+        result, error = None, raised
+    return WorkDone(result, error, thread_time() - began)
+
+
+class SlowWork:
+    """Queue of work for one thread of a process. `share`: part of a core that it takes at most, 1 for all of it."""
+
+    def __init__(self, reactor: Reactor, share: float = 1.0) -> None:
+        self.reactor, self.share = reactor, share
+        self.queue: Queue[tuple[JobOwner, ThreadJob]] = Queue(lambda thing: thing[0].closed)
+        self.busy = False
+        self.saved, self.saved_at = BURST, monotonic()
+
+    def add(self, address: str, owner: JobOwner, work: ThreadJob) -> None:
+        """Call `owner.computed(work())` when its turn has come, unless it is closed by then."""
+        self.queue.add(address, (owner, work))
+        if not self.busy:
+            self.busy = True
+            self.reactor.spawn(self.run)
+
+    async def run(self) -> None:
+        """Work until the queue is empty, one piece at a time."""
+        while (turn := self.queue.next()) is not None:
+            owner, work = turn
+            done = WorkDone(None, None, 0.0)
+            try:
+                done = await trio.to_thread.run_sync(partial(do, work), abandon_on_cancel=True)
+                if done.error is not None:
+                    raise done.error
+                if not owner.closed:
+                    owner.computed(done.result)
+            except Exception as error:  # the others' is done all the same
+                self.reactor.log.error("work in a thread raised", exc_info=error)
+                owner.crashed(error)
+            if self.share < 1:
+                await trio.sleep(self.pause(done.seconds, monotonic()))
+        self.busy = False
+
+    def pause(self, used: float, now: float) -> float:
+        """Return the seconds without work after so many of a core have been used, for the share to be kept."""
+        self.saved = min(BURST, self.saved + self.share * (now - self.saved_at)) - used
+        self.saved_at = now
+        return max(0.0, -self.saved / self.share)

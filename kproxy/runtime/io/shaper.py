@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kproxy.rules.exchange import TrafficShape
 
-from .deadlines import Deadline
+from .pollers import Deadline
 from .reactor import OUT, Reactor
 from .side import Side
 

@@ -18,12 +18,12 @@ from time import monotonic
 from typing import Any, Protocol
 
 from kproxy.protocol.breath import rest
-from kproxy.runtime.driven import Feed, LaneState
+from kproxy.runtime.protocols import Feed, LaneState
 from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 
 from .reactor import ERR, HUP, IN, OUT, Reactor
+from .scheduler import BUFFER, Turn, WorkOwner
 from .splice import SplicedConnection, can_splice, pass_by, set_low_water
-from .turns import BUFFER, Turn, WorkOwner
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384

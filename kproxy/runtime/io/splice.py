@@ -7,7 +7,7 @@ does not take are read out of it and wait in the target's queue, so back-pressur
 A long frame that comes over a network wakes the loop for each few packets. So while the loop waits for the rest of such
 a frame, the socket has a low-water mark (`SO_RCVLOWAT`): the bytes that come in LONGEST_WAIT at the rate of the last
 ones. The mark is at most the rest of the frame. End of stream and errors are reported in any case, and so is a full
-receive window. `sweep.py` removes the mark of a socket on which nothing was read for a while.
+receive window. `timeouts.py` removes the mark of a socket on which nothing was read for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from kproxy.base.sockets import HAS_SPLICE
 from kproxy.base.system import fcntl
-from kproxy.runtime.driven import ConnectionPhase, Feed, LaneState
+from kproxy.runtime.protocols import ConnectionPhase, Feed, LaneState
 from kproxy.session.commands import LONG, Command
 
 MOST = 262144

@@ -11,16 +11,24 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from errno import ECONNRESET
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import trio
 from structlog.typing import FilteringBoundLogger
+from trio.abc import HalfCloseableStream
 
 from kproxy.base.errors import InternalError
 from kproxy.base.named_file import read_named
 from kproxy.rules.exchange import subject_name
 from kproxy.rules.values.tls import MOST_FILE, ListenerTls, PrincipalRules, UpstreamTls
+
+from .reactor import IN, OUT
+from .scheduler import BUFFER
+from .side import TLS_WRITE, VIEW, Side
+from .socket_io import MOST_AT_ONCE, attempt, send
 
 HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -232,3 +240,192 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
+
+
+RECORD = 16384  # RFC 8446 §5.1: the longest plain text of a record
+ROOM = len(BUFFER) - RECORD
+MOST_RECORDS = 64
+"""Records that are read in one go: each costs as much as its bytes are few, and a peer may send one byte in each."""
+MOST_SKIPPED = 15
+"""Looks for more behind a short record that are left out at most, after several in vain."""
+
+
+class TlsSide(Side):
+    """Side on an `ssl.SSLSocket` whose handshake is done."""
+
+    plain = False
+
+    skipped = to_skip = 0
+    """Looks for more behind a short record: how many were last left out at once, how many are yet to be left out."""
+
+    def open(self, sock: socket.SocketType) -> None:
+        tls = cast("ssl.SSLSocket", sock)
+        self.tls_recv: Any = tls.recv_into
+        self.tls_send: Any = tls.send
+        self.recv, self.send = self.read_records, self.send_tls
+        if tls.pending():
+            self.conn.reactor.soon(self.again)
+
+    def read_records(self, buffer: bytearray | memoryview) -> int:
+        """Read as many records as are here and fit. After it, epoll sees what is left, or `again` is set.
+
+        Whether more is behind a short record only another read can tell. Without it, records that wait would be passed
+        on one by one, and whoever reads them next would see as many short ones. A client that sends one request at a
+        time never has more: the looks are left out for longer and longer while they find nothing.
+        """
+        n: int = 0
+        records = 0
+        try:
+            while True:
+                got = self.tls_recv(VIEW[n:])
+                if not got:
+                    break
+                n += got
+                records += 1
+                if n > ROOM or records == MOST_RECORDS:
+                    return n
+                if got < RECORD and self.to_skip and not self.held():
+                    self.to_skip -= 1
+                    return n
+        except ssl.SSLWantReadError:
+            if not n:
+                raise BlockingIOError from None
+            self.to_skip = self.skipped = 0 if records > 1 else min(2 * self.skipped + 1, MOST_SKIPPED)
+            return n
+        except ssl.SSLWantWriteError:  # a key update wants to be answered first (RFC 8446 §4.6.3)
+            self.mute(TLS_WRITE)
+            self.want((self.mask | OUT) & ~IN)
+            if not n:
+                raise BlockingIOError from None
+            return n
+        except (OSError, ValueError) as error:
+            if not n:
+                raise clear(error) from None
+        if n:  # the end, or an error, lies behind what was read; epoll need not see it
+            self.conn.reactor.soon(self.again)
+        return n
+
+    def send_tls(self, data: bytes | memoryview) -> int:
+        try:
+            return cast("int", self.tls_send(data))
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            raise BlockingIOError from None
+        except (OSError, ValueError) as error:
+            raise self.alert() or clear(error) from None
+
+    def alert(self) -> OSError | None:
+        """Return why the other end is gone, if it has said so: its alert lies unread when writing fails."""
+        try:
+            self.tls_recv(bytearray(1))
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return None
+        except ssl.SSLError as error:
+            return clear(error)
+        except (OSError, ValueError):
+            return None
+        return None
+
+    def held(self) -> int:
+        """Return the number of bytes that OpenSSL has decrypted and nobody has read."""
+        return cast("ssl.SSLSocket", self.sock).pending() if self.sock is not None else 0
+
+    def handle_event(self, mask: int) -> None:
+        if mask & OUT and self.muted & TLS_WRITE:
+            self.muted &= ~TLS_WRITE
+            self.want(self.mask | IN)
+            mask |= IN
+        super().handle_event(mask)
+
+    def unmute(self, reason: int) -> None:
+        super().unmute(reason)
+        if not self.muted and self.held():
+            self.conn.reactor.soon(self.again)
+
+    def yield_to_others(self) -> None:
+        if self.held():
+            self.conn.reactor.soon(self.again)
+
+    def again(self) -> None:
+        """Read what OpenSSL holds, in a turn of its own."""
+        if self.sock is not None and not self.muted and not self.conn.frozen:
+            self.ready(IN)
+
+    def over(self) -> None:
+        super().over()
+        if self.held():
+            self.conn.reactor.soon(self.again)
+
+    def shut(self) -> None:
+        """Say nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is
+        done.
+
+        Where nothing is to be read any more either, there is `half_close`.
+        """
+
+    def half_close(self) -> None:
+        """Send close_notify and FIN; what still comes is read as bytes, undeciphered."""
+        sock = self.sock
+        if sock is None:
+            return
+        self.say_goodbye()
+        with suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_WR)  # SSLSocket's own would forget the TLS state
+        self.recv = partial(socket.socket.recv_into, sock)
+
+    def drain_unread(self) -> None:
+        """Read nothing: close_notify comes with `drop`."""
+
+    def drop(self, reset: bool = False) -> None:
+        if not reset:
+            self.say_goodbye()
+        super().drop(reset)
+        self.tls_recv = self.tls_send = None
+
+    def say_goodbye(self) -> None:
+        with suppress(OSError, ValueError):
+            if self.sock is not None:
+                cast("ssl.SSLSocket", self.sock).unwrap()  # sends close_notify, and need not wait for the answer
+
+
+def clear(error: Exception) -> OSError:
+    """Return the same error, in OpenSSL's case with the words that help only: `tlsv13 alert certificate required`."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return error
+    return ConnectionResetError(ECONNRESET, reason(error))
+
+
+class TlsStream(HalfCloseableStream):
+    """Stream of one client's socket, which is non-blocking. Errors of the socket become those of trio's streams."""
+
+    def __init__(self, sock: ClientSocket) -> None:
+        self.socket = sock
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return at most so many bytes; none when the client has ended, in TLS or not. Raises BrokenResourceError."""
+        most = MOST_AT_ONCE if max_bytes is None else max_bytes
+        try:
+            data: bytes = await attempt(self.socket, lambda: self.socket.recv(most))
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return b""
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            raise trio.BrokenResourceError(str(error)) from error
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all bytes of `data`. Raises BrokenResourceError."""
+        try:
+            await send(self.socket, bytes(data))
+        except (OSError, ValueError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Do nothing: whoever sends waits there."""
+        await trio.lowlevel.checkpoint()
+
+    async def send_eof(self) -> None:
+        """Do nothing: TLS has no end of one direction."""
+
+    async def aclose(self) -> None:
+        """Close the socket, and wake whoever waits for it."""
+        release(self.socket)
+        await trio.lowlevel.checkpoint()

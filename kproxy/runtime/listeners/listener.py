@@ -4,9 +4,10 @@ file of users."""
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,42 +18,38 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.errors import InternalError, UnusableSetting
+from kproxy.base.errors import InputError, InternalError, UnusableSetting
+from kproxy.base.named_file import text_named
 from kproxy.protocol.sasl.mechanisms import Checker, LoginWork
 from kproxy.protocol.sasl.scram import Users
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred
 from kproxy.rules.values.address import network_of
-from kproxy.runtime.config.network import ListenerConfig
-from kproxy.runtime.config.sasl import ListenerSasl, users_in
+from kproxy.rules.values.tls import MOST_FILE, ListenerTls
+from kproxy.runtime.capacity import LogThrottle
+from kproxy.runtime.config.network import ListenerConfig, ListenerSasl, users_in
 from kproxy.runtime.connection import Connection, ConnectionServer
-from kproxy.runtime.driven import HostPort, host_port, show
 from kproxy.runtime.io.side import Side
-from kproxy.runtime.io.tls import ClientSocket, ClientTls, SentHeader, UnmappedCertificate, reason
-from kproxy.runtime.io.tls_side import TlsSide
-from kproxy.runtime.reporting import LogThrottle
-from kproxy.runtime.transparent import Route, destination, why_not
+from kproxy.runtime.io.socket_io import Route, destination, why_not
+from kproxy.runtime.io.tls import ClientSocket, ClientTls, SentHeader, TlsSide, UnmappedCertificate, reason
+from kproxy.runtime.protocols import HostPort, host_port, show
 from kproxy.runtime.upstreams.own_connection import NONCE
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.sasl.server import Terms
 
 from .listener_ports import ClientAddresses
-from .port_change import LeftPorts
-from .port_service import AddressRequest
+from .port_service import AddressRequest, LeftPorts
 
 if TYPE_CHECKING:
     from kproxy.rules.kinds.advertise import Advertise
     from kproxy.rules.rule_set import BoundRules, Gate
-    from kproxy.runtime.capacity import ConnectionPlaces, HalfOpen
-    from kproxy.runtime.config.limits import Limits
-    from kproxy.runtime.config.network import Transparent
-    from kproxy.runtime.driven import SessionFactory
-    from kproxy.runtime.reporting import ConnectionCounts
+    from kproxy.runtime.capacity import ConnectionCounts, ConnectionPlaces, HalfOpen
+    from kproxy.runtime.config.network import Limits, Transparent
+    from kproxy.runtime.protocols import SessionFactory
     from kproxy.runtime.taps import Taps
-    from kproxy.runtime.upstreams.metadata_poller import NodeLocator
+    from kproxy.runtime.upstreams.upstream import NodeLocator
 
     from .port_service import PortService
-
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: a close is a reset."""
@@ -400,3 +397,85 @@ class UsersFile:
                 self.log.error("users changed and cannot be used, the old ones stay", error=str(error))
             self.stamp = stamp
         return self.users
+
+
+HERE = "127.0.0.1"
+HANDSHAKE = 10.0
+"""Seconds for the handshake of TLS."""
+BEGINS, ENDS = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+class NotLetIn(InputError):
+    """Error for a connection of kproxy's own that a listener does not take."""
+
+
+class OwnClient:
+    """Connection of kproxy's own to a listener, not begun yet. `sock`: the client's end, which blocks; `address`: its
+    address, as the listener will see it."""
+
+    def __init__(self) -> None:
+        with ExitStack() as stack:
+            door = stack.enter_context(socket.create_server((HERE, 0), backlog=1))
+            self.sock = stack.enter_context(socket.create_connection(door.getsockname(), timeout=1.0))
+            self.address: HostPort = self.sock.getsockname()
+            self.far, came = door.accept()
+            stack.callback(self.far.close)
+            if came != self.address:
+                raise NotLetIn("somebody else has taken the port of kproxy's own connection")
+            for one in (self.sock, self.far):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            door.close()
+            stack.pop_all()
+
+    def begin(self, listener: Listener, node: int | None) -> None:
+        """Have the listener take the connection, as one to this node. Raises NotLetIn where it would not; both ends
+        are closed then."""
+        try:
+            why = refusal(listener, self.address, node)
+            if why:
+                raise NotLetIn(f"listener {listener.name} does not let it in: {why}")
+            self.far.setblocking(False)
+            listener.arrived(node, socket.SocketType(fileno=self.far.detach()), self.address)
+        except BaseException:
+            self.sock.close()
+            self.far.close()
+            raise
+
+
+def refusal(listener: Listener, client: HostPort, node: int | None) -> str:
+    """Return why a listener would not take this client now; empty if it would."""
+    if listener.transparent is not None:
+        return "it is transparent, and this connection was not meant for anybody else"
+    barred = listener.barred(client, node)
+    if barred is not None:
+        return barred.why
+    refused = listener.server.refusal(client)
+    if refused is None and listener.tls is not None:
+        refused = listener.server.half_open.refusal(client[0])
+    return "" if refused is None else refused[1]
+
+
+def secured(sock: socket.socket, config: ListenerTls, name: str | None) -> ssl.SSLSocket:
+    """Make the client's end of the handshake, and believe the listener's own certificate and no other. Raises OSError.
+    Takes its time: not for the loop."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is compared, byte by byte
+    sock.settimeout(HANDSHAKE)
+    try:
+        wrapped = context.wrap_socket(sock, server_hostname=name)
+    except ValueError as error:
+        raise OSError(f"the name {name!r} cannot be asked for: {error}") from None
+    if wrapped.getpeercert(binary_form=True) != first_certificate(config.cert):
+        wrapped.close()
+        raise OSError("the listener shows another certificate than that of its file")
+    return wrapped
+
+
+def first_certificate(path: str) -> bytes:
+    """Return the certificate that a PEM file begins with. Raises OSError."""
+    text = text_named(path, MOST_FILE)
+    begin = text.find(BEGINS)
+    end = text.find(ENDS, begin)
+    if begin < 0 or end < 0:
+        raise OSError(f"there is no certificate in {path}")
+    return ssl.PEM_cert_to_DER_cert(text[begin : end + len(ENDS)])

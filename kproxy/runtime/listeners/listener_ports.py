@@ -12,17 +12,15 @@ from typing import Any, Literal
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
+from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.config.network import ListenerConfig
-from kproxy.runtime.driven import HostPort
-from kproxy.runtime.io.preread import Preread
-from kproxy.runtime.io.proxy_protocol import ProxyHeaders
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.io.sniff import Preread, ProxyHeaders
+from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.upstreams.resolve import Endpoint, OwnPorts
 
-from .acceptor import EXHAUSTED, Acceptor, OnAccept, listen
-from .named_port import NamedPort, OnClient, Tenant
-from .port_pool import BUSY, PortPool
+from .port_pool import BUSY, EXHAUSTED, Acceptor, OnAccept, PortPool, listen
+from .sni_port import NamedPort, OnClient, Tenant
 
 PORTS = 1000
 """Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""

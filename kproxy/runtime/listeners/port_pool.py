@@ -1,26 +1,11 @@
-"""Pool of ports that stand for nodes.
-
-Strategy. A client that has cached an address must find the same node behind it, after a restart too. So a node keeps
-its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
-of the same config even without a state file. Controllers (ids below -1) take theirs from the top of the range, out of
-the way. Only when all are taken is one given to another node, and only if nobody has used it for `FORGOTTEN`.
-
-A broker may name any number of nodes, each time others. So finding a port costs the same however many are taken: the
-search goes on where the last one ended, a port that cannot be bound is left alone for `BUSY`, and the order of `used`
-is that of their last use.
-
-The state file says which port stands for which node, and where that node was last, so that a restart changes neither.
-It is JSON, replaced atomically, written in a thread; one that cannot be read stops the start instead of being replaced.
-
-    {"version": 1,
-     "ports": {"outside 9093-10092": {"1": 9094}},                  by listener and range: node id → port
-     "nodes": {"main": {"1": ["b1.example.com", 9092]}}}            by cluster: node id → address
-"""
+"""Listening sockets, served by the reactor."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -30,8 +15,89 @@ import trio
 
 from kproxy.base.errors import DocumentError
 from kproxy.base.named_file import read_named, reason
-from kproxy.runtime.driven import HostPort
-from kproxy.runtime.io.reactor import Reactor
+from kproxy.base.sockets import HAS_REUSE
+from kproxy.runtime.capacity import LogThrottle
+from kproxy.runtime.io.reactor import IN, Reactor
+from kproxy.runtime.io.socket_io import keep_alive, pretend
+from kproxy.runtime.protocols import HostPort, host_port
+from kproxy.runtime.upstreams.resolve import Endpoint
+
+BACKLOG = 4096
+"""Connections that the kernel completes while we are busy: its own limit (somaxconn). Beyond them a client takes itself
+to be connected, and its kernel repeats its first bytes at longer and longer intervals, half a minute in the end."""
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+PAUSE = 0.1
+"""Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
+
+STREAM = int(socket.SOCK_STREAM)
+OnAccept = Callable[[socket.SocketType, HostPort], object]
+
+
+def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
+    """Open a listening socket, also for connections to addresses of others if `transparent`. Raises OSError.
+
+    Accepted sockets inherit its options, which saves a call for each.
+    """
+    family, sockaddr = endpoint
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if HAS_REUSE:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keep_alive(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if sockaddr[0] == "::" else 1)
+        if transparent:
+            pretend(sock, family)
+        sock.bind(sockaddr)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class Acceptor:
+    """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`. `node`: the one
+    that its port stands for, if it is one only."""
+
+    def __init__(
+        self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: LogThrottle, node: int | None = None
+    ) -> None:
+        self.reactor, self.sock, self.arrived, self.log, self.node = reactor, sock, arrived, log, node
+        self.fd, self.family = sock.fileno(), int(sock.family)
+        self.address = host_port(sock.getsockname())
+        self.closed = False
+        reactor.add(self.fd, self.ready, IN)
+
+    def ready(self, mask: int) -> None:
+        try:  # `accept` is this and a socket of a class that takes longer to make than the kernel takes for all of it
+            fd, address = self.sock._accept()  # type: ignore[attr-defined]
+        except OSError as error:  # mostly a client that is gone again
+            if error.errno in EXHAUSTED:
+                self.rest(error)
+            return
+        sock = socket.SocketType(self.family, STREAM, 0, fd)
+        sock.setblocking(False)
+        self.arrived(sock, address)
+
+    def rest(self, error: OSError) -> None:
+        """Accept nothing for `PAUSE` seconds: descriptors or memory are used up."""
+        self.log.warning("connections cannot be accepted for now", error=error.strerror)
+        self.reactor.modify(self.fd, 0)
+        self.reactor.call_at(monotonic() + PAUSE, self.resume)
+
+    def resume(self) -> None:
+        if not self.closed:
+            self.reactor.modify(self.fd, IN)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.reactor.forget(self.fd)
+            self.sock.close()
+
 
 FORGOTTEN = 300.0
 """Seconds after which no client has the address any more: by metadata.max.age.ms they ask again after 5 minutes."""

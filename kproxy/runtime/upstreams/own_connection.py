@@ -17,13 +17,12 @@ import trio
 from kproxy.base.errors import LoginFailed, LoginRefused
 from kproxy.base.named_file import read_named, reason
 from kproxy.protocol.sasl.mechanisms import ScramClient, Tokens, oauthbearer, plain
-from kproxy.runtime.config.sasl import OAUTH, UpstreamSasl
-from kproxy.runtime.driven import AddressPair, HostPort, show
-from kproxy.runtime.io.socket_io import exactly, send
-from kproxy.runtime.transparent import Route
+from kproxy.runtime.config.network import OAUTH, UpstreamSasl
+from kproxy.runtime.io.socket_io import Route, exactly, send
+from kproxy.runtime.protocols import AddressPair, HostPort, show
 from kproxy.session.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 
-from .dialling import Caller, Cancellable, Dialler
+from .dialler import Caller, Cancellable, Dialler
 
 CORRELATION_AT = slice(8, 12)
 """Bytes of the correlation id in a request, its size included."""

@@ -13,8 +13,8 @@ from typing import Any
 import trio
 
 from kproxy.base.sockets import UNIX
-from kproxy.runtime.driven import HostPort, host_port
-from kproxy.runtime.transparent import is_own
+from kproxy.runtime.io.socket_io import is_own
+from kproxy.runtime.protocols import HostPort, host_port
 
 FRESH = 30.0
 """Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from errno import EINPROGRESS
+from functools import partial
 from time import monotonic
+from typing import Any, NamedTuple, Protocol
 
-from kproxy.base.errors import InternalError, UnusableSetting
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.base.errors import DecodeError, InternalError, UnusableSetting
+from kproxy.protocol import decode_response
+from kproxy.protocol.breath import each, freeing, keep
+from kproxy.protocol.table import layout
+from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
+from kproxy.runtime.capacity import ConnectionCounts, LogThrottle
 from kproxy.runtime.config.network import ClusterConfig
-from kproxy.runtime.driven import HostPort, show
-from kproxy.runtime.io.proxy_protocol import greeting
 from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.scheduler import in_a_turn
 from kproxy.runtime.io.side import Side
-from kproxy.runtime.io.tls import BrokerTls
-from kproxy.runtime.io.tls_side import TlsSide
-from kproxy.runtime.reporting import ConnectionCounts, LogThrottle
-from kproxy.runtime.transparent import check_mark
-from kproxy.session.rewrite.context import MOST_NODES
+from kproxy.runtime.io.sniff import greeting
+from kproxy.runtime.io.socket_io import Route, check_mark
+from kproxy.runtime.io.tls import BrokerTls, TlsSide
+from kproxy.runtime.protocols import HostPort, host_port, show
+from kproxy.session.cluster import VERSION, all_topics_request, brokers_request
+from kproxy.session.commands import AskVersions
+from kproxy.session.rewrite.context import MOST_NODES, is_reachable
+from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
+from kproxy.session.sasl.login import request_frame
 
-from .broker_versions import BrokerVersions
-from .dialler import DialOptions, Race, connect
-from .dialling import Caller, Topology
-from .own_connection import Login, OwnCredentials
+from .dialler import Caller, Dialler, DialOptions, Race, Topology, connect
+from .own_connection import MAX_METADATA, Login, OwnCredentials, own_connection, send_request
 from .resolve import OwnPorts, Resolver
 
 AVOIDED = 30.0
@@ -165,3 +178,211 @@ class Upstream:
                 self.failed[server] = now
         if winner is not None:
             self.failed.pop(winner, None)
+
+
+FRESH = 30.0
+"""Seconds for which an answer is kept: a broker that comes back with another version has ended its connections, and is
+asked anew then; its features may change meanwhile."""
+VERSIONS_RETRY = 0.5
+"""Seconds for which nobody is asked again after a failure: clients come back sooner."""
+VERSIONS_TIMEOUT = 5.0
+"""Seconds that an answer may take, once there is a connection."""
+MOST = 1024
+"""Answers kept; a broker gives some five."""
+CORRELATION_BYTES = 4
+
+BrokerKey = HostPort | int | None
+"""A broker: the address, its node id, or any of the cluster."""
+
+
+class CachedVersions(NamedTuple):
+    """Answer to ApiVersions in the cache, valid `until` a time of `monotonic()`.
+
+    `body` is all behind the correlation id; None: no answer came, `reason` says why.
+    """
+
+    until: float
+    body: bytes | None
+    reason: str = ""
+
+
+class VersionsRequester(Protocol):
+    """Connection that waits for the versions of its broker."""
+
+    node: int | None
+    route: Route | None
+
+    @property
+    def closed(self) -> bool:
+        """Return True if the versions are needed no more."""
+
+    def versions_known(self, answer: bytes) -> None: ...
+    def unreachable(self, reason: str, refused: bool = False) -> None: ...
+    def crashed(self, error: Exception) -> None: ...
+
+
+class BrokerVersions:
+    """Cache of ApiVersions answers of one cluster."""
+
+    def __init__(self, upstream: Dialler) -> None:
+        self.upstream = upstream
+        self.known: OrderedDict[tuple[BrokerKey, AskVersions], CachedVersions] = OrderedDict()
+        self.waiting: dict[tuple[BrokerKey, AskVersions], list[VersionsRequester]] = {}
+
+    def ask(self, requester: VersionsRequester, what: AskVersions) -> None:
+        """Call `requester.versions_known` or `requester.unreachable`, now or later, unless it is closed by then."""
+        place = self.place(requester)
+        key = place, what
+        answer = self.known.get(key)
+        if answer is not None and monotonic() < answer.until:
+            self.tell(requester, answer)
+        elif key in self.waiting:
+            self.waiting[key].append(requester)
+        else:
+            self.waiting[key] = [requester]
+            self.upstream.reactor.spawn(
+                self.find, key, requester.node if isinstance(place, int) else None, requester.route
+            )
+
+    def place(self, requester: VersionsRequester) -> BrokerKey:
+        if requester.route is not None:
+            return requester.route.destination
+        return requester.node if requester.node in self.upstream.topology.nodes else None
+
+    def forget(self, requester: VersionsRequester) -> None:
+        """Drop the answers of a broker that has ended a connection: it may have another version when it is back."""
+        place = self.place(requester)
+        for key in [key for key in self.known if key[0] in (place, None)]:
+            del self.known[key]
+
+    async def find(self, key: tuple[BrokerKey, AskVersions], node: int | None, route: Route | None) -> None:
+        """Ask the broker, keep its answer, and give it to all that wait for it."""
+        upstream, what = self.upstream, key[1]
+        try:
+            with trio.fail_after(upstream.connect_timeout + VERSIONS_TIMEOUT):
+                async with own_connection(upstream, node=node, route=route, anonymous=True) as sock:
+                    frame = await send_request(sock, question(what), MAX_VERSIONS_RESPONSE)
+            answer = CachedVersions(monotonic() + FRESH, frame[CORRELATION_BYTES:])
+        except (OSError, trio.TooSlowError) as error:
+            answer = CachedVersions(
+                monotonic() + VERSIONS_RETRY, None, str(error) or "no answer to ApiVersions in time"
+            )
+        finally:
+            waiting = self.waiting.pop(key)
+        self.known[key] = answer
+        self.known.move_to_end(key)
+        if len(self.known) > MOST:
+            self.known.popitem(last=False)
+        for requester in waiting:
+            self.tell(requester, answer)
+
+    def tell(self, requester: VersionsRequester, answer: CachedVersions) -> None:
+        if requester.closed:
+            return
+        try:
+            if answer.body is None:
+                requester.unreachable(answer.reason)
+            else:
+                requester.versions_known(answer.body)
+        except Exception as error:  # it ends that one; the others still hear
+            self.upstream.reactor.log.error("a connection cannot be told of versions", exc_info=error)
+            requester.crashed(error)
+
+
+def question(what: AskVersions) -> bytes:
+    """Build the ApiVersions request that `what` describes, its size in front."""
+    struct = layout.body(API_VERSIONS, what.version, "request")
+    body = struct.defaults()
+    for name in ("client_software_name", "client_software_version"):
+        if name in body:
+            body[name] = "kproxy" if what.valid else ""
+    return request_frame(API_VERSIONS, what.version, body)
+
+
+METADATA_TIMEOUT = 30.0
+"""Seconds that all of an answer may take; of a large cluster it has some ten MB."""
+BROKERS_ONLY = 1 << 20  # bytes of a response without topics, if the cluster may have at most 1,000 nodes
+NODE_BYTES = 1024  # of a larger cluster, for each node of limits.max_nodes
+POLL_RETRY = 5.0
+"""Seconds to the next question when the cluster could not be asked."""
+EVERY = 300.0
+"""Seconds between two questions; clients ask for new brokers as often (metadata.max.age.ms)."""
+
+
+class MetadataConsumer(Protocol):
+    """Consumer of answers to Metadata."""
+
+    def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
+
+
+class MetadataPoller:
+    """Poller of one cluster's Metadata; `picture` learns the responses. `request` makes the requests.
+
+    A response beyond `longest` bytes is not read. The log names both sizes, and the next request follows after `every`
+    seconds.
+    """
+
+    def __init__(
+        self, upstream: Upstream, picture: MetadataConsumer, every: float, log: FilteringBoundLogger,
+        request: Callable[[], bytes] = all_topics_request, longest: int = MAX_METADATA,
+    ) -> None:  # fmt: skip
+        self.upstream, self.picture, self.every = upstream, picture, every
+        self.request, self.longest = request, longest
+        self.log = log.bind(cluster=upstream.name)
+
+    async def run(self) -> None:
+        """Ask every so often, until cancelled."""
+        logged = False
+        while True:
+            try:
+                with trio.fail_after(METADATA_TIMEOUT):
+                    await self.ask()
+                logged, pause = False, self.every
+            except (OSError, DecodeError, trio.TooSlowError) as error:
+                if not logged:
+                    self.log.info("topology cannot be asked for", reason=str(error) or "no answer in time")
+                logged, pause = True, min(POLL_RETRY, self.every)
+                if isinstance(error, (ConnectionError, DecodeError)):  # the next response will be the same
+                    pause = self.every
+            await trio.sleep(pause)
+
+    async def ask(self) -> None:
+        """Send one request on a connection of its own. Raises OSError and DecodeError."""
+        async with own_connection(self.upstream) as sock:
+            frame = await send_request(sock, self.request(), self.longest)
+        # Decoding takes seconds for a large cluster, so it is done in a thread. librdkafka's mock sends an extra byte.
+        read = partial(decode_response, frame, METADATA, VERSION, trailing=True)
+        bodies = [(await trio.to_thread.run_sync(read)).body]
+
+        def learn() -> None:
+            body = keep(bodies.pop())  # which nobody else has, so that it is freed in pieces
+            self.picture.learn(body, lambda name: None, own=True)
+
+        await in_a_turn(self.upstream.reactor, f"cluster {self.upstream.name}", lambda: freeing(len(frame), learn))
+
+
+class NodeLocator(MetadataPoller):
+    """Locator of one cluster. `nodes` are those that the brokers have named, by IP address and port."""
+
+    def __init__(self, upstream: Upstream, log: FilteringBoundLogger) -> None:
+        longest = max(BROKERS_ONLY, NODE_BYTES * upstream.topology.most)
+        super().__init__(upstream, self, EVERY, log, brokers_request, longest)
+        self.named: dict[int, HostPort] = {}
+        self.nodes: dict[HostPort, int] = {}
+
+    def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
+        """Take the brokers of an answer; of more than a cluster may have, the first ones."""
+        nodes = [(one["node_id"], one["host"], one["port"]) for one in each(body["brokers"])]
+        reachable = [(node, (host, port)) for node, host, port in each(nodes) if is_reachable(host, port)]
+        self.named = dict(reachable[: self.upstream.topology.most])
+
+    async def ask(self) -> None:
+        """Ask, and find the addresses of all brokers that are named. Raises OSError and DecodeError."""
+        await super().ask()
+        before, self.nodes = self.nodes, {}
+        for node, address in self.named.items():
+            with suppress(OSError):  # of those that cannot be found, nobody gets the address
+                endpoints = self.upstream.resolver.known(address) or await self.upstream.resolver.look_up(address)
+                self.nodes.update({host_port(sockaddr): node for _, sockaddr in endpoints})
+        if self.nodes != before:
+            self.log.info("nodes found", nodes=sorted(set(self.nodes.values())))

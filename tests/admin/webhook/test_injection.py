@@ -17,7 +17,7 @@ from kproxy.admin.webhook import injection as sidecar
 from kproxy.admin.webhook.annotations import ANNOTATIONS, SidecarOptions
 from kproxy.admin.webhook.injection import MOST_REASONS, inject
 from kproxy.admin.webhook.server import answer_review
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 from tests.support import manifests
 from tests.support.admission import RECORDED, apply_patch, patched, review_of, review_with
 from tests.support.stretches import BY_COST, Cost

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import pool_rule_keeper
+from kproxy.app.workers import rule_messages as pool_rule_keeper
 from kproxy.app.workers.messages import Commit, NetworkTerms, Prepare
-from kproxy.app.workers.worker_rules import WorkerRules
+from kproxy.app.workers.rpc_server import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet

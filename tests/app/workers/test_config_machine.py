@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import pool_rule_keeper
+from kproxy.app.workers import rule_messages as pool_rule_keeper
 from kproxy.app.workers.messages import Commit
 from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from tests.app.workers.test_config_everywhere import Configs, Process, at_once

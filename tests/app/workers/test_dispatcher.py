@@ -11,10 +11,10 @@ import pytest
 from kproxy.app.config.document import Config
 from kproxy.app.workers import dispatcher as module
 from kproxy.app.workers.dispatcher import MAX_CROWDING, Dispatcher
-from kproxy.app.workers.hand_over import HandedClient
-from kproxy.app.workers.ledger import Ledger
-from kproxy.runtime.reporting import ConnectionCounts
-from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.app.workers.fd_passing import HandedClient
+from kproxy.app.workers.pool_worker import Ledger
+from kproxy.runtime.capacity import ConnectionCounts
+from kproxy.runtime.upstreams.dialler import Topology
 
 
 class Queue:

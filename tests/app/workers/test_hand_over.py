@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.app.workers.hand_over import Arrivals, HandedClient, HandOver, take
+from kproxy.app.workers.fd_passing import Arrivals, HandedClient, HandOver, take
+from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.reporting import LogThrottle
 
 VISITOR = HandedClient("main", 3, socket.AF_UNIX, ("10.0.0.1", 1234), ("b3", 9092))
 

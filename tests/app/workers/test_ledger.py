@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.app.workers.ledger import Ledger
+from kproxy.app.workers.pool_worker import Ledger
 
 
 def test_what_is_on_its_way_counts_as_open() -> None:

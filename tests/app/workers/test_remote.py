@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from kproxy.app.workers import remote as module
+from kproxy.app.workers import supervisor_client as module
 from kproxy.app.workers.channel import Channel, Question
 from kproxy.app.workers.messages import (
     ClusterNodes,
@@ -24,11 +24,11 @@ from kproxy.app.workers.messages import (
     Pruned,
     unpack_advertise,
 )
-from kproxy.app.workers.remote import RemotePorts, Reporter
+from kproxy.app.workers.supervisor_client import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.port_service import AddressRequest
-from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.runtime.upstreams.dialler import Topology
 
 pytestmark = pytest.mark.trio
 

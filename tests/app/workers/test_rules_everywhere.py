@@ -14,16 +14,15 @@ import trio
 
 from kproxy.app.workers.channel import Channel
 from kproxy.app.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
-from kproxy.app.workers.pool_rule_keeper import PoolRuleKeeper
+from kproxy.app.workers.rpc_server import WorkerRules
+from kproxy.app.workers.rule_messages import PoolRuleKeeper, RuleNewsSender, packed
 from kproxy.app.workers.shared_table import SharedTable
-from kproxy.app.workers.told_rules import RuleNewsSender, packed
-from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.values.source import Source
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.rules.keeper import TurnCheck
+from kproxy.runtime.rule_keeper import TurnCheck
 from tests.support.holding import LetGo
 
 pytestmark = pytest.mark.trio

@@ -12,11 +12,11 @@ import sys
 import structlog
 import trio
 
-from kproxy.app.config.reader import config_from_flags
+from kproxy.app.config.document import config_from_flags
 from kproxy.rules.values.address import Address
+from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.drain import drain_on_signal
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.reporting import ConnectionCounts
 from kproxy.runtime.server import Server
 from tests.support.passing_session import PassingSession
 

@@ -1,7 +1,7 @@
 """Reconnections on a false clock: after a pod or a broker goes, while connections reach their age, and in a rollout.
 
 Clients are numbers, and pods have one core each, which makes connections one after the other. What a connection costs
-is measured (the bench's row "connect, ApiVersions, close"); ages and their pace are `kproxy.runtime.max_age` itself.
+is measured (the bench's row "connect, ApiVersions, close"); ages and their pace are `kproxy.runtime.timeouts` itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
-from kproxy.runtime.driven import ConnectionPhase
-from kproxy.runtime.max_age import MaxAges
+from kproxy.runtime.protocols import ConnectionPhase
+from kproxy.runtime.timeouts import MaxAges
 
 FIRST_BACKOFF, LONGEST_BACKOFF, SPREAD = 0.05, 1.0, 0.2
 """Seconds, and the part of them by chance: reconnect.backoff.ms and .max.ms of Kafka's Java client."""

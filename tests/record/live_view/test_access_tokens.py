@@ -12,8 +12,7 @@ from starlette.requests import Request
 from kproxy.admin.api import OPERATIONS, description
 from kproxy.admin.guard import AdminTokens, make_guard
 from kproxy.admin.problem import Problem
-from kproxy.app.config.document import AdminConfig
-from kproxy.app.config.reader import admin_from, config_from
+from kproxy.app.config.document import AdminConfig, admin_from, config_from
 from kproxy.app.main import tokens_of
 from kproxy.rules.values.source import Source
 from tests.admin import conftest as admin

@@ -21,7 +21,7 @@ from kproxy.record.fanout import Fanout
 from kproxy.record.filter.filter import Filter
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
-from kproxy.runtime.own_client import OwnClient, secured
+from kproxy.runtime.listeners.listener import OwnClient, secured
 from kproxy.tools.rehearse.dialogue import request, response
 from kproxy.tools.replay.sockets import MOST_KEPT, ResponseHeads
 from tests.runtime import conftest as net_tools

@@ -28,7 +28,7 @@ from kproxy.record.live_view.ring import MOST_KEPT, frames_size
 from kproxy.record.live_view.rows import COLUMNS
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import LINGER, ViewWatch
-from kproxy.runtime.io.turns import work_through
+from kproxy.runtime.io.scheduler import work_through
 from kproxy.session.counters import ApiTally
 from tests.record.live_view.stream_reader import produced
 from tests.support.exchange_factory import exchange, orders

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 from structlog import get_logger
 
-from kproxy.app import labelling as labelling_module
-from kproxy.app.labelling import Labelling, names_of
+from kproxy.app import label_metrics as labelling_module
+from kproxy.app.label_metrics import Labelling, names_of
 from kproxy.base.errors import DecodeError
 from kproxy.record.fanout import ClusterMetadata, Fanout
 from kproxy.record.metrics.config import MetricsConfig

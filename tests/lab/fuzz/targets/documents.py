@@ -13,14 +13,13 @@ from pathlib import Path
 
 import yaml
 
-from kproxy.app.config.document import Config
-from kproxy.app.config.reader import config_from, is_config, rule_paths
+from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.source import Source, json_source
-from kproxy.runtime.config.limits import Limits
+from kproxy.runtime.config.network import Limits
 from kproxy.session.plan import Bound, Plan
 
 FACTS = (Facts("main", "main", "10.1.2.3"), Facts("main", "main", "::1", "b1.example", "CN=alice", 3))

@@ -8,14 +8,14 @@ from time import monotonic
 from kproxy.app.config.document import Config
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.capacity import Capacity
-from kproxy.runtime.config.limits import Limits
-from kproxy.runtime.driven import HostPort
+from kproxy.runtime.config.network import Limits
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ClientAddresses
-from kproxy.runtime.listeners.named_port import OnClient
 from kproxy.runtime.listeners.port_service import AddressRequest
+from kproxy.runtime.listeners.sni_port import OnClient
+from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.server import Server
-from kproxy.runtime.upstreams.dialling import Topology
+from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.resolve import OwnPorts
 
 from .channel import Channel, Unanswered

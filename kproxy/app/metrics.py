@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from kproxy.record.metrics.merged import MetricSamples, collect_into
 from kproxy.record.metrics.traffic import exposition, registry
-from kproxy.runtime.io.turns import in_turns
+from kproxy.runtime.io.scheduler import in_turns
 
 if TYPE_CHECKING:
-    from .labelling import Labelling
+    from .label_metrics import Labelling
 
 
 class ProcessMetrics:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from kproxy.base.sockets import HAS_HAND_OVER
-from kproxy.runtime.driven import HostPort
+from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.io.reactor import IN, Reactor
-from kproxy.runtime.listeners.named_port import OnClient
-from kproxy.runtime.reporting import LogThrottle
+from kproxy.runtime.listeners.sni_port import OnClient
+from kproxy.runtime.protocols import HostPort
 
 LONGEST = 4096
 """Bytes of a message; names of listeners have at most 100, of hosts 255."""

@@ -4,7 +4,7 @@ Strategy. Callbacks run inside a `Turn`, a greenlet: one that goes from callback
 or one for a single call from outside. Where work may be put aside (`protocol/breath.py`) the turn looks at the clock.
 If its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
 loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
-after all sockets that were ready have been served, in the order that turn_order.py says.
+after all sockets that were ready have been served, in the order that fair_queue.py says.
 
 Whose work it is must be a `WorkOwner`: it is `frozen` while it waits, and nothing else of it may run. All in here
 is one thread; code that does not call into `breath` is never interrupted.
@@ -12,7 +12,7 @@ is one thread; code that does not call into `breath` is never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import copy_context
 from functools import partial
 from time import monotonic, thread_time
@@ -22,7 +22,7 @@ import trio
 from greenlet import GreenletExit, getcurrent, greenlet
 from structlog.typing import FilteringBoundLogger
 
-from .turn_order import Order
+from .fair_queue import Order
 
 SLICE = 0.005
 """Seconds that a callback, or one that goes on, may take before others have their turn; CPU seconds of a task."""
@@ -86,7 +86,7 @@ class Turn(greenlet):
         self.reactor, self.owner = reactor, owner
         self.begun = 0.0
         self.address = ""  # of its owner or side, once it has stopped
-        self.level, self.slices = -1, 0  # see turn_order.py
+        self.level, self.slices = -1, 0  # see fair_queue.py
         self.at: tuple[int, ...] = ()  # the callback whose time is measured
         self.waited = False
         self.side: object = None  # whose callback it is, once it has stopped: its last read lies in the buffer
@@ -364,3 +364,19 @@ async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -
     if errors:
         raise errors[0]
     return results[0]
+
+
+class Background:
+    """Task that can be stopped. `spawn` starts a function in some nursery, `run` is what the task does."""
+
+    def __init__(self, spawn: Callable[..., object], run: Callable[[], Awaitable[object]]) -> None:
+        self.scope = trio.CancelScope()
+        spawn(self._run, run)
+
+    async def _run(self, run: Callable[[], Awaitable[object]], *given: Any) -> None:
+        with self.scope:
+            await run()
+
+    def stop(self) -> None:
+        """Stop the task, at the next point where it waits."""
+        self.scope.cancel()

@@ -1,48 +1,107 @@
-"""Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
-
-Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
-cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
-that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
-was ready for is started again.
-
-A config goes the same way, together with the rules that hold beside it (`load_with`). Of that all workers that take
-connections have to say that they are ready, also one that ends meanwhile: what has killed it may be the config.
-
-The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
-workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said last
-stays in the sums.
-"""
+"""Rules and news of rules as a supervisor tells them to its workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from time import monotonic
+from typing import Any
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.errors import ConfigRefused, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange
+from kproxy.base.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange, StoredRule
 from kproxy.rules.rule_set import HowGone, RuleSet, Running
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.rules.keeper import (
+from kproxy.runtime.rule_keeper import (
     LOOK_AFTER,
     ApplyRuleSet,
+    CounterName,
     RuleKeeper,
+    RuleWaiters,
     StoreOperation,
     ToldConfig,
     TurnCheck,
     do_nothing,
 )
-from kproxy.runtime.rules.waiters import CounterName, RuleWaiters
 
 from .channel import Unanswered
-from .messages import Commit, CountRules, Forget, Obstacle, Prepare, ReleaseRule, RuleCount, RulesState
+from .messages import (
+    Commit,
+    CountRules,
+    Forget,
+    HandedRule,
+    Obstacle,
+    Prepare,
+    ReleaseRule,
+    RuleCount,
+    RuleNews,
+    RulesState,
+)
+from .rpc_server import owner
 from .shared_table import SharedTable
-from .told_rules import handed, packed
 from .worker_pool import Recipient, Recipients, ask_all
-from .worker_rules import owner
+
+
+def packed(state: RulesState) -> bytes:
+    """Encode a state for workers. Raises InternalError for what has no place in a message: numbers of more than 64
+    bits."""
+    try:
+        return msgspec.msgpack.encode(state)
+    except (OverflowError, TypeError) as error:
+        raise InternalError(f"rules cannot be told to workers: {error}") from None
+
+
+def handed(store: RuleStore) -> list[HandedRule]:
+    """Return all rules of a store, as workers are told of them."""
+    return [handed_rule(stored_rule) for stored_rule in store.stored_rules.values()]
+
+
+def handed_rule(stored_rule: StoredRule) -> HandedRule:
+    running = stored_rule.running
+    return HandedRule(
+        content=digest(stored_rule),
+        raw=stored_rule.parsed.raw,
+        position=stored_rule.parsed.position,
+        origin=stored_rule.origin,
+        active=stored_rule.active,
+        born=0 if running is None else running.born,
+        lives=0 if running is None else running.lives,
+        resets=0 if running is None else running.resets,
+        began=0.0 if running is None else running.trigger.began,
+    )
+
+
+def digest(stored_rule: StoredRule) -> bytes:
+    return blake2b(stored_rule.content.encode(), digest_size=16).digest()
+
+
+class RuleNewsSender:
+    """Stand-in for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
+
+    def __init__(self, pool: Recipients) -> None:
+        self.pool = pool
+
+    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
+        self._tell("loaded", now, origin, version, rules, before)
+
+    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
+        self._tell("rejected", now, origin, version, list(mistakes))
+
+    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
+        self._tell("changed", now, change, rule, version, rules)
+
+    def tell(self) -> None:
+        """Do nothing: counts are the workers' own to tell."""
+
+    def _tell(self, method: str, *given: Any) -> None:
+        for worker in self.pool.workers:
+            if worker.ready and worker.channel is not None:
+                worker.channel.tell(RuleNews(method, list(given)))
+                return
+
 
 PATIENCE = 30.0
 """Seconds that a worker may take to make the models of new rules: ten thousand take some three."""

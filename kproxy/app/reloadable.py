@@ -16,16 +16,23 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
+from kproxy.record.metrics.config import MetricsConfig
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.scheduler import Background
 from kproxy.runtime.server import Server
 from kproxy.session.counters import Counters
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-    from .exporting import OtlpExport
-    from .labelling import Labelling
+    from kproxy.app.workers.pool_members import PoolMetrics
+    from kproxy.app.workers.rule_messages import PoolRuleKeeper
+    from kproxy.app.workers.worker_pool import WorkerPool
+    from kproxy.record.metrics.shares import ToldShares
+
+    from .label_metrics import ClientTelemetry, Labelling
+    from .otlp import FindReadiness, OtlpExport
     from .recording import Audit
-    from .telemetry import ClientTelemetry
 
 Follow = Callable[[], object]
 """Follows a config that is in force, in the loop; cannot fail."""
@@ -53,7 +60,7 @@ class ProcessParts:
         steps: list[Follow] = []
         labelling = self.labelling
         if labelling is None and config.tells_labels:
-            from .labelling import Labelling
+            from .label_metrics import Labelling
 
             labelling = Labelling(self.server, tells=self.worker is None)
         if labelling is not None:
@@ -61,7 +68,7 @@ class ProcessParts:
         totals = None if labelling is None else labelling.totals
         telemetry = self.telemetry
         if telemetry is None and config.telemetry is not None:
-            from .telemetry import ClientTelemetry
+            from .label_metrics import ClientTelemetry
 
             telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
         if telemetry is not None:
@@ -70,7 +77,7 @@ class ProcessParts:
         if otlp is not None:
             steps.append(otlp.ready_for(config))
         elif config.otlp is not None:
-            from .exporting import OtlpExport
+            from .otlp import OtlpExport
 
             otlp = OtlpExport(config, config.otlp, self.server.reactor, self.log, self.worker, self.server.taps.fanout)
 
@@ -116,3 +123,83 @@ class ProcessParts:
             self.labelling.start()
         if self.otlp is not None:
             self.otlp.start_traces()
+
+
+class PoolParts:
+    """Parts of the process that is the supervisor of these workers. `own`: makes the collectors of what it counts
+    itself."""
+
+    def __init__(
+        self, keeper: PoolRuleKeeper, pool: WorkerPool, reactor: Reactor, log: FilteringBoundLogger,
+        own: Callable[[], list[Collector]], readiness: FindReadiness,
+    ) -> None:  # fmt: skip
+        self.keeper, self.pool, self.reactor, self.log = keeper, pool, reactor, log
+        self.own, self.readiness = own, readiness
+        self.metrics: PoolMetrics | None = None
+        self.labels: ToldShares | None = None
+        self.otlp: OtlpExport | None = None
+        self.begun = False
+
+    def ready_for(self, config: Config) -> Follow:
+        """Return what has all parts follow this config. Blocks. Raises UnusableSetting; nothing has changed then."""
+        steps: list[Follow] = []
+        tells, labels, otlp = config.tells_labels, self.labels, self.otlp
+        if labels is None and tells:
+            from kproxy.record.metrics.shares import ToldShares
+            from kproxy.record.metrics.totals import LabelTotals
+
+            labels = ToldShares(LabelTotals(MetricsConfig(), rests=True))
+        if labels is not None:
+            telemetry = config.telemetry if tells else None
+            steps.append(labels.totals.ready_for(config.metrics if tells else MetricsConfig(), telemetry))
+        if otlp is not None:
+            steps.append(otlp.ready_for(config))
+        elif config.otlp is not None:
+            from .otlp import OtlpExport
+
+            otlp = OtlpExport(config, config.otlp, self.reactor, self.log)
+        if config.measured:
+            import kproxy.app.workers.pool_members
+            import kproxy.record.component_collectors  # noqa: F401
+
+        def follow() -> None:
+            self.take(labels, otlp, measured=config.measured)
+            for step in steps:
+                step()
+
+        return follow
+
+    def take(self, labels: ToldShares | None, otlp: OtlpExport | None, *, measured: bool) -> None:
+        if self.metrics is not None and otlp is not None and otlp is not self.otlp:
+            self.metrics.collectors.append(otlp.collector)
+        self.labels, self.otlp = labels, otlp
+        if self.metrics is not None:
+            self.metrics.labels = labels
+        if measured and self.begun:
+            self.measure()
+
+    def start(self, config: Config) -> None:
+        """Begin to ask workers, and to export, as this config says."""
+        self.begun = True
+        if config.measured:
+            self.measure()
+
+    def measure(self) -> PoolMetrics:
+        """Return the metrics of all workers, made when somebody is told of them for the first time."""
+        if self.metrics is None:
+            from kproxy.app.workers.pool_members import PoolMetrics
+
+            own = self.own()
+            if self.otlp is not None:
+                own.append(self.otlp.collector)
+            self.metrics = PoolMetrics(self.keeper, self.pool, own, self.labels)
+            self.pool.on_worker.append(self.metrics.worker_begins)
+            Background(self.reactor.spawn, self.metrics.follow)
+        if self.otlp is not None:
+            self.otlp.start_metrics(self.metrics.samples, self.readiness)
+        return self.metrics
+
+    async def close(self) -> None:
+        """Send the last numbers, for a short time at most."""
+        if self.otlp is not None:
+            await self.otlp.close()

@@ -25,8 +25,7 @@ from kproxy.base.named_file import PathGuard
 from kproxy.base.system import HANGUP
 from kproxy.rules.document.read import Document, read_document, rule_files
 from kproxy.rules.values.source import Source
-
-from .keeper import RuleKeeper
+from kproxy.runtime.rule_keeper import RuleKeeper
 
 INTERVAL = 1.0
 """Seconds between two looks."""

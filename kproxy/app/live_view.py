@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kproxy.app.config.document import Config
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.parts import AuditTotals
 from kproxy.record.live_view.watch import ViewWatch
+from kproxy.runtime.connection_view import ConnectionWho
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.server import Server
 from kproxy.session.counters import ApiTally
 
 if TYPE_CHECKING:
+    from kproxy.record.exchange import Who
+    from kproxy.record.filter.judge import FilterJudge
+    from kproxy.session.session_state import SessionState
+
     from .recording import Audit
 
 NUMBERS = 1_000_000_000
@@ -77,3 +83,34 @@ def make_watch(proxy: ViewedProxy) -> ViewWatch:
     if proxy.config.view.always:
         watch.look_always()
     return watch
+
+
+class RuleFilters:
+    """Filters of all rules of a server, as `HoldingDesk.judge`. `records`: whether they may ask about records."""
+
+    def __init__(self, server: Server, records: bool = True) -> None:
+        self.server, self.records = server, records
+
+    def use(self, records: bool) -> None:
+        """Let filters ask about records from now on, or no more."""
+        self.records = records
+        if "judge" in self.__dict__:
+            self.judge.records = records
+
+    def __call__(self, *given: Any) -> bool:
+        return self.judge(*given)
+
+    @cached_property
+    def judge(self) -> FilterJudge:
+        """Return the judge, which is made when it is first asked for."""
+        from kproxy.admin.tail_lines import whole
+        from kproxy.record.filter.judge import FilterJudge
+
+        return FilterJudge(whole, self.who, records=self.records)
+
+    def who(self, session: SessionState) -> Who:
+        from kproxy.record.filter.judge import SessionWho
+
+        if session.owner is None:
+            return SessionWho(session)
+        return ConnectionWho(session.owner, self.server.taps.fanout.picture(session.facts.cluster))

@@ -1,4 +1,8 @@
-"""Rules at work: what the store says is put into force, told to the log, and gone on with when its time has come."""
+"""Tasks that wait until a rule has acted so often, without looking again and again.
+
+A `Running` calls back when its counters grow, but only while somebody waits for it; the call compares numbers and wakes
+a task when there is something to say.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count, islice
 from time import monotonic, time
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -18,12 +22,68 @@ from kproxy.base.errors import ConfigRefused, DocumentError
 from kproxy.rules.document.store import RuleOrigin, RuleStore, StoreChange, StoredRule
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet, Running
-from kproxy.runtime.io.deadlines import Deadline
+from kproxy.runtime.capacity import numbers
+from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.io.turns import in_turns
-from kproxy.runtime.reporting import numbers
+from kproxy.runtime.io.scheduler import in_turns
 
-from .waiters import RuleWaiters
+CounterName = Literal["matched", "fired", "applied"]
+FindRunning = Callable[[str], Running | None]
+"""A rule by name; None when it has not been in force yet. Raises NoSuchRule."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """Task that waits until a counter has reached `hits`."""
+
+    count: CounterName
+    hits: int
+    event: trio.Event
+
+
+class RuleWaiters:
+    """Waiting tasks by rule. `notify` sets an event in a way that the task which waits for it is run."""
+
+    def __init__(self, find: FindRunning, notify: Callable[[trio.Event], None]) -> None:
+        self.find, self.notify = find, notify
+        self.waiters: dict[str, list[Waiter]] = {}
+
+    async def wait(self, name: str, hits: int, count: CounterName) -> None:
+        """Return once the rule's counter has reached `hits`; at once if it has already.
+
+        A rule that is changed while somebody waits counts from 0. Raises NoSuchRule, also when it is removed.
+        """
+        while True:
+            running = self.find(name)
+            if running is not None and getattr(running, count) >= hits:
+                return
+            await self._next(name, Waiter(count, hits, trio.Event()), running)
+
+    async def _next(self, name: str, waiter: Waiter, running: Running | None) -> None:
+        waiters = self.waiters.setdefault(name, [])
+        waiters.append(waiter)
+        if running is not None:
+            running.on_count = partial(self._counted, name, running)
+        try:
+            await waiter.event.wait()
+        finally:
+            waiters.remove(waiter)
+            if not waiters:
+                self.waiters.pop(name, None)
+                if running is not None:
+                    running.on_count = None
+
+    def _counted(self, name: str, running: Running) -> None:
+        for waiter in self.waiters.get(name, ()):
+            if getattr(running, waiter.count) >= waiter.hits:
+                self.notify(waiter.event)
+
+    def changed(self) -> None:
+        """Have all tasks look again which rule it is that they wait for: there is another rule set."""
+        for waiters in self.waiters.values():
+            for waiter in waiters:
+                self.notify(waiter.event)
+
 
 StoreOperation = Callable[[RuleStore, float], StoreChange]
 ApplyRuleSet = Callable[[RuleSet], Iterable[object] | None]

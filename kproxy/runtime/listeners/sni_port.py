@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from kproxy.base.errors import InputError
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.config.network import ListenerConfig, closeness, plain_name
-from kproxy.runtime.driven import HostPort, host_port
-from kproxy.runtime.io.preread import Preread, PrereadKind, Refusal
+from kproxy.runtime.io.sniff import Preread, PrereadKind, Refusal
 from kproxy.runtime.io.tls import HANDSHAKE, SentHeader, stranger
+from kproxy.runtime.protocols import HostPort, host_port
 
 LONGEST = 16384
 """Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""

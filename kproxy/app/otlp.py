@@ -30,8 +30,8 @@ from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
 from kproxy.record.otlp.trace_sink import TraceSink
 from kproxy.rules.select.match import text_test
 from kproxy.rules.values.tls import UpstreamTls
-from kproxy.runtime.io.background import Background
 from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.scheduler import Background
 from kproxy.runtime.io.tls import upstream_files
 from kproxy.runtime.readiness import Readiness
 

@@ -1,6 +1,6 @@
 """Order of suspended work: shares of CPU for client networks, and a bound on unfinished work.
 
-Work is suspended after a slice of 5 ms (`turns.py`). This module makes two decisions.
+Work is suspended after a slice of 5 ms (`scheduler.py`). This module makes two decisions.
 
 Next slice. Each network has a credit of up to `CREDIT` slices. A slice costs one, and credit
 grows back at one per `REGAIN` seconds. The network with the most credit goes first, networks with equal credit take

@@ -1,1 +1,0 @@
-"""Rules at work in a process: put into force, read again from files, waited for."""

@@ -1,0 +1,371 @@
+"""Sweep of all connections about once a second, for the time-outs of each phase.
+
+Progress is read from byte counts, so the fast path stores no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+from math import inf
+from operator import attrgetter
+from random import uniform
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from kproxy.rules.rule_set import HowGone
+from kproxy.runtime.config.network import Limits
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.scheduler import work_through
+from kproxy.runtime.io.side import ANSWERED, ENDED, NAMES, PAUSED, PEER_BLOCKED, Side
+from kproxy.runtime.io.socket_io import keep_alive
+from kproxy.runtime.io.splice import set_low_water
+from kproxy.session.commands import BROKER
+from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
+from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.holding.held import HeldFrame
+
+from .connection import Connection
+from .drain import DrainedServer
+from .protocols import ConnectionPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kproxy.app.config.document import Config
+
+FLUSH = 30.0
+"""Seconds without progress after which a closing connection gives up what its peer does not take."""
+LINGER = 2.0
+"""Seconds that a client gets to close its end after our FIN; most need none."""
+INTERVAL = 1.0
+"""Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
+SHORTEST = 0.02
+"""Seconds between two looks where limits are shorter than that."""
+AWAY = 1.0
+"""Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
+not read yet, so their times begin anew."""
+
+
+class SweptServer(DrainedServer, Protocol):
+    """Server whose connections are swept."""
+
+    def swept(self) -> None:
+        """Note that all connections have been looked at."""
+
+
+class Sweep:
+    """Sweep of `server`: runs as long as there are connections."""
+
+    def __init__(self, server: SweptServer, ages: MaxAges) -> None:
+        self.server, self.ages = server, ages
+        self.planned = False
+        self.last = 0.0  # when all connections were last looked at
+        self.use(ages)
+
+    def use(self, ages: MaxAges) -> None:
+        """Look as often as the server's limits and these ages ask for, from the next look on."""
+        ages.credit, self.ages = self.ages.credit, ages
+        limits = self.server.limits
+        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
+        self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
+
+    def begin(self, connection: Connection) -> None:
+        """Look at the connections from now on: there is a new one."""
+        self.ages.began(connection)
+        if not self.planned:
+            self.planned, self.last = True, monotonic()
+            self.server.reactor.call_at(self.last + self.interval, self.run)
+
+    def run(self) -> None:
+        """Look at all connections once, in slices, and plan the next look."""
+        work_through(self.server.reactor, self.steps(), self.plan_next)
+
+    def steps(self) -> Iterator[None]:
+        server, now = self.server, monotonic()
+        away = now - self.last > self.interval + AWAY
+        self.last = now
+        for connection in list(server.connections):
+            yield
+            if connection.closed:  # by the end of one before it
+                continue
+            if away:
+                connection.unread = now
+            try:
+                end_if_overdue(connection, server.limits, now)
+            except Exception as error:
+                server.log.error("a connection cannot be looked after", exc_info=error)
+                connection.crashed(error)
+        for connection in self.ages.take(server.connections, now, self.interval):
+            try:
+                drain(connection, now)
+            except Exception as error:
+                server.log.error("a connection cannot be drained", exc_info=error)
+                connection.crashed(error)
+            yield
+        server.swept()
+
+    def plan_next(self) -> None:
+        self.planned = bool(self.server.connections)
+        if self.planned:
+            self.server.reactor.call_at(self.last + self.interval, self.run)
+
+
+def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
+    """Close the connection if it has been in its phase for longer than a limit allows."""
+    if connection.turn is not None:  # it waits for us: its times begin anew
+        connection.active = connection.unread = now
+        return
+    client, broker = connection.client, connection.broker
+    note_progress(connection, now)
+    if connection.phase is not ConnectionPhase.OPEN:
+        last = max(connection.active, client.progress, broker.progress)
+        if now - last > (LINGER if connection.phase is ConnectionPhase.LINGERING else FLUSH):
+            connection.finish()
+        return
+    for side in (client, broker):
+        if side.out is not None and side.sock is not None and now - side.progress > limits.write_stall:
+            text = f"{NAMES[side.which]} took nothing for {limits.write_stall:g} s, {side.pending} bytes wait for it"
+            connection.end("write_stall", text, reset=True)
+            return
+    if not connection.looked_after and broker.sock is not None:
+        connection.looked_after = True
+        keep_alive(broker.sock)
+    if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
+        connection.unread = now
+        if connection.leaving is None:  # else it is read no more, and may be gone
+            connection.active = now
+            return
+    if broker.muted & ~ENDED:
+        connection.unread = now
+    session, unread = connection.session, connection.unread
+    since = session.waiting_since
+    if since is not None and now - max(since, unread) > limits.header_timeout:
+        connection.close("header_timeout", f"a frame header was not whole after {limits.header_timeout:g} s")
+        return
+    held = session.holding_since()
+    if held is not None and now - max(held[1], unread) > limits.held_timeout:
+        name = NAMES[held[0]]
+        text = f"a frame of the {name} that is held was not whole after {limits.held_timeout:g} s"
+        connection.close("held_timeout", text, name)
+        return
+    if limits.idle_timeout and now - connection.active > limits.idle_timeout and may_be_idle(connection, limits, now):
+        connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")
+
+
+def note_progress(connection: Connection, now: float) -> None:
+    """Note whether bytes were read since the last look. If not, remove low-water marks: fewer bytes may be waiting."""
+    client, broker = connection.client, connection.broker
+    moved = client.got + broker.got
+    if moved != connection.moved:
+        connection.moved, connection.active = moved, now
+        return
+    for side in (client, broker):
+        if side.low_water > 1:
+            set_low_water(side)
+
+
+def may_be_idle(connection: Connection, limits: Limits, now: float) -> bool:
+    """Return True unless an answer is due to a client that is still read, or is on its way to it."""
+    session = connection.session
+    if session.idle or session.cut_off:
+        return True
+    written = max(connection.client.progress, connection.broker.progress)
+    return connection.leaving is not None and now - written > limits.idle_timeout
+
+
+MOST = 50
+"""Connections that begin to drain in a second at most, in all workers together."""
+
+
+class MaxAges:
+    """Greatest ages of connections, by the names of their listeners, and the pace of one process."""
+
+    def __init__(self, config: Config) -> None:
+        limits = config.limits
+        self.ages: dict[str, tuple[float, float]] = {}  # (seconds, jitter) of the listeners that have an age
+        for listener in config.listeners:
+            age, jitter = listener.max_connection_age, listener.max_connection_age_jitter
+            age = limits.max_connection_age if age is None else age
+            if age:
+                jitter = limits.max_connection_age_jitter if jitter is None else jitter
+                self.ages[listener.name] = age, jitter
+        self.pace = MOST / config.workers
+        self.credit = 0.0
+
+    @property
+    def shortest(self) -> float:
+        """Return the shortest age that a listener has; infinite if none has any."""
+        return min((age for age, _ in self.ages.values()), default=inf)
+
+    def began(self, connection: Connection) -> None:
+        """Draw the age of a connection that has just begun, if its listener has one."""
+        age, jitter = self.ages.get(connection.listener.name, (0, 0))
+        if age:
+            connection.drain_at = connection.since + uniform(age * (1 - jitter), age * (1 + jitter))
+
+    def take(self, connections: Collection[Connection], now: float, interval: float) -> list[Connection]:
+        """Return the connections that are to drain now, the oldest that are due. `interval`: seconds between two calls
+        at least; where it was longer, nothing is made up for."""
+        if not self.ages:
+            return []
+        self.credit = min(self.credit, 1.0) + self.pace * interval
+        due = [each for each in connections if each.drain_at <= now and may_drain(each)]
+        oldest = nsmallest(int(self.credit), due, key=attrgetter("drain_at"))
+        self.credit -= len(oldest)
+        return oldest
+
+
+def drain(connection: Connection, now: float) -> None:
+    """Answer what is in flight, then close: the connection has reached its age."""
+    connection.drain_at = inf
+    connection.drain(now, "max_age", f"the connection was {now - connection.since:.1f} s old")
+
+
+def may_drain(connection: Connection) -> bool:
+    """Return True for one that is neither about to end nor in the middle of work that was put aside."""
+    return connection.phase is ConnectionPhase.OPEN and connection.leaving is None and connection.turn is None
+
+
+MEMORY_INTERVAL = 0.1  # seconds between two looks
+FULL = {"full"}
+"""Reasons of `FlowControl` for not reading a client with too many requests in flight."""
+
+
+class MemoryServer(Protocol):
+    """Server whose connections share the watched memory."""
+
+    @property
+    def reactor(self) -> Reactor: ...
+    @property
+    def log(self) -> FilteringBoundLogger: ...
+    def wake(self, sessions: Sequence[Any]) -> None: ...
+
+
+class MemoryWatch:
+    """Watch over one budget of held frames."""
+
+    def __init__(self, memory: HeldMemory, server: MemoryServer) -> None:
+        self.memory, self.server = memory, server
+        self.planned = False
+        memory.on_wait = self.begin
+
+    def begin(self) -> None:
+        if not self.planned:
+            self.plan(0.0)
+
+    def plan(self, seconds: float) -> None:
+        self.planned = True
+        self.server.reactor.call_at(monotonic() + seconds, self.look)
+
+    def look(self) -> None:
+        work_through(self.server.reactor, self.steps(), self.plan_next)
+
+    def steps(self) -> Iterator[None]:
+        for hold in self.memory.evictions(monotonic(), progress):
+            if hold is not None:
+                try:
+                    evict(hold)
+                except Exception as error:  # other reservations are evicted all the same
+                    self.server.log.error("a held frame cannot be evicted", exc_info=error)
+            elif granted := self.memory.grant():
+                self.server.wake([lane.session for lane in granted])
+            yield
+
+    def plan_next(self) -> None:
+        self.planned = False
+        if self.memory.waiting:
+            self.plan(MEMORY_INTERVAL)
+
+
+def ends_of(hold: Hold) -> tuple[Connection, Side, Side] | None:
+    """Return (connection, side that sends the frame, side that gets it); None: the connection has ended."""
+    connection: Connection | None = hold.lane.session.owner
+    if connection is None or connection.closed:
+        return None
+    sides = connection.client, connection.broker
+    return connection, sides[hold.lane.source], sides[hold.lane.target]
+
+
+def progress(hold: Hold) -> Movement | None:
+    """Return how far the frame is; None: kproxy itself, a rule, or a dial under way is why it does not move.
+
+    A client that is not read because it does not read, or has too many requests in flight, is the one to act.
+    """
+    ends, lane = ends_of(hold), hold.lane
+    if ends is None:
+        return None
+    connection, source, target = ends
+    if connection.turn is not None:
+        return None
+    moved = source.got + target.written
+    if target.out is not None:
+        if target.sock is None or (target.shaper is not None and target.shaper.waiting is not None):
+            return None
+        return Movement(target.pending + lane.missing, moved, patience_with(target))
+    if connection.phase is not ConnectionPhase.OPEN:
+        return Movement(hold.size, moved, PATIENCE)
+    waived = PEER_BLOCKED | ANSWERED
+    if lane.session.flow.paused[lane.source] == FULL:
+        waived |= PAUSED
+    if lane.blocked or source.muted & ~waived or source.sock is None:
+        return None
+    return Movement(lane.missing, moved, patience_with(source))
+
+
+def patience_with(side: Side) -> float:
+    return BROKER_PATIENCE if side.which == BROKER else PATIENCE
+
+
+def evict(hold: Hold) -> None:
+    """End the connection of this reservation with the cause `held_evicted`."""
+    ends = ends_of(hold)
+    if ends is None:
+        return
+    connection, source, target = ends
+    why = "did not progress" if hold.slow else "exceeds the fair share of its network"
+    name = NAMES[(source if target.out is None else target).which]
+    text = f"frames wait for memory, and a held frame of {hold.size} bytes {why}; waits for the {name}"
+    connection.end("held_evicted", text, reset=True)
+
+
+LOOK = 0.25
+"""Seconds between two looks."""
+ASK = 2
+"""Seconds between two questions whether a client that sends nothing more is still there."""
+
+
+class HeldWatch:
+    """Watch over the clients of all frames that are held in this process; at work only while there are any."""
+
+    def __init__(self, desk: HoldingDesk, reactor: Reactor) -> None:
+        self.desk, self.reactor = desk, reactor
+        self.planned = False
+        desk.clock = monotonic
+        desk.tell.append(self.told)
+
+    def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
+        """Begin to look when a frame is held."""
+        if not self.planned and self.desk.held:
+            self.planned = True
+            self.reactor.call_at(monotonic() + LOOK, self.look)
+
+    def look(self) -> None:
+        """Look at the clients of all held frames, some at a time."""
+        work_through(self.reactor, self.steps(), self.plan_next)
+
+    def steps(self) -> Iterator[None]:
+        for held in list(self.desk.held.values()):
+            connection = held.session.owner
+            if not held.ended and held.gone is None and connection is not None and connection.client_left:
+                held.ended = True
+                keep_alive(connection.client.sock, idle=ASK, interval=ASK)
+                self.desk.changed(held)
+            yield
+
+    def plan_next(self) -> None:
+        self.planned = bool(self.desk.held)
+        if self.planned:
+            self.reactor.call_at(monotonic() + LOOK, self.look)
