@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 import yaml
+from kproxy.rules.kinds.base.live import LiveRule
 
 from kproxy.record.events import json_schema as events
 from kproxy.record.events.column import EventType
@@ -34,8 +35,8 @@ from kproxy.record.events.json_schema import json_schema
 from kproxy.record.events.schema import EVENT_TYPES
 from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.rule import LiveRule, Rule
-from kproxy.session.phase import TRANSITIONS, SessionPhase
+from kproxy.rules.kinds.base.rule import Rule
+from kproxy.session.session_state import TRANSITIONS, SessionPhase
 
 PAGES = Path(__file__).parent
 WIDTH = 126

@@ -19,7 +19,7 @@ from kproxy.rules.bodies import carries_records
 from kproxy.rules.exchange import AfterDrop
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import HowGone
-from kproxy.session.holding.held import LONGEST_HOLD, HeldFrame
+from kproxy.session.held_frames import LONGEST_HOLD, HeldFrame
 
 from .guard import JSON
 from .models import AS_TEXT, LONGEST_NUMBER, Query, Shown, duration, printable

@@ -25,9 +25,8 @@ from kproxy.rules.rule_set import HowGone
 from kproxy.rules.select.selected import error_number
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_turns
-from kproxy.session.holding.desk import HoldingDesk
-from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
-from kproxy.session.holding.held import LONGEST_HOLD, MOST_BYTES, HeldFrame
+from kproxy.session.held_edit import BadEdit, MessageEdit, answer_of
+from kproxy.session.held_frames import LONGEST_HOLD, MOST_BYTES, HeldFrame, HoldingDesk
 
 from .held import (
     MOST_LISTED,

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kproxy.record.live_view.rows import encode, joined
 from kproxy.rules.rule_set import HowGone
-from kproxy.session.holding.held import HeldFrame
+from kproxy.session.held_frames import HeldFrame
 
 from .held_frames import HeldFrames, first_of
 from .models import Shown

@@ -33,13 +33,13 @@ from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
 from kproxy.runtime.timeouts import HeldWatch, MemoryWatch
 from kproxy.session.counters import ApiTally, Counters, Tallies
+from kproxy.session.held_frames import HoldingDesk
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.holding.desk import HoldingDesk
-from kproxy.session.live.partition_session import Room
+from kproxy.session.partition_session import Room
 from kproxy.session.plan import Bound, Plan
-from kproxy.session.rewrite.kept_answers import KeptAnswers
-from kproxy.session.sasl.lane_logins import NO_SASL
-from kproxy.session.sasl.server import SaslServer
+from kproxy.session.rewrite.response_cache import KeptAnswers
+from kproxy.session.sasl.login import NO_SASL
+from kproxy.session.sasl_server import SaslServer
 from kproxy.session.session import Session
 from kproxy.session.shared import CircleMark, Shared
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
-from kproxy.session.commands import Command
-from kproxy.session.observer import Observer
+from kproxy.session.commands import Command, Observer
 from kproxy.session.plan import Plan
 from kproxy.session.sasl.identity import Identity
 from kproxy.session.sasl.login import Credentials, LoggedIn
@@ -38,7 +37,7 @@ class LaneState(Protocol):
 
 
 class DrivenLogins(Protocol):
-    """Part of `session.sasl.logins.Logins` that a driver uses."""
+    """Part of `session.logins.Logins` that a driver uses."""
 
     def computed(self, result: Any, now: float) -> None: ...
     def versions_known(self, answer: bytes, now: float) -> None: ...

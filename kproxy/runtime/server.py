@@ -22,7 +22,7 @@ from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.listeners.port_service import LocalPorts, PortService
 from kproxy.runtime.upstreams.resolve import OwnPorts
 from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
-from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.held_frames import HoldingDesk
 
 from .capacity import Capacity, ConnectionCounts, ConnectionPlaces, HalfOpen, LogThrottle, find_capacity, log_capacity
 from .cluster_identity import FormerListeners

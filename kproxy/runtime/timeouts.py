@@ -23,9 +23,8 @@ from kproxy.runtime.io.side import ANSWERED, ENDED, NAMES, PAUSED, PEER_BLOCKED,
 from kproxy.runtime.io.socket_io import keep_alive
 from kproxy.runtime.io.splice import set_low_water
 from kproxy.session.commands import BROKER
+from kproxy.session.held_frames import HeldFrame, HoldingDesk
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
-from kproxy.session.holding.desk import HoldingDesk
-from kproxy.session.holding.held import HeldFrame
 
 from .connection import Connection
 from .drain import DrainedServer

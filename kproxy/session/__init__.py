@@ -1,6 +1,13 @@
-"""One client connection with its broker connection, as a pure state machine: bytes and times in, bytes and
-commands out.
+"""One client connection with its broker connection as a state machine without I/O: bytes and times in, bytes and
+commands out. It imports rules, protocol and base. Entry points: `session.Session`, `commands`, `plan.Plan`.
 
-Words: a *lane* is one direction of a connection; a *step* says how deep to look at one (api, version); an entry *in
-flight* is a request that was forwarded and whose response is awaited; a *held frame* is kept back until it is whole.
+session, logins, sasl_server    the session; logins at the broker and at kproxy
+lanes                           the two directions of a connection
+live, telemetry                 evaluation of live rules; client metrics (KIP-714)
+session_state, shared           state of a connection; state of a cluster
+frame, inflight, held_frames    views and dispositions of frames; requests in flight; frames that rules hold
+plan                            how deep frames of one (api, version) are decoded
+rule_program, literal_search    compiled rules, and the search for those that can match a frame
+rewrite, respond                edits of frames; responses with errors
+sasl, fetch_sessions, cluster   identity and login frames; fetch and share sessions; topics of the cluster
 """

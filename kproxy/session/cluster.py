@@ -19,16 +19,16 @@ from kproxy.protocol.scan.walk import Walk, read_string, walk
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.names.composed import NameMap
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.ids import ZERO, is_nobodys, learn
-from kproxy.session.rewrite.names.remembered import (
+from kproxy.session.rewrite.context import (
     ASKED_IDS,
     MAX_ASKED_AT_ONCE,
     MAX_ASKED_IDS,
     TOPIC_IDS,
+    Context,
     recall,
     remember,
 )
+from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
 
 from .counters import Counters
 

@@ -1,4 +1,10 @@
-"""Requests whose responses are awaited, in order (promise 2).
+"""Entries of a queue found by their ids, without going through the queue each time.
+
+Strategy. The queues of what is in flight are appended to and taken from where every cycle counts, so nobody tells the
+index of it. When it is asked, it looks what is new at the queue's end, back to the last entry that it knows, and how
+much has left at the front; so each entry costs it a moment once, however often it is asked.
+
+Requests whose responses are awaited, in order (promise 2).
 
 An entry is a tuple (correlation id, step, time, note): `time` is when the request's header was read, `note` what the
 request's rewrite left for the response's. Two steps of their own mark entries that no client's request stands behind:
@@ -8,11 +14,107 @@ request's rewrite left for the response's. Two steps of their own mark entries t
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from .id_index import IdIndex
-from .step import WHOLE, Step
+from .plan import WHOLE, Step
+
+QueueEntry = tuple[Any, ...]
+MOST_TAKEN = 1000
+"""Entries taken out of the middle, after which all others are gone through again."""
+
+
+class IdIndex:
+    """Index of a queue that grows at its end only and shrinks at its front, by what `id_of` says of an entry (None: it
+    is not to be found). The queue is given with each question, since it may be what has the index. Who takes an entry
+    out elsewhere does so by `take`; who replaces one makes another index, unless it tells `last`."""
+
+    __slots__ = ("first", "id_of", "ids", "last", "numbers", "taken")
+
+    def __init__(self, id_of: Callable[[QueueEntry], int | None]) -> None:
+        self.id_of = id_of
+        self.ids: deque[int | None] = deque()  # of the entries that are known, in order
+        self.numbers: dict[int, deque[int]] = {}  # by id, the numbers of its entries, the first one first
+        self.first = 0  # number of the entry at the front, or of one taken out before it
+        self.taken: list[int] = []  # numbers from there on that were taken out, in order
+        self.last: QueueEntry | None = None
+
+    def count(self, queue: deque[Any], wanted: int) -> int:
+        self.follow(queue)
+        return len(self.numbers.get(wanted, ()))
+
+    def place(self, queue: deque[Any], wanted: int, older: int) -> int:
+        """Return the index of the entry with this id that has `older` ones with it before it, or of the last with it if
+        there are not so many; -1 if none has it."""
+        self.follow(queue)
+        found = self.numbers.get(wanted)
+        return -1 if found is None else self.index_of(found[min(older, len(found) - 1)])
+
+    def take(self, queue: deque[Any], wanted: int) -> QueueEntry | None:
+        """Take the first entry with this id out of the queue, and return it; None if none has it."""
+        self.follow(queue)
+        found = self.numbers.get(wanted)
+        if found is None:
+            return None
+        number = found.popleft()
+        if not found:
+            del self.numbers[wanted]
+        at = self.index_of(number)
+        entry: QueueEntry = queue[at]
+        del queue[at], self.ids[at]
+        insort(self.taken, number)
+        self.last = queue[-1] if queue else None
+        if len(self.taken) > MOST_TAKEN:  # somebody at the front stays there
+            self.forget()
+        return entry
+
+    def index_of(self, number: int) -> int:
+        return number - self.first - bisect_left(self.taken, number)
+
+    def forget(self) -> None:
+        """Forget all entries: none that is known is left, or they are to be gone through again."""
+        self.ids.clear()
+        self.numbers.clear()
+        self.taken.clear()
+        self.first, self.last = 0, None
+
+    def follow(self, queue: deque[Any]) -> None:
+        """Take note of what has come and gone since the last time."""
+        new: list[QueueEntry] = []
+        for entry in reversed(queue):
+            if entry is self.last:
+                break
+            new.append(entry)
+        else:
+            self.forget()
+        for _ in range(len(self.ids) + len(new) - len(queue)):
+            self.pass_taken()
+            gone = self.ids.popleft()
+            self.first += 1
+            if gone is not None:
+                numbers = self.numbers[gone]
+                numbers.popleft()
+                if not numbers:
+                    del self.numbers[gone]
+        number = self.first + len(self.ids) + len(self.taken)
+        for entry in reversed(new):
+            came = self.id_of(entry)
+            self.ids.append(came)
+            if came is not None:
+                self.numbers.setdefault(came, deque()).append(number)
+            number += 1
+        self.last = queue[-1] if queue else None
+
+    def pass_taken(self) -> None:
+        """Have `first` be the number of the entry at the front: those before it were taken out."""
+        count = 0
+        while count < len(self.taken) and self.taken[count] == self.first:
+            self.first += 1
+            count += 1
+        del self.taken[:count]
+
 
 FifoEntry = tuple[int, Step, float, Any]
 

@@ -20,17 +20,16 @@ from typing import Any
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import BoundRules
 from kproxy.session.lanes.assembler import UNSENT
-from kproxy.session.lanes.frame import IDENTITY
+from kproxy.session.lanes.host import NODES, TOPICS
 from kproxy.session.lanes.pair import LanePair
-from kproxy.session.lanes.response_scan import NOT_PLAIN
-from kproxy.session.sasl.logins import Logins
+from kproxy.session.lanes.response_rules import NOT_PLAIN
 
 from .commands import BROKER, CLIENT
+from .frame import IDENTITY
 from .inflight import ANSWER
-from .lookups import NODES, TOPICS
-from .phase import DRAINING, OVER, REFUSED, STALLED
+from .logins import Logins
 from .plan import Plan
-from .session_state import NOWHERE
+from .session_state import DRAINING, NOWHERE, OVER, REFUSED, STALLED
 from .shared import Shared
 
 

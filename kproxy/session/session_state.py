@@ -1,25 +1,206 @@
-"""State of a session that its parts share, and what they ask of the session without knowing how it is done."""
+"""Phases of a session, and the transitions between them.
+
+Strategy. A session is in one phase at a time, and moves only by `SessionPhase.to`, which refuses what the table does
+not have. The diagram in ARCHITECTURE.md is drawn from the table, and a test drives real sessions through each line of
+it. The state of a login is separate (protocol/sasl/mechanisms.py), for a login can go on while a session
+drains.
+
+Flow control of a session: which of its sides is read, the reasons why one is not, and what is due later.
+
+State of a session that its parts share, and what they ask of the session without knowing how it is done.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from itertools import count
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
+from kproxy.base.errors import InternalError
 from kproxy.rules.exchange import Facts, How, Turn
 from kproxy.rules.rule_set import BoundRules, Running
 from kproxy.rules.values.address import network_of
 from kproxy.session.rewrite.context import Context
 from kproxy.session.sasl.identity import Identity
 
-from .commands import CLIENT, Command, Send, Wake
-from .flow import FlowControl, Timers
+from .commands import CLIENT, NO_ANSWER, Command, Observer, Pause, Resume, Send, Wake, WakeAt
 from .inflight import InFlight
-from .observer import NO_ANSWER, Observer
-from .phase import SessionPhase
 from .plan import Plan
 from .shared import Shared
 
 if TYPE_CHECKING:
     from kproxy.session.live.evaluation import Evaluation
+
+
+class SessionPhase(Enum):
+    """Phase of a session; the value says what holds in it."""
+
+    NEW = "no request for the broker has come, which is not dialled"
+    LOGIN = "the client has to authenticate to kproxy, for the first time or again"
+    OPEN = "requests go to the broker, responses to the client"
+    DRAINING = "no more requests are taken; those in flight are answered"
+    REFUSED = "the client could not authenticate, and hears of it before the end"
+    STALLED = "a rule lets nothing more pass; both sides stay connected and are read"
+    CLOSING = "the driver has been asked to close both sides"
+    OVER = "the connection is gone, and has given back what it held"
+
+    next: tuple[SessionPhase, ...]
+    """Phases into which a session goes from this one, by TRANSITIONS: to look there takes a hash in Python."""
+
+    def to(self, phase: SessionPhase) -> SessionPhase:
+        """Return `phase`, into which a session goes from this one. Raises InternalError if the table does not have
+        it."""
+        if phase not in self.next:
+            raise InternalError(f"a session that is {self.name} cannot become {phase.name}")
+        return phase
+
+    @property
+    def ends(self) -> bool:
+        """Return True in CLOSING and OVER, where nothing that comes is taken any more."""
+        return self is CLOSING or self is OVER
+
+    @property
+    def takes_requests(self) -> bool:
+        """Return True in NEW, LOGIN and OPEN."""
+        return self is OPEN or self is NEW or self is LOGIN
+
+
+NEW, LOGIN, OPEN, DRAINING = SessionPhase.NEW, SessionPhase.LOGIN, SessionPhase.OPEN, SessionPhase.DRAINING
+REFUSED, STALLED, CLOSING, OVER = SessionPhase.REFUSED, SessionPhase.STALLED, SessionPhase.CLOSING, SessionPhase.OVER
+
+_BEFORE_CLOSING = (NEW, LOGIN, OPEN, DRAINING, REFUSED, STALLED)
+
+TRANSITIONS: Final[Mapping[tuple[SessionPhase, SessionPhase], str]] = MappingProxyType(
+    {
+        (NEW, LOGIN): "the listener wants it, or a session without requests has ended",
+        (NEW, OPEN): "the header of the first request is good: the broker is dialled",
+        (LOGIN, NEW): "the client has authenticated",
+        (LOGIN, OPEN): "the client has authenticated again",
+        (OPEN, LOGIN): "the client authenticates again, or its session has ended",
+    }
+    | dict.fromkeys([(phase, DRAINING) for phase in (NEW, LOGIN, OPEN)], "a drain was asked for")
+    | dict.fromkeys([(phase, REFUSED) for phase in (LOGIN, OPEN, DRAINING)], "a wrong mechanism or token")
+    | dict.fromkeys([(phase, STALLED) for phase in (NEW, LOGIN, OPEN, REFUSED)], "a rule stalls the connection")
+    | dict.fromkeys([(phase, CLOSING) for phase in _BEFORE_CLOSING], "a side ended or was wrong, or all is done")
+    | dict.fromkeys([(phase, OVER) for phase in (*_BEFORE_CLOSING, CLOSING)], "the driver has lost or closed it")
+)
+"""By the phases before and after: what takes a session from one into the other."""
+
+for _phase in SessionPhase:
+    _phase.next = tuple(after for before, after in TRANSITIONS if before is _phase)
+
+
+NO_REASONS: Final[frozenset[str]] = frozenset()
+
+Call = Callable[[float], None]
+
+
+class Timers:
+    """Calls of one session in order of their times, and of their making where these are equal.
+
+    `armed` are the times that the driver was asked for and that have not come: it is not asked for a later one while
+    there is an earlier one, nor twice for the same.
+    """
+
+    __slots__ = ("armed", "calls", "commands", "numbers")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.calls: list[tuple[float, int, Call]] = []
+        self.numbers = count()
+        self.armed: list[float] = []  # a heap
+
+    def at(self, when: float, call: Call) -> None:
+        """Have `call(now)` called at `when` (monotonic seconds) or a little later."""
+        heapq.heappush(self.calls, (when, next(self.numbers), call))
+        self.arm()
+
+    def tick(self, now: float) -> None:
+        """Call all functions that are due, and arm for the next one."""
+        while self.armed and self.armed[0] <= now:
+            heapq.heappop(self.armed)
+        while self.calls and self.calls[0][0] <= now:
+            heapq.heappop(self.calls)[2](now)
+        self.arm()
+
+    def cancel(self) -> None:
+        self.calls.clear()
+
+    def arm(self) -> None:
+        if self.calls and not (self.armed and self.armed[0] <= self.calls[0][0]):
+            heapq.heappush(self.armed, self.calls[0][0])
+            self.commands.append(WakeAt(self.armed[0]))
+
+
+class FlowControl:
+    """Flow control of one session. `paused`: by side, the reasons for which it is not read; `incomplete_since`: when a
+    frame of the client began to wait for its rest or last grew, None while there is none."""
+
+    __slots__ = ("commands", "incomplete_since", "muted_until", "paused")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+        self.paused: Sequence[frozenset[str]] = (NO_REASONS, NO_REASONS)
+        self.muted_until = 0.0
+        self.incomplete_since: float | None = None
+
+    def pause(self, side: int, reason: str) -> None:
+        if not self.paused[side]:
+            self.commands.append(Pause(side))
+        self.set_reasons(side, self.paused[side] | {reason})
+
+    def resume(self, side: int, reason: str, now: float) -> None:
+        """Take the reason away; read the side again if that was the last one."""
+        if reason not in self.paused[side]:
+            return
+        self.set_reasons(side, self.paused[side] - {reason})
+        if not self.paused[side]:
+            self.commands.append(Resume(side))
+            if side == CLIENT and self.incomplete_since is not None:  # its time begins anew
+                self.incomplete_since = now
+
+    def set_reasons(self, side: int, reasons: frozenset[str]) -> None:
+        client, broker = self.paused
+        self.paused = (reasons, broker) if side == CLIENT else (client, reasons)
+
+    def resume_all(self) -> None:
+        """Read both sides again, whatever the reasons were."""
+        for side, reasons in enumerate(self.paused):
+            if reasons:
+                self.commands.append(Resume(side))
+        self.paused = (NO_REASONS, NO_REASONS)
+
+    def mute(self, seconds: float, now: float, timers: Timers) -> None:
+        """Read nothing from the client for so long (KIP-219), 0: for no longer than it is muted already."""
+        if seconds > 0 and now + seconds > self.muted_until:
+            self.muted_until = now + seconds
+            self.pause(CLIENT, "muted")
+            timers.at(self.muted_until, self.unmute)
+
+    def release(self, now: float) -> None:
+        """End the waits that kproxy imposes on the client: mutes, and the delay of a new connection."""
+        self.muted_until = 0.0
+        for reason in ("muted", "connecting"):
+            self.resume(CLIENT, reason, now)
+
+    def unmute(self, now: float) -> None:
+        """Read the client again, unless it has been muted for longer since."""
+        if now >= self.muted_until:
+            self.resume(CLIENT, "muted", now)
+
+    def delay_client(self, seconds: float, now: float, timers: Timers) -> None:
+        """Read nothing from the client, which has just connected, for so many seconds."""
+        self.pause(CLIENT, "connecting")
+        timers.at(now + seconds, lambda then: self.resume(CLIENT, "connecting", then))
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Return since when a frame of the client is not whole; None while it is kproxy that does not read on."""
+        return None if self.paused[CLIENT] else self.incomplete_since
+
 
 NOWHERE = Facts("", "", "")
 """Facts of a session that was made by hand, in tests for example."""

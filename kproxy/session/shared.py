@@ -17,13 +17,13 @@ from typing import Any
 
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
-from kproxy.session.holding.desk import HoldingDesk
-from kproxy.session.live.partition_session import Room
 from kproxy.session.rewrite.context import MOST_NODES
-from kproxy.session.rewrite.kept_answers import KeptAnswers
+from kproxy.session.rewrite.response_cache import KeptAnswers
 
 from .counters import Counters
+from .held_frames import HoldingDesk
 from .held_memory import HeldMemory
+from .partition_session import Room
 
 PREFIX = b"kproxy-circle-"
 AT = 10

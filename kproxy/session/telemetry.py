@@ -31,11 +31,11 @@ from kproxy.protocol import decode_request
 from kproxy.protocol.table.api_keys import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, TELEMETRY
 from kproxy.protocol.table.errors import by_name
 from kproxy.rules.names.composed import NameMaps
-from kproxy.session.lanes.frame import RequestView
-from kproxy.session.sasl.lane_logins import answer_to
+from kproxy.session.sasl.login import answer_to
 
+from .frame import RequestView
+from .plan import Step
 from .session_state import SessionState
-from .step import Step
 
 ServeTelemetry = Literal["auto", "always", "never"]
 """When kproxy answers: where the broker does not, in any case, or in no case."""

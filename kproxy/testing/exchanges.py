@@ -24,11 +24,11 @@ from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.session.counters import Counters
-from kproxy.session.live.fetch_sessions import NOT_FOUND, FetchSessions
-from kproxy.session.live.partition_session import PartitionSession
+from kproxy.session.fetch_sessions import NOT_FOUND, FetchSessions
+from kproxy.session.live.entity_resolver import unlisted
 from kproxy.session.live.selection import key_of
-from kproxy.session.live.subjects import unlisted
-from kproxy.session.respond.tree import errors_of
+from kproxy.session.partition_session import PartitionSession
+from kproxy.session.respond.answer import errors_of
 
 from .recorder import TapedConnection, TapedExchange, TapedFrame
 

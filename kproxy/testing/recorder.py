@@ -25,7 +25,7 @@ from kproxy.protocol.scan.sketch import Sketcher
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.runtime.io.side import Side
-from kproxy.session.observer import NO_ANSWER
+from kproxy.session.commands import NO_ANSWER
 from kproxy.session.session import Session
 
 from .mock_rules import NAMES as MOCK_RULES
@@ -183,7 +183,7 @@ class TapedConnection:
         self.look_for_end(self.responses, "response")
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        """Note that these rules fired; see `session.observer.Observer`."""
+        """Note that these rules fired; see `session.commands.Observer`."""
         key = correlation_id.to_bytes(4, "big", signed=True)
         names = [one for one in names if one not in MOCK_RULES]  # not the test's
         if older == NO_ANSWER:

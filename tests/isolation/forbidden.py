@@ -14,7 +14,7 @@ from uuid import UUID
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.rewrite.names.ids import learn
+from kproxy.session.rewrite.names.topic_ids import learn
 from kproxy.tools.rehearse.dialogue import Dialogue, response, sized
 from tests.support.frames import message
 

@@ -21,7 +21,7 @@ from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
+from kproxy.session.rewrite.names.topic_ids import OURS, disguise, version_of
 from kproxy.tools.rehearse.dialogue import sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct

@@ -14,8 +14,8 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.select.frame_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
-from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID
-from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
+from kproxy.session.rewrite.context import TOPIC_IDS, recall
+from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID
 from tests.support.random_requests import answered
 from tests.support.random_values import random_struct
 

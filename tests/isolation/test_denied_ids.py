@@ -15,7 +15,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.rewrite.names.ids import learn
+from kproxy.session.rewrite.names.topic_ids import learn
 from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response
 
 OPEN, SECRET, NOBODYS = UUID(int=0x0A), UUID(int=0x0B), UUID(int=0x0C)

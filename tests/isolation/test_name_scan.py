@@ -19,9 +19,9 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.rules.kinds.deny import DenyRule
 from kproxy.rules.select import match as pattern_set
 from kproxy.rules.select.match import FEW, needed_bytes, readable, search, text_test
-from kproxy.session.live.name_scan import LONGEST
+from kproxy.session.literal_search import LONGEST
 from kproxy.session.live.response_evaluation import ResponseEvaluation
-from kproxy.session.rewrite.names.ids import learn
+from kproxy.session.rewrite.names.topic_ids import learn
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.line_count import LineCount
 

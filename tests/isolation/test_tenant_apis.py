@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
-from kproxy.session.step import STOP
+from kproxy.session.plan import STOP
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"

@@ -19,7 +19,7 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Struct
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.disguise import disguise
+from kproxy.session.rewrite.names.topic_ids import disguise
 from kproxy.testing import one_request as ask
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Plan
+from kproxy.session.plan import STOP, Plan
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.disguise import OURS, disguise, version_of
-from kproxy.session.step import STOP
+from kproxy.session.rewrite.names.topic_ids import OURS, disguise, version_of
 from kproxy.tools.rehearse.dialogue import defaults, sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct

@@ -12,9 +12,8 @@ import pytest
 
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.table import layout, schema
-from kproxy.session.plan import Plan
-from kproxy.session.rewrite.names.disguise import OURS, version_of
-from kproxy.session.step import STOP
+from kproxy.session.plan import STOP, Plan
+from kproxy.session.rewrite.names.topic_ids import OURS, version_of
 
 from .hostile import (
     HOSTILE,

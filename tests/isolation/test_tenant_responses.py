@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from kproxy.protocol.table import layout, schema
-from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID, learn
+from kproxy.session.plan import STOP
+from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, learn
 from kproxy.session.shared import Shared
-from kproxy.session.step import STOP
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.random_values import random_struct
 

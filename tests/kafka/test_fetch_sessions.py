@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.codec.message import Message
 from kproxy.session.counters import Counters
-from kproxy.session.live.fetch_sessions import FetchSessions
-from kproxy.session.live.partition_session import Key, PartitionSession
+from kproxy.session.fetch_sessions import FetchSessions
+from kproxy.session.partition_session import Key, PartitionSession
 from kproxy.testing.kafka import Kafka
 from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics

@@ -11,9 +11,9 @@ from kproxy.protocol import decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.phase import CLOSING, STALLED
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.versions import unsupported
+from kproxy.session.session_state import CLOSING, STALLED
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetched

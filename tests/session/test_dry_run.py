@@ -16,8 +16,8 @@ from kproxy.rules.rule_set import Running
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.live.evaluation import Evaluation
-from kproxy.session.phase import SessionPhase
 from kproxy.session.plan import Bound, Plan
+from kproxy.session.session_state import SessionPhase
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.session.test_engine_fuzz import APIS
 from tests.support.random_peers import Asked, Broker, Manners, random_traffic

@@ -12,8 +12,7 @@ from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import AskVersions, Dial
 from kproxy.session.plan import Bound, Plan
-from kproxy.session.sasl.early_versions import MOST_REQUESTS
-from kproxy.session.sasl.server import SaslServer, Terms
+from kproxy.session.sasl_server import MOST_REQUESTS, SaslServer, Terms
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT = 17, 18, 36, 12

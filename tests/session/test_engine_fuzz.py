@@ -22,8 +22,8 @@ import pytest
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.phase import SessionPhase
 from kproxy.session.plan import Plan
+from kproxy.session.session_state import SessionPhase
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import frames
 from tests.support.chaos_session import Driver, Turmoil

@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kproxy.protocol import decode_request, encode
 from kproxy.protocol.codec.message import Message
-from kproxy.session.live import fetch_sessions, share_sessions
-from kproxy.session.live.partition_session import next_epoch
+from kproxy.session import fetch_sessions
+from kproxy.session import fetch_sessions as share_sessions
+from kproxy.session.partition_session import next_epoch
 from kproxy.session.plan import Plan
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 

@@ -13,7 +13,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import FIXED, Struct
 from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound, Plan
-from kproxy.session.rewrite.fetch_racks import LONGEST, MOST_KNOWN, FetchRacks
+from kproxy.session.rewrite.racks import LONGEST, MOST_KNOWN, FetchRacks
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, request
 from tests.support.line_count import LineCount

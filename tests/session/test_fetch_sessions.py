@@ -17,18 +17,10 @@ from kproxy.protocol import decode_request, decode_response, encode
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.rules.exchange import Facts
+from kproxy.session import fetch_sessions
 from kproxy.session.counters import Counters
-from kproxy.session.live import fetch_sessions
-from kproxy.session.live.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
-from kproxy.session.live.partition_session import (
-    CLOSING,
-    LAST_EPOCH,
-    Key,
-    PartitionSession,
-    Room,
-    RoomShare,
-    next_epoch,
-)
+from kproxy.session.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
+from kproxy.session.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, RoomShare, next_epoch
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import message

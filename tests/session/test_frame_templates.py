@@ -14,9 +14,9 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
-from kproxy.session.lanes import frame_templates
-from kproxy.session.lanes.frame import RequestView
+from kproxy.session.frame import RequestView
 from kproxy.session.live import engine
+from kproxy.session.live import selection as frame_templates
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized

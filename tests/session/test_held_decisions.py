@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.session import held_frames as held_module
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.holding import held as held_module
-from kproxy.session.holding.held import HeldFrame
+from kproxy.session.held_frames import HeldFrame
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import fetch, fetched
 from tests.support.holding import HeldOwner, held_in, holding, only

@@ -18,10 +18,9 @@ from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl import principal
-from kproxy.session.sasl.login import MAX_RESPONSE, read_response
+from kproxy.session.sasl.identity import Software
+from kproxy.session.sasl.login import MAX_RESPONSE, MAX_TOKEN, read_response
 from kproxy.session.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET, SaslDialogue
-from kproxy.session.sasl.raw_tokens import MAX_TOKEN
-from kproxy.session.sasl.software import Software
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount

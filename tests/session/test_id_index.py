@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.record.observer.open_exchanges import OpenExchanges
-from kproxy.session.id_index import MOST_TAKEN, IdIndex
-from kproxy.session.inflight import ANSWER, OWN, InFlight
-from kproxy.session.step import Step
+from kproxy.session.inflight import ANSWER, MOST_TAKEN, OWN, IdIndex, InFlight
+from kproxy.session.plan import Step
 
 WHAT = ("append", "append", "pop", "head", "take", "ask")
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 3), st.integers(0, 2)))

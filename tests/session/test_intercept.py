@@ -11,8 +11,8 @@ from kproxy.protocol import decode_request, decode_response, encode
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.holding.desk import HoldingDesk
-from kproxy.session.holding.edit import BadEdit, MessageEdit, answer_of
+from kproxy.session.held_edit import BadEdit, MessageEdit, answer_of
+from kproxy.session.held_frames import HoldingDesk
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, message, produce, produced

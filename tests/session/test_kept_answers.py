@@ -20,10 +20,9 @@ from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.addresses import AddressRewrite
 from kproxy.session.rewrite.context import GONE
-from kproxy.session.rewrite.kept_answers import MOST_ANSWERS, AnswerInputs, KeptAnswer, KeptAnswers
 from kproxy.session.rewrite.names.answers import TopicAnswers
 from kproxy.session.rewrite.names.rewrites import NameRewrite
-from kproxy.session.rewrite.rewriter import Rewriter
+from kproxy.session.rewrite.response_cache import MOST_ANSWERS, AnswerInputs, KeptAnswer, KeptAnswers, Rewriter
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response

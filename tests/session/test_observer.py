@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kproxy.session.observer import NO_ANSWER
+from kproxy.session.commands import NO_ANSWER
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 PRODUCE, METADATA, OFFSET_COMMIT, HEARTBEAT, LIST_GROUPS = 0, 3, 8, 12, 16

@@ -13,8 +13,7 @@ from kproxy.rules.exchange import Facts, FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.select.match import PatternSet
-from kproxy.session.live.part_index import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, PartIndex
-from kproxy.session.live.rule_part import Part, RuleMatcher
+from kproxy.session.compiled_rule import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, Part, PartIndex, RuleMatcher
 from kproxy.tools.rehearse.dialogue import Dialogue
 
 

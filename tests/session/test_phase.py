@@ -12,9 +12,20 @@ from kproxy.base.errors import InternalError
 from kproxy.protocol.sasl.mechanisms import Checker
 from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.phase import CLOSING, DRAINING, LOGIN, NEW, OPEN, OVER, REFUSED, STALLED, TRANSITIONS, SessionPhase
 from kproxy.session.plan import Bound
-from kproxy.session.sasl.server import SaslServer, Terms
+from kproxy.session.sasl_server import SaslServer, Terms
+from kproxy.session.session_state import (
+    CLOSING,
+    DRAINING,
+    LOGIN,
+    NEW,
+    OPEN,
+    OVER,
+    REFUSED,
+    STALLED,
+    TRANSITIONS,
+    SessionPhase,
+)
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 12, 17, 18, 36

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.exchange import Facts
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.lanes import frame_templates
-from kproxy.session.live.part_index import PartIndex
-from kproxy.session.live.rule_program import RuleProgram
-from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
+from kproxy.session.compiled_rule import PartIndex
+from kproxy.session.live import selection as frame_templates
+from kproxy.session.rewrite.context import TOPIC_IDS, recall
+from kproxy.session.rule_program import RuleProgram
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 

@@ -13,8 +13,7 @@ from kproxy.protocol import decode_request
 from kproxy.protocol.sasl.mechanisms import Tokens, plain
 from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound
-from kproxy.session.sasl.lane_logins import NO_SASL
-from kproxy.session.sasl.login import CORRELATION, LoggedIn
+from kproxy.session.sasl.login import CORRELATION, NO_SASL, LoggedIn
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12

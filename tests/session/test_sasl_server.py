@@ -12,7 +12,7 @@ from kproxy.protocol.sasl.mechanisms import BAD_PLAIN, Checker, LoginWork, Scram
 from kproxy.protocol.sasl.scram import Users, make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.plan import Bound
-from kproxy.session.sasl.server import SaslServer, Terms
+from kproxy.session.sasl_server import SaslServer, Terms
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3

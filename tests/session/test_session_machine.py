@@ -53,11 +53,10 @@ from kproxy.rules.values.source import Source
 from kproxy.session.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.session.commands import BROKER, CLIENT, Wake
 from kproxy.session.held_memory import HeldMemory, Hold
-from kproxy.session.live.partition_session import CLOSING, OPENING
-from kproxy.session.phase import SessionPhase
+from kproxy.session.partition_session import CLOSING, OPENING
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.versions import unsupported
-from kproxy.session.session_state import NOWHERE
+from kproxy.session.session_state import NOWHERE, SessionPhase
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.dialogue import sized
 from tests.support.chaos_session import Driver, port_of

@@ -13,10 +13,10 @@ import pytest
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import SHARE_FETCH
+from kproxy.session import fetch_sessions as share_sessions
 from kproxy.session.counters import Counters
-from kproxy.session.live import share_sessions
-from kproxy.session.live.partition_session import Key, PartitionSession, Room
-from kproxy.session.live.share_sessions import LIMIT_REACHED, LISTING, NOT_FOUND, ShareSessions
+from kproxy.session.fetch_sessions import LIMIT_REACHED, SHARE_LISTING, SHARE_NOT_FOUND, ShareSessions
+from kproxy.session.partition_session import Key, PartitionSession, Room
 from tests.support.frames import message
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"
@@ -45,10 +45,10 @@ def share(
 def asked(sessions: ShareSessions, message: Message) -> tuple[Key, ...] | None:
     """The partitions that a request is about; None: it continues a session of which nothing is known."""
     session = sessions.request(message)
-    if session == NOT_FOUND:
+    if session == SHARE_NOT_FOUND:
         return None
     inside = session.asked if isinstance(session, PartitionSession) and message.api.key == SHARE_FETCH else ()
-    return tuple(dict.fromkeys((*inside, *dict(LISTING.listed(message.body)))))
+    return tuple(dict.fromkeys((*inside, *dict(SHARE_LISTING.listed(message.body)))))
 
 
 def goes(
@@ -110,7 +110,7 @@ def test_members_have_sessions_of_their_own() -> None:
     assert asked(sessions, share(FETCH, 1, [])) == (A, B)
 
 
-@pytest.mark.parametrize(("epoch", "error"), [(1, NOT_FOUND), (1, 123), (0, 133), (0, 29)])
+@pytest.mark.parametrize(("epoch", "error"), [(1, SHARE_NOT_FOUND), (1, 123), (0, 133), (0, 29)])
 def test_an_error_ends_what_the_broker_does_not_have(epoch: int, error: int) -> None:
     """No session, an epoch out of turn, or a start that was refused."""
     sessions = opened()
@@ -130,7 +130,7 @@ def test_a_session_is_continued_only_when_the_last_answer_is_there() -> None:
 
     assert asked(sessions, share(ACKNOWLEDGE, 2, [B])) is None
     assert asked(sessions, share(FETCH, 0, [C])) == (C,)
-    sessions.response(old, first, NOT_FOUND)
+    sessions.response(old, first, SHARE_NOT_FOUND)
     assert asked(sessions, share(FETCH, 1, [])) == (C,)
 
 
@@ -191,7 +191,7 @@ def test_memory_is_bounded_over_all_connections() -> None:
 
     assert asked(second, share(FETCH, 0, [A, B], member="c")) is not None
     grown = share(FETCH, 1, [(TOPIC, n) for n in range(50, 59)], member="c")
-    assert (second.request(grown), second.size, room.used) == (NOT_FOUND, 0, 3)
+    assert (second.request(grown), second.size, room.used) == (SHARE_NOT_FOUND, 0, 3)
     first.end()
     assert room.used == 0
     assert isinstance(second.request(wide), PartitionSession)
@@ -210,7 +210,7 @@ def test_frames_of_a_java_consumer() -> None:
         said = decode_response(bytes.fromhex(response_hex), request.api.key, request.version)
         if session is not None:
             sessions.response(session, request, said.body["error_code"])
-        seen.append(len({*inside, *dict(LISTING.listed(request.body))}))
+        seen.append(len({*inside, *dict(SHARE_LISTING.listed(request.body))}))
 
     assert seen == [3] * 10 + [0]
     assert not sessions.sessions

@@ -9,9 +9,8 @@ from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.protocol.table.schema import load
 from kproxy.rules.select.match import text_test
 from kproxy.session.counters import Counters
-from kproxy.session.sasl.identity import Identity
-from kproxy.session.sasl.software import Software, software
-from kproxy.session.step import Step
+from kproxy.session.plan import Step
+from kproxy.session.sasl.identity import Identity, Software, software
 
 
 @pytest.mark.parametrize(

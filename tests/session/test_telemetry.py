@@ -14,7 +14,7 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import Bound, Plan
-from kproxy.session.sasl.server import SaslServer, Terms
+from kproxy.session.sasl_server import SaslServer, Terms
 from kproxy.session.telemetry import (
     CODECS,
     LONGEST_FRAME,

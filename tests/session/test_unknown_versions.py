@@ -14,9 +14,9 @@ from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import FrameDepth
-from kproxy.session.live.rule_program import compile_rules
 from kproxy.session.plan import Bound
 from kproxy.session.rewrite.versions import unsupported
+from kproxy.session.rule_program import compile_rules
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.random_rules import live_kinds, random_rule
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kproxy.rules.rule_set import HowGone
-from kproxy.session.holding.held import HeldFrame
+from kproxy.session.held_frames import HeldFrame
 from kproxy.tools.rehearse.dialogue import Dialogue
 
 

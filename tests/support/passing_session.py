@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kproxy.rules.rule_set import BoundRules
-from kproxy.session.commands import CloseBoth, Command, Dial
-from kproxy.session.observer import Observer
+from kproxy.session.commands import CloseBoth, Command, Dial, Observer
 from kproxy.session.plan import Plan
 
 LENGTH = Struct(">i").unpack_from

@@ -18,8 +18,8 @@ from kproxy.protocol.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, ME
 from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
 from kproxy.record.observer.credentials import RESPONSE, take_out
 from kproxy.record.observer.response_errors import error_at, in_order, throttle_at
-from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, RawTokens
-from kproxy.session.sasl.software import software
+from kproxy.session.sasl.identity import software
+from kproxy.session.sasl.login import GSSAPI_FIRST, RawTokens
 
 from .captured_connection import CapturedConnection, Note
 from .framing import CutFrame

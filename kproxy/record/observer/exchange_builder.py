@@ -18,8 +18,8 @@ from kproxy.protocol.breath import rest
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who
-from kproxy.session.observer import NO_ANSWER
-from kproxy.session.sasl.raw_tokens import RawTokens
+from kproxy.session.commands import NO_ANSWER
+from kproxy.session.sasl.login import RawTokens
 
 from .credentials import header_end
 from .frames import SIZE_BYTES, PartialFrame
@@ -171,7 +171,7 @@ class ExchangeBuilder:
             seen.answered_by_rule |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """Note error codes that rules put into the response of this exchange; see `session.observer.Observer`."""
+        """Note error codes that rules put into the response of this exchange; see `session.commands.Observer`."""
         seen = self.find_exchange(correlation_id, 0)  # called when its response is the next, so it is the oldest
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)

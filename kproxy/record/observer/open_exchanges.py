@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, Who
-from kproxy.session.id_index import IdIndex
+from kproxy.session.inflight import IdIndex
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
 from .frames import SIZE_BYTES, PartialFrame

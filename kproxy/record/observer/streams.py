@@ -15,7 +15,7 @@ from kproxy.protocol.framing import MAX_ACKS_HEAD, body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
-from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 
 from .exchange_builder import ExchangeBuilder
 from .frames import HEAD, SIZE_BYTES, PartialFrame

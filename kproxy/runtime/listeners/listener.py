@@ -35,7 +35,7 @@ from kproxy.runtime.io.tls import ClientSocket, ClientTls, SentHeader, TlsSide, 
 from kproxy.runtime.protocols import HostPort, host_port, show
 from kproxy.runtime.upstreams.own_connection import NONCE
 from kproxy.runtime.upstreams.upstream import Upstream
-from kproxy.session.sasl.server import Terms
+from kproxy.session.sasl_server import Terms
 
 from .listener_ports import ClientAddresses
 from .port_service import AddressRequest, LeftPorts

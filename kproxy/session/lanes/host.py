@@ -1,15 +1,89 @@
-"""Session as its lanes see it: its state, the engine of live rules, and what finds out what a frame waits for."""
+"""Questions about nodes and topics, for frames that wait since their rewrites did not know enough.
+
+The driver is asked for ports of nodes, the broker for topics by a request of kproxy's own. When the answer is there,
+the frame is tried again.
+
+Session as its lanes see it: its state, the engine of live rules, and what finds out what a frame waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
+from kproxy.session.cluster import (
+    CORRELATION,
+    all_topics_request,
+    named_topics_request,
+    remember_named,
+    remember_topics,
+)
+from kproxy.session.commands import BROKER, EnsureNodes, Send
 from kproxy.session.held_memory import Holder
+from kproxy.session.inflight import OWN
 from kproxy.session.live.engine import Engine
-from kproxy.session.lookups import Lookups
-from kproxy.session.sasl.lane_logins import LaneLogins
+from kproxy.session.rewrite.context import GONE
+from kproxy.session.sasl.login import LaneLogins
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway
+
+NODES: Final = "nodes"
+"""Reason for which a lane waits until it is known where nodes are reached."""
+TOPICS: Final = "topics"
+"""Reason for which a lane waits until it is known which topics there are."""
+
+
+class Lookups:
+    """Lookups of one session, made with its first question. `nodes`: those named by EnsureNodes and not answered yet;
+    `topics_came`: the broker has answered since the last look."""
+
+    def __init__(self, session: SessionState) -> None:
+        self.session = session
+        self.nodes: Mapping[int, tuple[str, int]] = {}
+        self.topics_came = False
+
+    def ask(self, now: float) -> str:
+        """Ask for what a rewrite did not know; return NODES or TOPICS, for which the frame waits."""
+        context = self.session.context
+        if context.missing:
+            self.nodes, context.missing = context.missing, {}
+            self.session.commands.append(EnsureNodes(dict(self.nodes)))
+            return NODES
+        context.has_asked = True
+        if context.ids_wanted:
+            wanted, context.ids_wanted = context.ids_wanted, set()
+            self.ask_broker(named_topics_request(wanted), self.learn_named, now)
+        else:
+            context.topics_wanted = False
+            self.ask_broker(all_topics_request(), self.learn_all, now)
+        return TOPICS
+
+    def ask_broker(self, request: bytes, answer: Callable[[bytes, float], None], now: float) -> None:
+        """Send a request of kproxy's own; `answer` is called with the response's frame when its turn has come."""
+        self.session.inflight.fifo.append((CORRELATION, OWN, now, answer))
+        self.session.commands.append(Send(BROKER, request))
+
+    def nodes_ready(self, addresses: Mapping[int, tuple[str, int] | None]) -> None:
+        """Take the answer to EnsureNodes, see `Session.nodes_ready`."""
+        context = self.session.context
+        for node, address in self.nodes.items():
+            context.nodes[node] = (*address, addresses.get(node) or GONE)
+        context.settled.update(self.nodes)
+        self.nodes = {}
+
+    def learn_named(self, frame: bytes, now: float) -> None:
+        """Learn from the response about ids whose names were not known."""
+        remember_named(self.session.context.cluster_memory, frame, self.session.counters)
+        self.topics_came = self.session.has_pending = True  # not now: what stands before it has not left yet
+
+    def learn_all(self, frame: bytes, now: float) -> None:
+        remember_topics(self.session.context.cluster_memory, frame, now, self.session.counters)
+        self.topics_came = self.session.has_pending = True
+
+    def take_news(self) -> bool:
+        """Return True if topics have come since the last call."""
+        came, self.topics_came = self.topics_came, False
+        return came
 
 
 class LaneHost(SessionState):

@@ -1,4 +1,9 @@
-"""One direction of a connection: finds the frames in what is read and passes on what nobody needs to see.
+"""Frames of one read whose heads are written anew, where another name of a topic is all that changes in them.
+
+Strategy: a scan goes over them as over frames that pass, and puts down what becomes of each head. What they were made
+into, and what passes between them, replaces all of it at once.
+
+One direction of a connection: finds the frames in what is read and passes on what nobody needs to see.
 
 Strategy. `receive` gets a view of a buffer that belongs to the driver and is overwritten after the call. It returns how
 many leading bytes go to the other side; that is all of them in the usual case, and then one send does. If the last
@@ -15,21 +20,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kproxy.protocol.breath import breathe
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.layer import TOPIC
+from kproxy.session.frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait
+from kproxy.session.held_frames import HeldFrame
 from kproxy.session.held_memory import HeldMemory, Hold
-from kproxy.session.holding.admission import may_hold
-from kproxy.session.holding.held import HeldFrame
-from kproxy.session.live.evaluation import Evaluation
-from kproxy.session.rewrite.rewriter import Splicer
+from kproxy.session.live.evaluation import Evaluation, may_hold
+from kproxy.session.rewrite.names.rewrites import KnownHead
+from kproxy.session.rewrite.response_cache import Pieces, Splicer
+from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.sasl.principal import LONGEST_TOKEN
-from kproxy.session.sasl.raw_tokens import MAX_TOKEN
 
 from .assembler import Assembler
-from .frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait
 from .host import LaneHost
-from .new_heads import NewHeads
+
+
+class NewHeads:
+    """Pieces in the place of buf[first:done], in which `changes` heads are other than they were."""
+
+    __slots__ = ("changes", "done", "first", "pieces")
+
+    def __init__(self, pos: int) -> None:
+        self.first = self.done = pos
+        self.pieces: Pieces = []
+        self.changes = 0
+
+    def write(self, buf: Buffer, pos: int, size: int, stop: int, head: KnownHead) -> None:
+        """Write the head up to `stop` of the frame of `size` bytes at `pos`. Others have turns: a read may have ten
+        thousand of them."""
+        breathe()
+        if pos > self.done:
+            self.pieces.append(buf[self.done : pos])
+        start = stop - head.length
+        self.pieces += ((size + len(head.written) - head.length).to_bytes(4, "big"), buf[pos + 4 : start], head.written)
+        self.done = stop
+        self.changes += 1
+
+    def replace(self, pos: int) -> Replace:
+        """Return the disposition of the frames from the first one with another head to `pos`, which may lie behind what
+        is here: behind the last head they pass."""
+        return Replace(self.pieces, self.done, rest=pos - self.done)
+
 
 LONE_HEAD = 1024
 """Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""

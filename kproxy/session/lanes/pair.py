@@ -11,9 +11,8 @@ from kproxy.rules.rule_set import BoundRules, Running
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
 from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import ANSWER, ANSWERED, ASKED, OWN
-from kproxy.session.phase import CLOSING, DRAINING, OVER, STALLED
 from kproxy.session.plan import Plan
-from kproxy.session.session_state import NOWHERE
+from kproxy.session.session_state import CLOSING, DRAINING, NOWHERE, OVER, STALLED
 from kproxy.session.shared import Shared
 
 from .assembler import Assembler

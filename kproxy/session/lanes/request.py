@@ -20,15 +20,15 @@ from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 from kproxy.session.cluster import fresh_topics, topics_heard
 from kproxy.session.commands import BROKER
+from kproxy.session.frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
 from kproxy.session.inflight import ANSWER, FifoEntry
 from kproxy.session.live.evaluation import RequestEvaluation
 from kproxy.session.live.selection import SettledAnswer
-from kproxy.session.rewrite.rewriter import Pieces, Splicer
+from kproxy.session.plan import HEAD, LIVE, STOP, Step
+from kproxy.session.rewrite.response_cache import Pieces, Splicer
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.sasl.identity import ANSWERED, ASKED
-from kproxy.session.step import HEAD, LIVE, STOP, Step
 
-from .frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
 from .lane import too_long
 from .request_rules import RequestRules
 from .request_scan import RequestScan, malformed

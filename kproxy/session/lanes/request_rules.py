@@ -13,17 +13,15 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth, Turn
 from kproxy.rules.rule_set import HowGone, Running
-from kproxy.session.commands import BROKER
-from kproxy.session.holding.held import let_all_go, still_held
+from kproxy.session.commands import BROKER, NO_ANSWER
+from kproxy.session.frame import Need, Reject, RequestView, Wait
+from kproxy.session.held_frames import let_all_go, still_held
 from kproxy.session.inflight import FifoEntry, InFlight
 from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
-from kproxy.session.live.selection import SettledAnswer
-from kproxy.session.observer import NO_ANSWER
-from kproxy.session.phase import DRAINING
-from kproxy.session.step import Step
+from kproxy.session.live.selection import FrameTemplate, FrameTemplates, SettledAnswer
+from kproxy.session.plan import Step
+from kproxy.session.session_state import DRAINING
 
-from .frame import Need, Reject, RequestView, Wait
-from .frame_templates import FrameTemplate, FrameTemplates
 from .request_scan import RequestScan
 
 HEADER_BYTES = 14

@@ -10,16 +10,15 @@ from kproxy.protocol.framing import MAX_ACKS_HEAD, REQUEST_HEAD
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.rule_set import ACTS, Running
 from kproxy.session.commands import BROKER, CLIENT, Dial
+from kproxy.session.frame import PASS, Disposition, Need, Reject, RequestView
 from kproxy.session.held_memory import HeldMemory, Hold
-from kproxy.session.phase import NEW, OPEN
-from kproxy.session.sasl.raw_tokens import GSSAPI_FIRST, MAX_TOKEN, RawTokens
-from kproxy.session.step import HEAD, LIVE, WHOLE, Step
+from kproxy.session.live.selection import CLIENT_ID, FrameTemplate
+from kproxy.session.plan import HEAD, LIVE, WHOLE, Step
+from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
+from kproxy.session.session_state import NEW, OPEN
 
-from .frame import PASS, Disposition, Need, Reject, RequestView
-from .frame_templates import CLIENT_ID, FrameTemplate
 from .host import LaneHost
-from .lane import Lane
-from .new_heads import NewHeads
+from .lane import Lane, NewHeads
 
 HEADER = REQUEST_HEAD.unpack_from
 HEADER_BYTES = 14

@@ -1,8 +1,8 @@
-"""Live rules at work on one connection: which of them can be about a request, what they select in it, what they decide.
+"""Evaluation of live rules on one connection. Entry points: `engine.Engine`, `response_evaluation`.
 
-rule_program    the rules of one (api, version), compiled; rule_part, part_index: one of them, and how it is found
-prefilter       the first look at a request's names; name_scan: the same by the bytes of names
-subjects        the entities of a request, with fetch and share sessions; selection: those that rules select
-engine          the evaluation of a request; response_evaluation: that of its response
-screening       what answers must not mention; answer_screen: one look at one message
+engine, response_evaluation   evaluation of a request, and of its response
+entity_resolver               entities of a request, with those of its fetch or share session
+selection                     rules and entities that a request selects, cached by the bytes of frames
+evaluation                    result of an evaluation: decisions, faults, holds
+response_redaction            removal of denied names from responses
 """

@@ -37,28 +37,24 @@ from kproxy.rules.exchange import (
 from kproxy.rules.rule_set import Running
 from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape
-from kproxy.session.holding.admission import may_hold, passes_filter
-from kproxy.session.lanes.frame import RequestView, Wait
-from kproxy.session.lanes.frame_templates import FrameTemplate
-from kproxy.session.phase import DRAINING
-from kproxy.session.respond.answer import fail, fail_each
+from kproxy.session.compiled_rule import Part
+from kproxy.session.fetch_sessions import LISTING, SHARE_LISTING
+from kproxy.session.frame import RequestView, Wait
+from kproxy.session.partition_session import OPENING
+from kproxy.session.plan import Step
+from kproxy.session.respond.answer import Failure, fail, fail_each
 from kproxy.session.respond.merge import without
-from kproxy.session.respond.tree import Failure
-from kproxy.session.session_state import SessionState
-from kproxy.session.step import Step
+from kproxy.session.rule_program import RuleProgram
+from kproxy.session.session_state import DRAINING, SessionState
 
-from . import fetch_sessions, share_sessions
-from .evaluation import EvaluatedExchange, Pending, RequestEvaluation, Watched
-from .partition_session import OPENING
-from .rule_part import Part
-from .rule_program import RuleProgram
-from .screening import Screening
-from .selection import MOST_ANSWERS, MOST_MATCHED, Selection, SessionSelection, SettledAnswer, key_of
-from .subjects import Subjects
+from .entity_resolver import Subjects
+from .evaluation import EvaluatedExchange, Pending, RequestEvaluation, Watched, may_hold, passes_filter
+from .response_redaction import Screening
+from .selection import MOST_ANSWERS, MOST_MATCHED, FrameTemplate, Selection, SessionSelection, SettledAnswer, key_of
 
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
 """Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
-SESSIONS = {FETCH: fetch_sessions.LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), share_sessions.LISTING)
+SESSIONS = {FETCH: LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), SHARE_LISTING)
 """How the requests list partitions that belong to sessions."""
 
 

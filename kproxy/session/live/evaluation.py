@@ -1,4 +1,6 @@
-"""Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
+"""Admission of frames to be held: they pass the filter of a rule, and there is room for them.
+
+Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
 
 The engine remembers of an exchange as much as it needs until the response has gone.
 """
@@ -7,35 +9,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.protocol import decode_request
 from kproxy.protocol.breath import LONG, each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import (
-    AfterDrop,
-    Await,
-    ConnectionView,
-    Delay,
-    Exchange,
-    FrameDepth,
-    Hold,
-    How,
-    Throttle,
-    Turn,
-)
+from kproxy.rules.exchange import AfterDrop, Await, ConnectionView, Delay, Exchange, FrameDepth, How, Throttle, Turn
 from kproxy.rules.rule_set import Running
-from kproxy.session.holding.held import HeldFrame
-from kproxy.session.lanes.frame import FrameView
-from kproxy.session.respond.listing import leave_out
-from kproxy.session.respond.tree import Failure
-from kproxy.session.step import Step
+from kproxy.session.compiled_rule import Part
+from kproxy.session.frame import FrameView
+from kproxy.session.held_frames import HeldFrame
+from kproxy.session.partition_session import PartitionSession
+from kproxy.session.plan import Step
+from kproxy.session.respond.answer import Failure
+from kproxy.session.respond.merge import leave_out
+from kproxy.session.rule_program import RuleProgram
+from kproxy.session.session_state import DRAINING
 
-from .partition_session import PartitionSession
-from .rule_part import Part
-from .rule_program import RuleProgram
+if TYPE_CHECKING:
+    from kproxy.rules.exchange import Hold
+    from kproxy.session.compiled_rule import Part
+    from kproxy.session.session_state import SessionState
+
+
+def passes_filter(
+    session: SessionState, part: Part, exchange: EvaluatedExchange, response: bytes | None, now: float
+) -> bool:
+    """Return True if the exchange passes the rule's filter, as far as it has come; False, counted as a problem of the
+    rule, if that cannot be judged."""
+    request = b"" if exchange.content is None else exchange.content()
+    try:
+        return session.shared.desk.judge(part.wanted, session, exchange, request, response, now)
+    except Exception as error:  # noqa: BLE001  # whatever a rule does, the traffic of others goes on
+        part.running.failed(error)
+        session.counters.count("rules_failed")
+        return False
+
+
+def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> bool:
+    """Return True if the rule may hold a frame of so many bytes, besides those that are held; else it is counted. To be
+    asked when a frame is evaluated, and when it is held then."""
+    if session.phase is DRAINING:
+        return False
+    desk = session.shared.desk
+    if len(running.held) < hold.most and desk.bytes + size <= desk.most_bytes:
+        return True
+    desk.passed_over += 1
+    session.counters.count("hold_passed_over")
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,15 +27,12 @@ from kproxy.rules.exchange import (
 )
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.rule_set import Running
-from kproxy.session.holding.admission import may_hold, passes_filter
-from kproxy.session.respond.answer import fail
-from kproxy.session.respond.listing import leave_out
-from kproxy.session.respond.merge import merge, overwrite, overwrite_top
-from kproxy.session.respond.tree import Failure, errors_of
+from kproxy.session.compiled_rule import Part
+from kproxy.session.respond.answer import Failure, errors_of, fail
+from kproxy.session.respond.merge import leave_out, merge, overwrite, overwrite_top
 
 from .engine import Engine, milliseconds
-from .evaluation import EvaluatedExchange, Evaluation, Pending
-from .rule_part import Part
+from .evaluation import EvaluatedExchange, Evaluation, Pending, may_hold, passes_filter
 
 
 class ResponseEvaluation(Evaluation):

@@ -3,25 +3,43 @@
 Strategy. The index (`PartIndex`) says for an entity which rules can be about it; those whose selectors hold get it into
 their group. A request's groups are made with it and thrown away; those of a fetch session stay with the session, and
 change by what its requests list, so that a request costs what it lists, however much the session holds.
+
+Cache of request beginnings: the rules that match every request with the same beginning.
+
+Most rules select by the client id and by the name or id of the only topic, which are at the beginning of a request. If
+a request has the same beginning as a request before, the same rules match it, and its other bytes are not read. It
+passes if no rule matches, or if no trigger of the matching rules fires. Each connection has its own cache. The scan
+compares the last template only, if requests of this template pass unchanged. The cache is dropped when the client's
+identity changes.
+
+The bytes after the beginning can be malformed: a request that would be refused without the cache passes with it. They
+name no other topic, because the beginning has the number of topics, which is one (docs/threat-model.md).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import count
+from struct import Struct
 from typing import Any, NamedTuple, overload
 
 from kproxy.protocol.breath import each, holds_many, keep, spread_tuple
+from kproxy.protocol.framing import plain_head, single_topic
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
 from kproxy.rules.rule_set import Running
-from kproxy.session.respond.tree import Failure
-
-from .partition_session import Key
-from .rule_part import Part
-from .rule_program import RuleProgram
+from kproxy.session.compiled_rule import Part
+from kproxy.session.frame import RequestView
+from kproxy.session.partition_session import Key
+from kproxy.session.plan import HEAD, Step
+from kproxy.session.respond.answer import Failure
+from kproxy.session.rule_program import RuleProgram
 
 MOST_MATCHED = 1000
 """Partitions of a session that a rule may match: what it does about them, and the answer, can be as much for a request
@@ -189,3 +207,185 @@ def key_of(entity: Entity) -> Key:
     """Return the partition that an entity of a Fetch or share request is; number -1 for a topic that lists none."""
     topic = entity.topic_id or ZERO_UUID if entity.topic is None or entity.topic_id else entity.topic
     return topic, -1 if entity.partition is None else entity.partition
+
+
+CLIENT_ID = 12
+"""Bytes in front of the client id's length: the size, the API, its version, the correlation id, which changes."""
+LONGEST = 1024
+"""Bytes of a beginning that is remembered. Names and ids are far shorter."""
+MOST = 100
+"""Beginnings that are remembered of a connection, 10 to 20 kB; with more of them, all are learnt anew."""
+MOST_SELECTIONS = 32
+"""Partitions whose entities are remembered of a connection, all templates together: some 2 kB each, with the answer."""
+ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
+"""How the beginning of a Produce for one partition ends, in flexible versions and in others."""
+NUMBERS = count()
+NO_TERMS: Mapping[Running, Any] = {}
+OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
+"""Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
+
+
+SelectionKey = tuple[int, bytes]
+"""Number of a request's template, and that of the one partition that it is about, in four bytes."""
+Selections = dict[SelectionKey, Selection]
+
+
+class FrameTemplate:
+    """Beginning of requests of one step, client id to topic, and the rules that match each request that begins so.
+
+    `read(buf, pos + CLIENT_ID)` gives the bytes to be compared with `head`, once `end` bytes of the frame are there,
+    size included. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if
+    a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
+    it, and whose triggers are all that has to be asked; it is empty where more has to be. `terms` has those of them of
+    which nothing may come although they fire, with what their effects are to know of such a request.
+
+    `selections` are those of all templates of the connection: the entities of requests about one partition. None where
+    requests may be about more. `number` is no other template's: one that takes the place of this one knows nothing of
+    what this one has met.
+    """
+
+    __slots__ = (
+        "answered", "applies", "candidates", "client_id", "end", "head", "number", "passes", "read", "selections",
+        "step", "terms", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, step: Step, head: bytes, answered: bool, selections: Selections) -> None:
+        self.step, self.head, self.answered, self.number = step, head, answered, next(NUMBERS)
+        self.end = CLIENT_ID + len(head)
+        self.read = reader(len(head))
+        self.passes = step.plain.request in (None, HEAD)
+        self.waiting: tuple[Running, ...] = ()
+        self.terms: Mapping[Running, Any] = NO_TERMS
+        self.client_id: str | None = None
+        self.applies = False
+        self.candidates: frozenset[int] | None = None
+        compact = step.key in OF_ONE_TOPIC and plain_head(step.key, step.version, "request").compact
+        alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
+        self.selections = selections if alone else None
+
+    def begins(self, frame: RequestView) -> bool:
+        """Return True if the request begins so."""
+        here = frame.start + self.end <= frame.have and frame.step is self.step
+        return here and bool(self.read(frame.buf, frame.start + CLIENT_ID)[0] == self.head)
+
+    @property
+    def may_wait(self) -> bool:
+        """Return True if requests that begin so would need no second look if it were known whose turn is waited for."""
+        return self.passes and not self.waiting
+
+    def selection(self, frame: RequestView) -> Selection | None:
+        """Return what a request that begins so is about; None if it was not met before."""
+        return None if self.selections is None else self.selections.get(self.place(frame))
+
+    def place(self, frame: RequestView) -> SelectionKey:
+        """Return the key in `selections` of the partition that a request is about."""
+        at = frame.start + self.end
+        return self.number, bytes(frame.buf[at : at + 4])
+
+    def settled(self, frame: RequestView) -> SettledAnswer | None:
+        """Return the answer to a request that begins so, all of which is here, if triggers alone lead to it."""
+        selection = None if frame.have < frame.end else self.selection(frame)
+        return None if selection is None else selection.settled
+
+    def remember(self, frame: RequestView, selection: Selection) -> None:
+        """Remember what a request that begins so is about, unless that depends on more than its bytes."""
+        if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
+            if len(self.selections) >= MOST_SELECTIONS:
+                self.selections.clear()
+            selection.answers = {}
+            self.selections[self.place(frame)] = selection
+
+
+class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
+    """Templates of one connection. `last` is that of the last request that was recognised."""
+
+    last: FrameTemplate | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.selections: Selections = {}
+
+    def recognise(self, frame: RequestView) -> FrameTemplate | None:
+        """Return the template of the request, None if it is the first that begins so."""
+        last = self.last
+        if last is None or not last.begins(frame):
+            head = beginning(frame) if self else None
+            self.last = last = None if head is None else self.get((frame.step, head))
+        return last
+
+    def forget(self) -> None:
+        """Drop all templates, since rules or names have changed."""
+        self.clear()
+        self.selections.clear()
+        self.last = None
+
+    def learn(self, frame: RequestView) -> FrameTemplate | None:
+        """Return a new template for requests like this one, or None if its beginning does not tell enough."""
+        head = beginning(frame)
+        if head is None:
+            return None
+        if len(self) >= MOST:
+            self.forget()
+        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered, self.selections)
+        return template
+
+    def learn_rules(
+        self, frame: RequestView, candidates: frozenset[int] | None, waiting: tuple[Running, ...],
+        terms: Mapping[Running, Any],
+    ) -> FrameTemplate | None:  # fmt: skip
+        """Return a new template for requests to which some of `candidates` can apply (None: any rule), or None as for
+        `learn`.
+
+        `waiting` match each of them, and it need not be their turn. They are asked first only of requests that pass if
+        it is nobody's turn: a rewrite may look at a frame again, and rules count once.
+        """
+        template = self.learn(frame)
+        if template is not None:
+            template.applies, template.candidates, template.client_id = True, candidates, frame.client_id
+            if template.passes:
+                template.waiting, template.terms = waiting, terms
+        return template
+
+
+@cache
+def reader(size: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
+    """Return a reader of `size` bytes, at most LONGEST; so at most as many are ever made."""
+    return Struct(f"{size}s").unpack_from
+
+
+def beginning(frame: RequestView) -> bytes | None:
+    """Return what the selectors of all rules look at in the request; None: they look at more, or it is not all here."""
+    step, buf, end = frame.step, frame.buf, frame.have
+    program = step.program
+    if program is None or not program.names_client or not (program.prefilter is not None or program.told_by_header):
+        return None
+    if program.prefilter is not None and program.prefilter.scan is not None:  # names may stand anywhere
+        return None
+    start = frame.start + CLIENT_ID
+    after = start + 2 + max(frame.id_length, 0)
+    if step.key in OF_ONE_TOPIC:
+        head = plain_head(step.key, step.version, "request")
+        topic = head.topic(buf, after, end)
+        stop = single_topic_end(frame) if topic is None else topic[1]
+        stop = after_count(buf, stop, end, compact=head.compact)
+    elif program.prefilter is None or program.prefilter.walk is None:
+        stop = after
+    else:
+        return None
+    return bytes(buf[start:stop]) if start < stop <= min(end, start + LONGEST) else None
+
+
+def single_topic_end(frame: RequestView) -> int:
+    """Return where the only topic's name or id ends in a request with anything in its head, 0 if there is no such."""
+    body, step = frame.body, frame.step
+    spans = None if body is None else single_topic(step.key, step.version, "request")(frame.buf, body, frame.have)
+    return 0 if spans is None else spans[-1][1]
+
+
+def after_count(buf: Buffer, pos: int, end: int, *, compact: bool) -> int:
+    """Return where the number of partitions ends that stands at `pos`; 0 if it is none or many, or not all here."""
+    stop = pos + (1 if compact else 4)
+    if not pos or stop > end:
+        return 0
+    count = buf[pos] - 1 if compact else int.from_bytes(buf[pos:stop], "big", signed=True)
+    return stop if 0 < count < 0x7F else 0

@@ -1,16 +1,12 @@
-"""Answers in a broker's place: what it would send with an error, for all of a request or for some of its entities.
+"""Responses in a broker's place, with errors for a whole request or for some of its entities. Pure functions.
 
-*fail*: the whole request · *without*: the request with fewer entities, for the broker · *merge*: the broker's response
-to that, with the others' errors put in · *overwrite*: errors after the broker's work · *leave out*: what an answer to
-"all" must not show · *errors*: what a response says of each entity.
-
-Everything is a function of its arguments; what is handed in stays as it is, except for `leave_out`.
+`fail`: response to the whole request. `without`: the request with fewer entities, for the broker. `merge`: the broker's
+response to it, with the errors of the others. `overwrite`: errors after the broker has done its work. `leave_out`:
+removes denied entities from a list, in place. `errors_of`: the error of each entity in a response.
 """
 
-from .answer import fail, fail_each
-from .listing import leave_out
-from .merge import merge, overwrite, overwrite_top, without
-from .tree import Failure, errors_of
+from .answer import Failure, errors_of, fail, fail_each
+from .merge import leave_out, merge, overwrite, overwrite_top, without
 
 __all__ = [
     "Failure",

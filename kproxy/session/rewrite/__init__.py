@@ -1,1 +1,4 @@
-"""Rewrites of frames: brokers' addresses become the proxy's, names and versions those that the client may know."""
+"""Edits of frames: advertised addresses, names, racks and API versions. Entry point: `response_cache.Rewriter`.
+
+`context` has the state of one connection's rewrites. It imports nothing of the session but `counters`.
+"""

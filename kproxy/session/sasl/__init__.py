@@ -1,1 +1,1 @@
-"""Logins on one connection: the client's at the broker, watched; the client's at kproxy; and kproxy's at the broker."""
+"""SASL without the lanes: who the client is, from its frames (`identity`, `principal`), and login frames (`login`)."""

@@ -37,7 +37,7 @@ from kproxy.session.commands import (
     Wake,
     WakeAt,
 )  # fmt: skip
-from kproxy.session.holding.desk import HoldingDesk
+from kproxy.session.held_frames import HoldingDesk
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
 from kproxy.session.session_state import NOWHERE

@@ -28,8 +28,8 @@ from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.elements import topics
 from kproxy.protocol.table.api_keys import CREATE_TOPICS, FETCH, JOIN_GROUP, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from kproxy.protocol.table.layout import ZERO_UUID
-from kproxy.session.live.fetch_sessions import LISTING, SESSIONS_SINCE
-from kproxy.session.live.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
+from kproxy.session.fetch_sessions import LISTING, SESSIONS_SINCE
+from kproxy.session.partition_session import CLOSING, OPENING, PartitionSession, next_epoch
 from kproxy.tools.replay.producer_fix import ProducerFix
 from kproxy.tools.replay.recording import RecordedExchange
 

@@ -16,7 +16,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ALTER_CONFIGS, FETCH
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.record.observer.credentials import FILLER
-from kproxy.session.live.partition_session import PartitionSession
+from kproxy.session.partition_session import PartitionSession
 
 from .facts import (
     LAST_OFFSET,

@@ -18,7 +18,7 @@ from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.record.exchange import ObservedExchange
-from kproxy.session.live.fetch_sessions import FetchSessions
+from kproxy.session.fetch_sessions import FetchSessions
 
 from .facts import PartitionPlace, Result, Witness
 from .lru_map import RecentMap

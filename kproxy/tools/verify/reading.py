@@ -17,8 +17,8 @@ from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import api_keys
 from kproxy.record.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.session.counters import Counters
-from kproxy.session.live.fetch_sessions import FetchSessions
-from kproxy.session.live.partition_session import Room
+from kproxy.session.fetch_sessions import FetchSessions
+from kproxy.session.partition_session import Room
 
 from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness

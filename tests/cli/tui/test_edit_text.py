@@ -12,7 +12,7 @@ from kproxy.cli.tui.frame_fields import as_yaml, changes, values_of
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.record.live_view.detail import detail_of
-from kproxy.session.holding.edit import MessageEdit
+from kproxy.session.held_edit import MessageEdit
 from tests.support.exchange_factory import exchange
 
 PATH = "topic_data[0].partition_data[0].records"

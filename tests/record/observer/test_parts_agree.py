@@ -33,8 +33,8 @@ from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.lanes.assembler import MAX_ARRIVALS, WaitClock
+from kproxy.session.plan import HEAD
 from kproxy.session.shared import Shared
-from kproxy.session.step import HEAD
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.support.frames import produce

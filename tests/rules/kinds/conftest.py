@@ -16,7 +16,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.rule import Effect, LiveRule
-from kproxy.session.rewrite.names.remembered import TOPIC_IDS, recall
+from kproxy.session.rewrite.context import TOPIC_IDS, recall
 from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.frames import message
 

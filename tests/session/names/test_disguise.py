@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.session.counters import Counters
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.disguise import OURS, disguise, undisguised, version_of
-from kproxy.session.rewrite.names.remembered import DISGUISES, MAX_DISGUISES
+from kproxy.session.rewrite.context import DISGUISES, MAX_DISGUISES, Context
+from kproxy.session.rewrite.names.topic_ids import OURS, disguise, undisguised, version_of
 
 IDS = st.binary(min_size=16, max_size=16)
 RESERVED = UUID(int=1).bytes  # of the topic __cluster_metadata

@@ -10,7 +10,7 @@ from kproxy.protocol.table.schema import load
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.plan import Bound
-from kproxy.session.rewrite.names.remembered import FETCH_SESSIONS, MAX_FETCH_SESSIONS
+from kproxy.session.rewrite.context import FETCH_SESSIONS, MAX_FETCH_SESSIONS
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))

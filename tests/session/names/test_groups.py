@@ -10,8 +10,7 @@ import pytest
 
 from kproxy.protocol.codec.structs import encode
 from kproxy.protocol.table import layout
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.remembered import MAX_PROTOCOLS, PROTOCOLS
+from kproxy.session.rewrite.context import MAX_PROTOCOLS, PROTOCOLS, Context
 
 Through = Callable[..., Any]
 

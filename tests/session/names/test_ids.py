@@ -15,8 +15,7 @@ from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID,
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.disguise import disguise
-from kproxy.session.rewrite.names.ids import ANSWERS_BY_ID
+from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, disguise
 from kproxy.tools.rehearse.dialogue import frames, request, response
 from tests.support.frames import fetch as fetch_frame
 from tests.support.frames import fetched as fetched_frame

@@ -8,7 +8,7 @@ import pytest
 import re2
 
 from kproxy.protocol.primitives import MAX_STRING
-from kproxy.session.rewrite.names.patterns import branches, pattern_of
+from kproxy.session.rewrite.names.regex import branches, pattern_of
 
 
 def matches(pattern: bytes, name: bytes) -> bool:

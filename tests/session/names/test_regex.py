@@ -13,11 +13,9 @@ import re2
 
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, PrefixLayer
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names import patterns
-from kproxy.session.rewrite.names.patterns import Matcher, compiled
-from kproxy.session.rewrite.names.regex import MAX_NAME, HeartbeatRegex
-from kproxy.session.rewrite.names.remembered import MAX_REGEXES, REGEXES
+from kproxy.session.rewrite.context import MAX_REGEXES, REGEXES, Context
+from kproxy.session.rewrite.names import regex as patterns
+from kproxy.session.rewrite.names.regex import MAX_NAME, HeartbeatRegex, Matcher, compiled
 from tests.support.pace import within
 
 Through = Callable[..., Any]

@@ -12,7 +12,7 @@ from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.names.single_topic import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
+from kproxy.session.rewrite.names.rewrites import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
 from kproxy.tools.rehearse.dialogue import request, response
 
 TOPICS = NameMap.of({"orders": "prod.orders"})

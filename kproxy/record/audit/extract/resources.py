@@ -23,7 +23,7 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.protocol.table.shapes import Level, Shape
 from kproxy.record.audit.lines import plain
 from kproxy.rules.entity import CLIENT_METRICS
-from kproxy.session.respond.tree import Handle, handles_of
+from kproxy.session.respond.answer import Handle, handles_of
 
 from .details import ACL_RESOURCES, CONFIG_RESOURCES, COORDINATORS, DETAILS, MessageElement, word
 

@@ -1,31 +1,23 @@
-"""Names wherever they travel: what the client calls topics, groups and transactional ids ↔ what the broker calls them.
+"""Translation between client names and broker names of topics, groups and transactional ids.
 
-`name_rewrite` gives the rewrite of one message. A *hidden* name is one that the client must not see: it belongs to
-others, or a rename has taken its client-side translator; it is removed from answers. An *unreachable* name is one that
-the client may not use, because it spells a rename's target; it goes to the broker in a form that nothing has, so the
-broker answers that there is no such thing.
+`name_rewrite` gives the rewrite of one message. A *hidden* name is one that the client must not
+see: it belongs to another tenant, or a rename uses its client name. It is removed from responses. An *unreachable* name
+is one that the client may not use, since it is the target of a rename. It reaches the broker in a form that no resource
+has, so the broker responds that it does not exist.
 
-    plain          every field the table calls a name
-    answers        Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id
-    ids            topic ids, where topics of others are to be unreachable
-    disguise       what is sent in place of those
-    fetch_owner    fetch sessions, which brokers give to whoever knows their numbers
-    coordinators   keys of coordinators, which are groups or transactional ids
-    transactions   patterns over transactional ids
-    groups         the consumer protocol's bytes in JoinGroup, SyncGroup, DescribeGroups
-    resources      names in configs and ACLs that are topics or groups by another field's value
-    refusals       requests that would act on others, too, and messages that name them
-    single_topic   the only name of a long message, without holding it
-    regex          regular expressions over topics that the broker evaluates
-    patterns       how long they may take, and patterns made of names
-    translator     one name at a time
-    rewrites       the table of all of these
+    translator       one name; all fields that the table marks as names; coordinator keys
+    answers          Metadata and DescribeTopicPartitions: errors of unreachable names, hidden topics by id
+    topic_ids        topic ids, and opaque ids in place of those of hidden topics
+    groups           the consumer protocol's bytes in JoinGroup, SyncGroup, DescribeGroups
+    resources        topics and groups in configs and ACLs, by another field's value
+    tenant_denials   requests and fetch sessions that would act on other tenants
+    regex            regular expressions and patterns of clients
+    rewrites         the table of all of these; long messages with a single topic
 """
 
-from .fetch_owner import OPENS, learn_session
-from .ids import DISGUISED, by_id
-from .rewrites import NameRewrite, name_rewrite
-from .single_topic import SingleTopicRewriter, known_heads, single_topic_rewriter
+from .rewrites import NameRewrite, SingleTopicRewriter, known_heads, name_rewrite, single_topic_rewriter
+from .tenant_denials import OPENS, learn_session
+from .topic_ids import DISGUISED, by_id
 
 __all__ = [
     "DISGUISED",

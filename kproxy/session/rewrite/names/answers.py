@@ -24,10 +24,9 @@ from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.rewriter import Apply
+from kproxy.session.rewrite.context import CURSORS, MAX_CURSORS, Context, recall, remember
+from kproxy.session.rewrite.response_cache import Apply
 
-from .remembered import CURSORS, MAX_CURSORS, recall, remember
 from .translator import NameTranslator
 
 

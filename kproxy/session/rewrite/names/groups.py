@@ -30,12 +30,10 @@ from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_GROUPS, JOIN_GROUP, SYNC_GROUP
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.rewriter import Apply
+from kproxy.session.rewrite.context import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, Context, recall, remember
+from kproxy.session.rewrite.response_cache import Apply
 
-from .plain import PlainNames, innermost
-from .remembered import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, recall, remember
-from .translator import NameTranslator
+from .translator import NameTranslator, PlainNames, innermost
 
 SUBSCRIPTION, ASSIGNMENT = "consumer_subscription", "consumer_assignment"
 STICKY = b"sticky"

@@ -1,4 +1,15 @@
-"""Regular expressions over topic names that the broker evaluates: KIP-848 subscriptions and streams topologies.
+"""Regular expressions over topic names: those of clients, matched in bounded time, and one that matches given names.
+
+Strategy. RE2 takes time linear in pattern and text, but counted repetitions make a pattern of 32 bytes one of thousands
+of instructions, and each topic would then take milliseconds. A pattern may take so much for each text, which is far
+more than patterns need that people write, and beyond that what a tenant's allowance of the moment has left. One that
+takes more is too dear; clients hear of it what they hear of one that is wrong.
+
+A pattern that matches given names and nothing else is made of plain alternatives, as long as they fit into a Kafka
+string. Above that, names that begin alike share their beginning (nested groups), which takes thousands of numbered
+names to a few kilobytes.
+
+Regular expressions over topic names that the broker evaluates: KIP-848 subscriptions and streams topologies.
 
 Strategy. The broker would match the pattern against its own names. So kproxy matches it, with RE2 as the broker does
 (it has the Java port), against the names that the client would see, and sends a pattern whose alternatives are the
@@ -11,33 +22,185 @@ names with it.
 
 A streams member sends its topology once, and may not change it (KIP-1071), so its patterns are matched at that moment
 only.
+
+ListTransactions with a pattern (KIP-1152): the broker would match it against its own transactional ids.
+
+Strategy. The answer lists the ids, so kproxy can do the matching itself: it asks for all of them and leaves out of the
+answer those that the pattern does not match under the client's translator, with RE2 and over the whole id as the broker
+does. A pattern that RE2 refuses is sent as one that the broker refuses, too: INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from time import thread_time
+from typing import Any, Final
 
-from kproxy.protocol.breath import each
+import re2
+
+from kproxy.protocol.breath import FEW, breathe, each, ordered, rest
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer
-from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
 from kproxy.rules.names.composed import NameMap
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.rewriter import Apply
-
-from .patterns import NOTHING, Matcher, TooDear, compiled, pattern_of
-from .remembered import (
+from kproxy.session.rewrite.context import (
     MAX_REGEX_ANSWERS,
     MAX_REGEX_BYTES,
     MAX_REGEXES,
     REGEX_ANSWERS,
     REGEX_TOPICS,
     REGEXES,
+    Context,
     recall,
     remember,
 )
+from kproxy.session.rewrite.response_cache import Apply
+
 from .translator import NameTranslator
+
+NOTHING = b"^$"
+"""Matches no topic, because no topic has an empty name, and is legal."""
+
+
+def quoted(name: bytes) -> bytes:
+    """Return the name as part of a pattern. Of the characters in topic names only `.` is special there."""
+    return name.replace(b".", rb"\.")
+
+
+def pattern_of(names: Iterable[bytes]) -> bytes:
+    """Return the pattern, the same for the same set of names. It may still be longer than a string can be."""
+    names = list(ordered(set(names)))
+    if not names:
+        return NOTHING
+    plain = b"^(?:" + b"|".join([quoted(name) for name in each(names)]) + b")$"
+    return plain if len(plain) <= MAX_STRING else b"^(?:" + b"|".join(branches(names, 0, len(names), 0)) + b")$"
+
+
+def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
+    """Return the alternatives for the bytes behind the first `at`, which they share, of names[first:end], which are in
+    order. A name has at most 249 bytes, and a level of recursion takes one."""
+    found = []
+    if len(names[first]) == at:
+        found.append(b"")
+        first += 1
+    while first < end:
+        breathe()
+        name = names[first]
+        stop = bisect_right(names, name[at], first, end, key=itemgetter(at))
+        stem = name[at : shared(name, names[stop - 1], at)]
+        rest = branches(names, first, stop, at + len(stem))
+        tail = b"" if rest == [b""] else b"(?:" + b"|".join(rest) + b")"
+        found.append(quoted(stem) + tail)
+        first = stop
+    return found
+
+
+def shared(one: bytes, other: bytes, at: int) -> int:
+    """Return how many bytes two names share that share the first `at`."""
+    end = min(len(one), len(other))
+    while at < end and one[at] == other[at]:
+        at += 1
+    return at
+
+
+COMPILED = 64
+"""Patterns kept compiled."""
+MAX_PATTERN_MEMORY = 512 << 10
+"""Bytes that a pattern may take once compiled: some 20,000 instructions; the longest string is 5,000 by itself."""
+MOST_STEPS = 10_000_000
+"""Instructions times bytes of one text, if RE2 has to try them all: 15 ms."""
+EACH: Final = 10e-6
+"""Seconds of CPU for each text; patterns that people write take 3 µs."""
+ALLOWANCE: Final = 0.03
+"""Seconds of CPU that the patterns of one tenant may take beyond that in one second."""
+LEAST: Final = 0.005
+"""Seconds of CPU that a pattern may take in any case."""
+LEAST_STEPS: Final = MOST_STEPS // 3
+"""Steps for all texts of a pattern that take no longer than that. One that cannot need more is not too dear, whatever
+the clock says: the machine had others to serve."""
+SPENT: Final = "topic_regex_spent"
+
+
+class TooDear(Exception):
+    """Error of a pattern that has taken more time than it may."""
+
+
+@lru_cache(COMPILED)
+def compiled(regex: bytes) -> Any:
+    """Return the compiled pattern, or None if RE2 refuses it."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PATTERN_MEMORY
+    try:
+        return re2.compile(regex.decode("utf-8"), options)
+    except (re2.error, UnicodeDecodeError):
+        return None
+
+
+class Matcher:
+    """Pattern of one message, matched against texts with breaks for other work. Raises TooDear if it takes too long.
+
+    `memory` is the cluster's, `owner` whose allowance it is, `now` the time of the message.
+    """
+
+    def __init__(self, pattern: Any, memory: MutableMapping[Any, Any], owner: object, now: float) -> None:
+        self.pattern, self.memory, self.key = pattern, memory, (SPENT, owner)
+        self.size = pattern.programsize
+        self.second = int(now)
+        self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last breath
+        self.steps = 0  # that the texts may have needed at worst
+        self.charged = 0.0  # seconds of the allowance that this pattern has taken
+        self.charge(0.0)
+
+    def charge(self, more: float) -> None:
+        """Note that this pattern has used `more` seconds of the allowance, and work out how much of it is left."""
+        second, spent = self.memory.get(self.key, (self.second, 0.0))
+        if second < self.second:
+            spent = 0.0
+        others = max(spent - self.charged, 0.0)
+        self.left = max(ALLOWANCE - others, LEAST)
+        if more != self.charged:
+            self.charged = more
+            self.memory[self.key] = max(second, self.second), others + more
+        self.began = thread_time()
+
+    @property
+    def beyond(self) -> float:
+        """Return the seconds of CPU used beyond those that each text may take."""
+        return self.used + thread_time() - self.began - EACH * self.texts
+
+    def matches(self, text: bytes) -> bool:
+        """Return True if the whole text matches. Raises TooDear."""
+        self.texts += 1
+        steps = len(text) * self.size
+        self.steps += steps
+        if steps > MOST_STEPS:
+            self.end()
+            raise TooDear
+        if not text.isascii():
+            text = text.decode("utf-8", "replace").encode()
+        found = self.pattern.fullmatch(text) is not None  # of bytes: text would take twice as long
+        if self.steps > LEAST_STEPS and self.beyond > self.left:
+            self.end()
+            raise TooDear
+        if not self.texts % FEW:
+            self.pause()
+        return found
+
+    def pause(self) -> None:
+        """Let other connections run, and charge the time up to here."""
+        self.used += thread_time() - self.began
+        rest()
+        self.charge(max(self.used - EACH * self.texts, 0.0))
+
+    def end(self) -> None:
+        """Charge to the allowance the time that was spent beyond what each text may take."""
+        self.charge(max(self.beyond, 0.0))
+
 
 INVALID = b"*"
 MAX_NAME = 249  # bytes in a topic name; what is longer cannot be one
@@ -198,3 +361,89 @@ class TopologyRegexes:
                     context.rewrote("topic_regexes")
 
         return apply
+
+
+PATTERN = "transactional_id_pattern"
+INVALID_REGULAR_EXPRESSION = b"\x00\x80"
+DEAR = "transactional_id_regex_too_dear"
+CODE = "error_code"
+ARRAY, ID = "transaction_states[]", "transaction_states[].transactional_id"
+
+
+@dataclass(frozen=True, slots=True)
+class PatternAside:
+    """Rewrite that takes the pattern out of the request and notes it. A bad one stays, as one that no broker
+    accepts."""
+
+    wanted: frozenset[str] = frozenset((PATTERN,))
+
+    def bind(self, walk: Walk) -> Apply:
+        number = walk.find("value", PATTERN)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            start, end = next((start, end) for mark, start, end in hits if mark == number)
+            regex = read_string(buf, start, end, True)
+            if not regex:  # the broker, too, takes an empty one for none
+                return
+            if compiled(regex) is None:
+                context.count("transactional_id_regex_invalid")
+                edits.replace(start, end, write_string((INVALID + regex)[:MAX_STRING], True))
+                return
+            note = context.note = context.note or {}
+            note[PATTERN] = regex
+            edits.replace(start, end, write_string(None, True))
+            context.rewrote("transactional_id_regexes")
+
+        return apply
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingOnly:
+    """Rewrite that leaves out of the response the ids that the noted pattern does not match; hidden ids are left to
+    others."""
+
+    translator: NameTranslator
+    wanted: frozenset[str] = frozenset((CODE, ARRAY, ID))
+
+    def bind(self, walk: Walk) -> Apply:
+        code_mark, name_mark, count_mark, element_mark = (
+            walk.find(what, path)
+            for what, path in (("value", CODE), ("value", ID), ("count", ARRAY), ("element", ARRAY))
+        )
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            regex = (context.note or {}).get(PATTERN)
+            if regex is None:
+                return
+            shown = [self.shown(buf, start, end) for mark, start, end in hits if mark == name_mark]
+            keep = iter(self.kept(compiled(regex), shown, context))
+            dear = len(shown) > 0 and DEAR in (context.note or {})
+            count: Hit = (0, 0, 0)
+            for hit in hits:
+                mark, start, end = hit
+                if mark == code_mark and dear:
+                    edits.replace(start, end, INVALID_REGULAR_EXPRESSION)
+                elif mark == count_mark:
+                    count = hit
+                elif mark == element_mark and not next(keep):
+                    edits.remove(start, end, count)
+
+        return apply
+
+    def shown(self, buf: Buffer, start: int, end: int) -> bytes | None:
+        """Return the client's name for an id; None: others remove it."""
+        return self.translator.names.to_client(read_string(buf, start, end, True) or b"")
+
+    def kept(self, pattern: Any, shown: list[bytes | None], context: Context) -> list[bool]:
+        """Return for each id if it stays: those that match and hidden ones; if matching takes too long, which is noted,
+        only hidden ones."""
+        matcher = Matcher(pattern, context.cluster_memory, self.translator.names.owner, context.now)
+        try:
+            found = [one is None or matcher.matches(one) for one in shown]
+        except TooDear:
+            context.count("transactional_id_regex_too_dear")
+            note = context.note = context.note or {}
+            note[DEAR] = True
+            return [one is None for one in shown]
+        matcher.end()
+        return found

@@ -1,15 +1,25 @@
-"""Table of the rewrites that a message needs."""
+"""Table of the rewrites that a message needs.
+
+The only topic of a message: Produce requests, and answers of Produce and Fetch, that are about one topic.
+
+Strategy. Such a frame need not be held: its names stand before its records, so once they are here the new length is
+known, and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and those
+that come by the thousand. A message of several topics, one that is to be hidden, and one whose topic id is not known
+to be the client's own are left to those who look at whole frames.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from kproxy.protocol.edit import Edits
+from kproxy.protocol.framing import body_start, plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.scan.walk import Hits, Walk
-from kproxy.protocol.table import api_keys, layout
+from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
+from kproxy.protocol.table import api_keys, layout, schema
 from kproxy.protocol.table.api_keys import (
     CREATE_TOPICS,
     DELETE_ACLS,
@@ -20,23 +30,29 @@ from kproxy.protocol.table.api_keys import (
     FIND_COORDINATOR,
     LIST_TRANSACTIONS,
     METADATA,
+    PRODUCE,
 )
 from kproxy.protocol.table.layout import Struct
-from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.rewriter import Apply, Rewrite
+from kproxy.session.rewrite.response_cache import Apply, Rewrite, Splice, Splicer
 
 from . import groups, resources
 from .answers import AskedForAll, CursorName, TopicAnswers
-from .coordinators import CoordinatorKeys
-from .fetch_owner import SESSIONS_FROM, OwnSessions
-from .ids import GivenBackIds, VisibleIds, telling
-from .plain import PlainNames, name_paths
-from .refusals import MESSAGES_FROM, NamedOnly, NoOtherNames, NotAllPartitions, RefusedDeletions, RefusedElection
-from .regex import DescribedRegex, HeartbeatRegex, TopologyRegexes
-from .transactions import MatchingOnly, PatternAside
-from .translator import NameTranslator, Translators, name_translators
+from .regex import DescribedRegex, HeartbeatRegex, MatchingOnly, PatternAside, TopologyRegexes
+from .tenant_denials import (
+    MESSAGES_FROM,
+    SESSIONS_FROM,
+    NamedOnly,
+    NoOtherNames,
+    NotAllPartitions,
+    OwnSessions,
+    RefusedDeletions,
+    RefusedElection,
+)
+from .topic_ids import GivenBackIds, VisibleIds, telling
+from .translator import CoordinatorKeys, NameTranslator, PlainNames, Translators, name_paths, name_translators
 
 NULL_NAMES_FROM = 12  # Metadata: topics can be asked for by id from here on, and the name in the answer may be null
 PATTERN_FROM = 2  # ListTransactions: a pattern over transactional ids
@@ -165,3 +181,150 @@ def refusals(key: int, version: int, struct: Struct, translators: Translators, d
         yield NamedOnly(translators, struct.flexible) if direction == "request" else RefusedDeletions(struct.flexible)
     if key == CREATE_TOPICS and version >= MESSAGES_FROM and TOPIC in isolated and direction == "response":
         yield NoOtherNames(struct.flexible)
+
+
+BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
+
+MOST_KNOWN, LONGEST_KNOWN = 1000, 256
+"""Heads of which is remembered how they are written on the other side, and bytes of a name; topics have at most 249."""
+REQUEST_HEAD, RESPONSE_HEAD = 14, 8
+"""Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
+
+
+class KnownHead(NamedTuple):
+    """Number of topics, which is one, and name of the topic, `length` bytes: `written` is what stands there on the
+    other side, the same if `changes` is false."""
+
+    length: int
+    written: bytes
+    changes: bool
+
+
+class SingleTopicRewriter:
+    """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
+
+    `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
+    the same names on both sides, or are told by ids that need no check. `known`: heads that were met, in frames that
+    begin with `front`, as nearly all do: they have nothing optional there. The name's length stands `name_at` bytes
+    behind that beginning, the number of topics `count_at`; what is between, such as time-outs and ids of sessions, does
+    not matter.
+    """
+
+    __slots__ = (
+        "compact", "count_at", "direction", "find", "front", "header_version", "known", "leading", "name_at", "topic",
+        "visible",
+    )  # fmt: skip
+
+    def __init__(self, key: int, version: int, direction: str, topics: NameMap | None, leading: NameMap | None) -> None:
+        self.direction = direction
+        self.find = single_topic(key, version, direction)
+        self.header_version = schema.load(key).header_version(direction, version)
+        self.compact = layout.body(key, version, direction).flexible
+        by_id = version >= BY_ID_FROM
+        self.leading = None if leading is None else NameTranslator(leading, direction)
+        self.topic = None if topics is None or by_id else NameTranslator(topics, direction)
+        self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
+        plain = plain_head(key, version, direction)
+        self.front, self.count_at, self.name_at = plain.front, plain.count_at, plain.size - plain.width
+        self.known: dict[bytes, KnownHead] = {}
+
+    def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
+        """Return (start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
+
+        None: the name is not all here, or there are more of them, or the topic is hidden.
+        """
+        at = self.head_start(buf, pos)
+        met = self.met_before(buf, at, end)
+        if met is not None:
+            stop, head = met
+            self.count(context, int(head.changes))
+            return stop - head.length, stop, head.written
+        body = body_start(buf, pos + 4, end, self.header_version, self.direction)
+        spans = None if body is None else self.find(buf, body, end)
+        if spans is None:
+            return None
+        *strings, (start, stop) = spans
+        if self.visible is not None and not self.visible.known(bytes(buf[start:stop]), context):
+            return None
+        name = bytes(buf[start:stop])
+        if self.topic is not None:
+            other = self.other(buf, start, stop, self.topic, context)
+            if other is None:
+                return None
+            name = other
+        if self.leading is None or not strings or read_string(buf, *strings[0], self.compact) is None:
+            self.remember(buf, at, (start, stop), name)
+            return start, stop, name
+        first, after = strings[0]
+        leading = self.other(buf, first, after, self.leading, context)
+        return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
+
+    def head_start(self, buf: Buffer, pos: int) -> int:
+        """Return where the frame at `pos` begins to be the same for all clients; it may be behind what is here."""
+        if self.direction == "response":
+            return pos + RESPONSE_HEAD
+        at = pos + REQUEST_HEAD
+        length = int.from_bytes(buf[at - 2 : at], "big", signed=True)
+        return at + max(length, 0)
+
+    def met_before(self, buf: Buffer, at: int, end: int) -> tuple[int, KnownHead] | None:
+        """Return where the head of the frame that begins at `at` ends, and how it is written on the other side; None:
+        it was not met before, or is not all in front of `end`, which is not behind the frame's end.
+
+        A head that was met was read to its end, and what it is does not depend on what follows.
+        """
+        start = at + self.name_at
+        if start + 2 > end or buf[at : at + len(self.front)] != self.front:
+            return None
+        stop = start + (buf[start] if self.compact else 2 + (buf[start] << 8 | buf[start + 1]))
+        if stop > end:
+            return None
+        head = self.known.get(bytes(buf[at + self.count_at : stop]))
+        return None if head is None else (stop, head)
+
+    def remember(self, buf: Buffer, at: int, name: tuple[int, int], other: bytes) -> None:
+        """Remember how the head of the frame that begins at `at` is written on the other side, unless something in
+        front of it is optional, the name is long or counted each time, or it takes too much memory."""
+        start, stop = name
+        if self.topic is None or start != at + self.name_at or stop - start > LONGEST_KNOWN:
+            return
+        old = read_string(buf, start, stop, self.compact)
+        if old is None or self.topic.escapes(old) or (self.compact and buf[start] != stop - start):
+            return
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        count, as_it_is = bytes(buf[at + self.count_at : start]), bytes(buf[start:stop])
+        head = count + as_it_is
+        self.known[head] = KnownHead(len(head), count + other, other != as_it_is)
+
+    def count(self, context: Context, n: int) -> None:
+        if n:
+            assert self.topic is not None
+            context.rewrote(self.topic.space.changed, n)
+
+    def other(self, buf: Buffer, start: int, stop: int, translator: NameTranslator, context: Context) -> bytes | None:
+        """Return the encoded name of the other side. None: it is hidden."""
+        old = read_string(buf, start, stop, self.compact)
+        new = None if old is None else translator.translate(old, context)
+        if new is None:
+            return None if old is not None else bytes(buf[start:stop])
+        if new != old:
+            context.rewrote(translator.space.changed)
+        return write_string(new, self.compact)
+
+
+def known_heads(splicer: Splicer | None) -> SingleTopicRewriter | None:
+    """Return the splicer if it remembers heads: it is one of topics that are told by name."""
+    return splicer if isinstance(splicer, SingleTopicRewriter) and splicer.topic is not None else None
+
+
+def single_topic_rewriter(key: int, version: int, direction: str, names: NameMaps) -> SingleTopicRewriter | None:
+    """Return the rewriter of these messages. None: messages of this kind are looked at whole."""
+    if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
+        return None
+    if direction == "response":
+        ids = version >= BY_ID_FROM
+        return None if ids or names.topics is None else SingleTopicRewriter(key, version, direction, names.topics, None)
+    topics = names.topics if version < BY_ID_FROM or (names.topics and names.topics.isolates) else None
+    leading = names.transactional_ids if version >= 3 else None
+    return None if topics is leading is None else SingleTopicRewriter(key, version, direction, topics, leading)

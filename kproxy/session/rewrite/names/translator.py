@@ -1,14 +1,33 @@
-"""Translation of one name at a time, in one direction, with its counters."""
+"""Translation of one name at a time, in one direction, with its counters.
+
+Every field that the table marks as a topic name, a group id or a transactional id.
+
+Strategy. The innermost array around a name is what a hidden name is removed from: the whole element if the name is a
+field of it, the name alone if the array is one of names. A hidden name in no array stays. Null is no name. The same
+code serves whole messages and those inside bytes fields: it asks only for a layout.
+
+FindCoordinator: keys that are groups or transactional ids by the key type of the request.
+
+Strategy. Versions up to 3 have one key, with its type behind it (or none: a group); later ones a list behind the type,
+and keys in the response, which says nothing of their type: it is noted with the request. The key of a share partition
+is `group:topic id:partition` (KIP-932), where the group may hold colons, too. What keys of other types are nobody can
+tell: those of a tenant are taken for its groups, the rest stays as it is.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kproxy.protocol.primitives import MAX_STRING
+from kproxy.protocol.edit import Edits
+from kproxy.protocol.primitives import MAX_STRING, Buffer
+from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
+from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.response_cache import Apply
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}
 """Namespace of a field's names, by its kind in the table."""
@@ -51,3 +70,133 @@ Translators = Mapping[Namespace, NameTranslator]
 def name_translators(names: NameMaps, direction: str) -> dict[Namespace, NameTranslator]:
     """Return a translator for each namespace that rules are about."""
     return {one.space: NameTranslator(one, direction) for one in names.maps}
+
+
+NAME, ITEM, COUNT, ELEMENT = range(4)
+MarkRoles = Mapping[int, tuple[int, str, NameTranslator | None]]
+"""Mark number → what it is, its innermost array ("" if there is none), and of a name its translator."""
+
+
+def innermost(path: str) -> str:
+    """Return the innermost array around a field: `topics[].partitions[].index` → `topics[].partitions[]`."""
+    return path[: path.rindex("[]") + 2] if "[]" in path else ""
+
+
+def name_paths(struct: Struct, translators: Mapping[Namespace, NameTranslator]) -> dict[str, NameTranslator]:
+    """Return the paths of the names in a layout in these namespaces, each with its translator."""
+    spaces = {slot.path: SPACES.get(slot.kind or "") for slot in struct.everywhere()}
+    return {path: translators[space] for path, space in spaces.items() if space is not None and space in translators}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainNames:
+    """Rewrite of the names at `paths`, all of one direction."""
+
+    paths: Mapping[str, NameTranslator]
+    compact: bool
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        paths = frozenset(self.paths)
+        if all(translator.direction == "request" for translator in self.paths.values()):
+            return paths
+        return paths | {innermost(path) for path in paths if "[]" in path}
+
+    def bind(self, walk: Walk) -> Apply:
+        roles: dict[int, tuple[int, str, NameTranslator | None]] = {}
+        arrays = {innermost(path) for path in self.paths}
+        for number, mark in enumerate(walk.marks):
+            if mark.what == "value" and mark.path in self.paths:
+                assert mark.slot is not None
+                roles[number] = (ITEM if mark.slot.array else NAME, innermost(mark.path), self.paths[mark.path])
+            elif mark.what in ("count", "element") and mark.path in arrays:
+                roles[number] = (COUNT if mark.what == "count" else ELEMENT, mark.path, None)
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            self.rewrite(buf, hits, edits, context, roles)
+
+        return apply
+
+    def rewrite(self, buf: Buffer, hits: Hits, edits: Edits, context: Context, roles: MarkRoles) -> None:
+        counts: dict[str, Hit] = {}
+        hidden: dict[str, str] = {}  # array → the counter for the element that is to go
+        changed: Counter[str] = Counter()
+        compact = self.compact
+        for hit in hits:
+            number, start, end = hit
+            if number not in roles:
+                continue
+            role, array, translator = roles[number]
+            if translator is not None:
+                name = read_string(buf, start, end, compact)
+                if name is None:
+                    continue
+                other = translator.translate(name, context)
+                if other is None:
+                    if role == ITEM:
+                        edits.remove(start, end, counts[array])
+                        context.count(translator.space.hidden)
+                    else:
+                        hidden[array] = translator.space.hidden
+                elif other != name:
+                    edits.replace(start, end, write_string(other, compact))
+                    changed[translator.space.changed] += 1
+            elif role == COUNT:
+                counts[array] = hit
+            elif array in hidden:
+                edits.remove(start, end, counts[array])
+                context.count(hidden.pop(array))
+        for what, number in changed.items():
+            context.rewrote(what, number)
+
+
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # CoordinatorType of FindCoordinatorRequest.java
+KEY_TYPE = "coordinator_key_type"
+KEYS = {"request": ("key", "coordinator_keys[]"), "response": ("coordinators[].key",)}
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorKeys:
+    """Rewrite of the coordinators' keys in messages of one direction."""
+
+    translators: Mapping[Namespace, NameTranslator]
+    direction: str
+    compact: bool
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset((*KEYS[self.direction], *(("key_type",) if self.direction == "request" else ())))
+
+    def bind(self, walk: Walk) -> Apply:
+        keys = {number for number, mark in enumerate(walk.marks) if mark.path in KEYS[self.direction]}
+        keys = {number for number in keys if walk.marks[number].what == "value"}
+        kind_mark = walk.find("value", "key_type")
+
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+            kind = (context.note or {}).get(KEY_TYPE, GROUP_KEY)
+            if self.direction == "request":
+                kind = next((buf[start] for mark, start, _ in hits if mark == kind_mark), GROUP_KEY)
+                note = context.note = context.note or {}
+                note[KEY_TYPE] = kind
+            for mark, start, end in hits:
+                if mark in keys:
+                    self.one(buf, start, end, kind, edits, context)
+
+        return apply
+
+    def one(self, buf: Buffer, start: int, end: int, kind: int, edits: Edits, context: Context) -> None:
+        """Replace one key. Responses hold what was asked for, so no hidden name comes back; should a broker name one,
+        it is blanked."""
+        translator = self.translators.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
+        old = read_string(buf, start, end, self.compact)
+        if old is None or translator is None:
+            return
+        if kind not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY) and not translator.names.isolates:
+            return
+        name, *rest = old.rsplit(b":", 2) if kind == SHARE_KEY else [old]
+        other = translator.translate(name, context)
+        if other is None and translator.names.isolates:
+            other, rest = b"", []
+        if other is not None and other != name:
+            edits.replace(start, end, write_string(b":".join((other, *rest))[:MAX_STRING], self.compact))
+            context.rewrote(translator.space.changed)

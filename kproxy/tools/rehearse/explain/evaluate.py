@@ -35,10 +35,10 @@ from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import Running
 from kproxy.rules.trigger import When
+from kproxy.session.plan import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.session.rewrite.addresses import carries_addresses
 from kproxy.session.rewrite.names import name_rewrite
 from kproxy.session.rewrite.racks import rack_rewrite
-from kproxy.session.step import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.tools.rehearse.explain.target import Target
 
 from .target import SelectorFinding, SelectorFindings, explain_selectors

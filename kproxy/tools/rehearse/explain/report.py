@@ -13,8 +13,7 @@ from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.step import Step
+from kproxy.session.plan import Bound, Plan, Step
 from kproxy.tools.rehearse.cases.compare import check_untouched, describe
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection

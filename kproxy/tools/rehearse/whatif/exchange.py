@@ -22,8 +22,7 @@ from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import SPECIAL, Sighting, entity_reader, sightings
 from kproxy.rules.exchange import Facts
-from kproxy.session.plan import MOST_STEPS, Plan
-from kproxy.session.step import HEAD, Step
+from kproxy.session.plan import HEAD, MOST_STEPS, Plan, Step
 
 MOST_TOPICS = 20
 """Topics of one request that are named."""

@@ -21,10 +21,9 @@ from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.layer import TOPIC
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import STOP, Bound, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
-from kproxy.session.step import STOP
 from kproxy.tools.rehearse.dialogue import response, sized
 from tests.isolation.access import Access, forbidden
 from tests.isolation.hostile import MINE, RULES, TOPICS, embedded_topics, filled, is_own, may_leave, places, request

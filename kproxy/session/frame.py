@@ -21,8 +21,9 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import schema
 from kproxy.session.inflight import FifoEntry
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.rewriter import Pieces
-from kproxy.session.step import Step
+from kproxy.session.rewrite.response_cache import Pieces
+
+from .plan import Step
 
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""

@@ -18,16 +18,14 @@ from kproxy.protocol.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLED
 from kproxy.rules.entity import Entity, entity_reader
 from kproxy.rules.select.frame_match import asks_all
 from kproxy.session.cluster import Cluster
-from kproxy.session.lanes.frame import RequestView, ResponseView
+from kproxy.session.fetch_sessions import NOT_FOUND, SHARE_NOT_FOUND, FetchSessions, ShareSessions, owner_of
+from kproxy.session.frame import RequestView, ResponseView
+from kproxy.session.partition_session import Key, PartitionSession, RoomShare
+from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import SessionState
 
-from . import fetch_sessions, share_sessions
 from .evaluation import EvaluatedExchange
-from .fetch_sessions import FetchSessions
-from .partition_session import Key, PartitionSession, RoomShare
-from .rule_program import RuleProgram
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
-from .share_sessions import ShareSessions, owner_of
 
 SESSION_HEAD, SHARE_HEAD = 10, 6
 """Bytes behind a response's header that tell of its session: throttle_time_ms, error_code, for a Fetch session_id."""
@@ -140,7 +138,7 @@ class Subjects:
         self.end(exchange, session)
         if session.opening:
             return 0
-        return fetch_sessions.NOT_FOUND if exchange.api.key == FETCH else share_sessions.NOT_FOUND
+        return NOT_FOUND if exchange.api.key == FETCH else SHARE_NOT_FOUND
 
     @property
     def room(self) -> RoomShare:

@@ -13,11 +13,8 @@ from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import Running
 from kproxy.rules.select.frame_match import FrameMatch
-
-from .name_scan import NameScan
-from .part_index import PartIndex
-from .prefilter import NamePrefilter, name_prefilter
-from .rule_part import Part, RuleMatcher
+from kproxy.session.compiled_rule import Part, PartIndex, RuleMatcher
+from kproxy.session.literal_search import NamePrefilter, NameScan, name_prefilter
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which have to be followed request by request."""
