@@ -29,10 +29,9 @@ from types import ModuleType
 import yaml
 from kproxy.rules.kinds.base.live import LiveRule
 
-from kproxy.record.events import json_schema as events
+from kproxy.record.events import schema as events
 from kproxy.record.events.column import EventType
-from kproxy.record.events.json_schema import json_schema
-from kproxy.record.events.schema import EVENT_TYPES
+from kproxy.record.events.schema import EVENT_TYPES, json_schema
 from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import Rule

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from tests.support.exchange_factory import conversation, event_lines, write_capture
 
 PAGE = Path(__file__).parent.parent / "docs" / "inspect.md"

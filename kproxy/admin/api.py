@@ -40,7 +40,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import InputError
 from kproxy.base.named_file import open_named, reason
 from kproxy.record.component_collectors import CertificateFiles, ProcessCollector
-from kproxy.record.live_view.sources import MOST_SOURCES, OpenedCaptures
+from kproxy.record.live_view.reading import MOST_SOURCES, OpenedCaptures
 from kproxy.record.metrics.traffic import OPEN_METRICS, exposition, registry_of
 from kproxy.rules.document.store import RuleStore
 from kproxy.runtime.io.reactor import Reactor

@@ -23,9 +23,8 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import KproxyError
 from kproxy.record.captures.running_captures import Captures
 from kproxy.record.live_view.config import ViewConfig
-from kproxy.record.live_view.parts import ViewTotals
-from kproxy.record.live_view.sources import OpenedCaptures
-from kproxy.record.live_view.ticks import tick_of, together
+from kproxy.record.live_view.reading import OpenedCaptures
+from kproxy.record.live_view.watch import ViewTotals, tick_of, together
 from kproxy.rules.document.store import StoredDocument
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.runtime.protocols import HostPort

@@ -13,7 +13,7 @@ from pydantic import Field
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.rules.document.read import COMMON, read_document
 from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.exchange import FrameDepth

@@ -20,8 +20,7 @@ import trio
 from kproxy.protocol import Message
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.live_view.ring import KeptExchange
-from kproxy.record.live_view.rows import exchange_id
+from kproxy.record.live_view.rows import KeptExchange, exchange_id
 from kproxy.record.live_view.sink import Resent
 from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.read_only import CREATES

@@ -22,8 +22,8 @@ import trio
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from kproxy.record.live_view.parts import UNKNOWN
 from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
+from kproxy.record.live_view.watch import UNKNOWN
 
 from .guard import JSON
 from .held import check_view, worker_gone

@@ -11,10 +11,9 @@ from starlette.responses import Response
 
 from kproxy.protocol.breath import rest
 from kproxy.record.exchange import Frame, ObservedExchange
-from kproxy.record.filter.judge import SessionWho, whole_frame
-from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame
+from kproxy.record.filters import SessionWho, whole_frame
+from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame, show_records
 from kproxy.record.live_view.rows import encode, joined
-from kproxy.record.live_view.shown_records import show_records
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.exchange import AfterDrop
 from kproxy.rules.kinds.base.rule import LiveRule

@@ -11,13 +11,10 @@ import trio
 from pydantic import Field
 
 from kproxy.protocol.breath import LONG, freeing, rest
-from kproxy.record.filter.filter import Filter
-from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
-from kproxy.record.live_view.parts import UNKNOWN
-from kproxy.record.live_view.ring import KeptExchange
-from kproxy.record.live_view.rows import encode, exchange_id
-from kproxy.record.live_view.save import saved_exchange
-from kproxy.record.live_view.watch import ViewWatch
+from kproxy.record.filters import Filter
+from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
+from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id
+from kproxy.record.live_view.watch import UNKNOWN, ViewWatch
 from kproxy.runtime.io.scheduler import TaskReactor, in_a_turn, in_turns
 
 from .models import Shown

@@ -29,15 +29,10 @@ from kproxy.base.system import HAS_LIMITS
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView, ViewedEvent
-from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes
-from kproxy.record.live_view.reading import ReadingResult
-from kproxy.record.live_view.ring import KeptExchange
-from kproxy.record.live_view.rows import encode, exchange_id, row_of
-from kproxy.record.live_view.save import saved_exchange
-from kproxy.record.live_view.sources import OpenedCapture, OpenedCaptures, read_places
-from kproxy.record.live_view.spool import Spool
+from kproxy.record.filters import ExchangeView, Filter, ViewedEvent
+from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
+from kproxy.record.live_view.reading import OpenedCapture, OpenedCaptures, ReadingResult, Spool, read_places
+from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id, row_of
 from kproxy.record.live_view.watch import EVERY_PARTITION, LONGEST_SEARCH
 from kproxy.runtime.io.scheduler import in_turns
 

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.base.errors import FilterError
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
 
 from .models import Query, Shown

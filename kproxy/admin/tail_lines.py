@@ -10,10 +10,8 @@ import msgspec
 import trio
 
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.fanout import Fanout
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ViewedEvent
-from kproxy.record.tail import TailSink
+from kproxy.record.fanout import Fanout, TailSink
+from kproxy.record.filters import Filter, ViewedEvent
 
 ALIVE = 10.0
 """Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""

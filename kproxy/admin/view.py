@@ -34,15 +34,12 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView
-from kproxy.record.live_view.config import ViewConfig
-from kproxy.record.live_view.pace import charged
-from kproxy.record.live_view.parts import UNKNOWN, ViewPart
+from kproxy.record.filters import ExchangeView, Filter
+from kproxy.record.live_view.config import ViewConfig, charged
 from kproxy.record.live_view.rows import COLUMNS, encode, joined
 from kproxy.record.live_view.sink import Viewer
-from kproxy.record.live_view.watch import ViewWatch
-from kproxy.record.observer.latencies import STEP
+from kproxy.record.live_view.watch import UNKNOWN, ViewPart, ViewWatch
+from kproxy.record.observer.summary_rows import STEP
 from kproxy.runtime.io.scheduler import in_turns
 
 from .held_news import held_changes

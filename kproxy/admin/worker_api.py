@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.connection_view import ConnectionEnd, describe
@@ -38,8 +38,7 @@ from .problem import Problem
 from .tail_lines import TailLines
 
 if TYPE_CHECKING:
-    from kproxy.record.live_view.parts import ViewTotals
-    from kproxy.record.live_view.watch import ViewWatch
+    from kproxy.record.live_view.watch import ViewTotals, ViewWatch
 
     from .check import MatchesShown
     from .completion import KeptNamesShown

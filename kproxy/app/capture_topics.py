@@ -33,7 +33,7 @@ from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
 from kproxy.record.captures.captured_connection import LONGEST_TOPIC, CapturedConnection, TopicIdNames
 from kproxy.record.captures.running_captures import StartedCapture
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.record.observer.credentials import RESPONSE, take_out
 from kproxy.runtime.io.scheduler import in_a_turn
 from kproxy.runtime.server import Server

@@ -24,13 +24,10 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol.breath import each
 from kproxy.record.audit.state_events import connection_columns
 from kproxy.record.exchange import Who
-from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.client_telemetry import CLIENT_TELEMETRY, PushRead, PushReader, TelemetryConfig
 from kproxy.record.metrics.label_sink import LabelSink
-from kproxy.record.metrics.push_reader import PushRead, PushReader
-from kproxy.record.metrics.shares import LabelShare, make_share
-from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY
-from kproxy.record.metrics.telemetry_config import TelemetryConfig
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
+from kproxy.record.metrics.worker_totals import LabelShare, make_share
 from kproxy.record.observer.summary import Summary
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.connection_view import ConnectionWho

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kproxy.app.config.document import Config
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.live_view.parts import AuditTotals
-from kproxy.record.live_view.watch import ViewWatch
+from kproxy.record.live_view.watch import AuditTotals, ViewWatch
 from kproxy.runtime.connection_view import ConnectionWho
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.server import Server
@@ -17,7 +16,7 @@ from kproxy.session.counters import ApiTally
 
 if TYPE_CHECKING:
     from kproxy.record.exchange import Who
-    from kproxy.record.filter.judge import FilterJudge
+    from kproxy.record.filters import FilterJudge
     from kproxy.session.session_state import SessionState
 
     from .recording import Audit
@@ -104,12 +103,12 @@ class RuleFilters:
     def judge(self) -> FilterJudge:
         """Return the judge, which is made when it is first asked for."""
         from kproxy.admin.tail_lines import whole
-        from kproxy.record.filter.judge import FilterJudge
+        from kproxy.record.filters import FilterJudge
 
         return FilterJudge(whole, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
-        from kproxy.record.filter.judge import SessionWho
+        from kproxy.record.filters import SessionWho
 
         if session.owner is None:
             return SessionWho(session)

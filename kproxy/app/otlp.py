@@ -23,8 +23,7 @@ from kproxy.record.component_collectors import ProcessCollector
 from kproxy.record.fanout import Fanout
 from kproxy.record.metrics.merged import MetricSamples, collect_samples
 from kproxy.record.otlp.config import OtlpConfig, parse_endpoint
-from kproxy.record.otlp.export import OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
-from kproxy.record.otlp.http_sender import HttpTarget
+from kproxy.record.otlp.export import HttpTarget, OtlpCollector, OtlpCounters, OtlpSettings, OtlpWay
 from kproxy.record.otlp.metrics_export import MetricsExport
 from kproxy.record.otlp.payload import MissingOtlp, RequestEncoder, Signal
 from kproxy.record.otlp.trace_sink import TraceSink

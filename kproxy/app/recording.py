@@ -31,8 +31,8 @@ from kproxy.runtime.upstreams.upstream import MetadataPoller, Upstream
 if TYPE_CHECKING:
     from kproxy.record.audit.config import AuditConfig
     from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.metrics.client_telemetry import PushRead
     from kproxy.record.metrics.label_sink import LabelSink
-    from kproxy.record.metrics.push_reader import PushRead
     from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
     from kproxy.runtime.connection_view import ConnectionWho
     from kproxy.session.telemetry import TelemetryPush
@@ -173,7 +173,7 @@ def make_captures(config: Config, server: Server) -> Captures:
     """Return the captures of the config's folder. To be called in trio's loop."""
     from kproxy.record.audit.request_event import request_event
     from kproxy.record.captures.running_captures import Captures
-    from kproxy.record.filter.view import ExchangeView
+    from kproxy.record.filters import ExchangeView
 
     from .capture_topics import TopicRecorder
 

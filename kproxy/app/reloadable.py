@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
-from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.totals import MetricsConfig
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import Background
 from kproxy.runtime.server import Server
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kproxy.app.workers.pool_members import PoolMetrics
     from kproxy.app.workers.rule_messages import PoolRuleKeeper
     from kproxy.app.workers.worker_pool import WorkerPool
-    from kproxy.record.metrics.shares import ToldShares
+    from kproxy.record.metrics.worker_totals import ToldShares
 
     from .label_metrics import ClientTelemetry, Labelling
     from .otlp import FindReadiness, OtlpExport
@@ -94,8 +94,7 @@ class ProcessParts:
         self.labelling, self.telemetry, self.otlp = labelling, telemetry, otlp
         self.record_in(self.audit)
         if new_labels and labelling is not None and self.worker is None:  # else the supervisor tells of all workers
-            from kproxy.record.metrics.label_collector import LabelCollector
-            from kproxy.record.metrics.telemetry_collector import TelemetryCollector
+            from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector
 
             self.collectors = [*self.collectors, LabelCollector(labelling.totals),
                                TelemetryCollector(labelling.totals, monotonic)]  # fmt: skip
@@ -145,8 +144,8 @@ class PoolParts:
         steps: list[Follow] = []
         tells, labels, otlp = config.tells_labels, self.labels, self.otlp
         if labels is None and tells:
-            from kproxy.record.metrics.shares import ToldShares
             from kproxy.record.metrics.totals import LabelTotals
+            from kproxy.record.metrics.worker_totals import ToldShares
 
             labels = ToldShares(LabelTotals(MetricsConfig(), rests=True))
         if labels is not None:

@@ -19,9 +19,8 @@ from kproxy.cli.exchange_input import said_of
 from kproxy.protocol.framing import MAX_FRAME
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.captures.policy import Policy
-from kproxy.record.captures.pseudonyms import Pseudonyms
 from kproxy.record.captures.reader import Capture
-from kproxy.record.captures.redact import Redaction
+from kproxy.record.captures.redact import Pseudonyms, Redaction
 from kproxy.record.captures.writer import CaptureWriter
 
 from .start import awaited_end

@@ -24,15 +24,14 @@ import msgspec
 
 from kproxy.base.errors import FilterError, InputError
 from kproxy.base.terminal import say
-from kproxy.record.captures.losses import losses
-from kproxy.record.captures.packet_file import opened, standard_input
+from kproxy.record.captures.info import losses
+from kproxy.record.captures.pcapng import opened, standard_input
 from kproxy.record.captures.policy import CaptureSide
 from kproxy.record.captures.reader import MOST_FRAME, Capture
 from kproxy.record.events.column import Column
 from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import EventView, ExchangeView, ViewedEvent
+from kproxy.record.filters import EventView, ExchangeView, Filter, ViewedEvent
 from kproxy.record.observer.records import OF_FILES
 from kproxy.rules.filter.fields import FIELDS, Field
 

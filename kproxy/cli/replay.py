@@ -28,7 +28,7 @@ from .exchange_input import files_and_filter
 
 if TYPE_CHECKING:
     from kproxy.record.exchange import ObservedExchange
-    from kproxy.record.filter.filter import Filter
+    from kproxy.record.filters import Filter
     from kproxy.tools.replay.recording import Recording, ReplayOutcome
 
 MOST_NAMES = 3  # names that a warning lists of each side
@@ -164,7 +164,7 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.protocol.framing import MAX_FRAME
     from kproxy.record.captures.reader import Capture
-    from kproxy.record.filter.view import ExchangeView
+    from kproxy.record.filters import ExchangeView
     from kproxy.record.observer.records import OF_FILES
     from kproxy.tools.replay.recording import record
 

@@ -26,8 +26,7 @@ from kproxy.protocol.table.errors import numbers
 from kproxy.protocol.table.schema import Api, load, paths
 from kproxy.record.captures.reader import MOST_FRAME
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.observer.credentials import SECRET_KINDS
 from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, record_fields
 

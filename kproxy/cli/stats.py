@@ -17,12 +17,11 @@ import click
 from kproxy.base.terminal import print_json, print_rows, say
 from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
 from kproxy.cli.tail import passed_over, unjudged
-from kproxy.record.events.counting import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
+from kproxy.record.events.column import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
 from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import EventView, ExchangeView
-from kproxy.record.observer.latencies import Latencies
+from kproxy.record.filters import EventView, ExchangeView, Filter
 from kproxy.record.observer.records import OF_FILES
+from kproxy.record.observer.summary_rows import Latencies
 
 from .exchange_input import files_and_filter
 from .tail import milliseconds, size

@@ -19,9 +19,7 @@ import msgspec
 from kproxy.base.terminal import cell_text, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
-from kproxy.record.about import errors, software, topics
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ViewedEvent
+from kproxy.record.filters import Filter, ViewedEvent, errors, software, topics
 
 from .exchange_input import files_and_filter
 

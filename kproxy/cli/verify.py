@@ -25,7 +25,7 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.record.events.schema import REQUEST_EVENT
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.rules.values.quantities import parse_duration, parse_size
 from kproxy.tools.verify import Finding, Verdict, Verifier, VerifyTerms, checks, explain
 from kproxy.tools.verify.finding import LEVELS, FindingLevel

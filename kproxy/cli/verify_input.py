@@ -19,16 +19,13 @@ from kproxy.base.errors import CaptureError, FilterError, InputError
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
 from kproxy.protocol.table import schema
 from kproxy.record.audit.event_files import session_of
-from kproxy.record.captures.info import merged
-from kproxy.record.captures.losses import losses, noted_losses
-from kproxy.record.captures.packet_file import PacketFile
+from kproxy.record.captures.info import losses, merged, noted_losses
 from kproxy.record.captures.pairs import BothSides, paired
+from kproxy.record.captures.pcapng import PacketFile
 from kproxy.record.captures.reader import APPLICATION, Capture
-from kproxy.record.captures.segments import SYN, segment_of
-from kproxy.record.captures.tcp import WHOLE
+from kproxy.record.captures.tcp_stream import SYN, WHOLE, segment_of
 from kproxy.record.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import EventView, ExchangeView
+from kproxy.record.filters import EventView, ExchangeView, Filter
 from kproxy.record.observer.records import OF_FILES
 from kproxy.tools.verify.event_reader import api_of, seconds
 from kproxy.tools.verify.options import NO_APIS, MissingPart, RecordClock, outside

@@ -24,7 +24,7 @@ class Depth(IntEnum):
     ROWS = 1
     """Rows of a summary: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
     LINES = 2
-    """A line of text for each exchange (see journal.py), else as SKETCH."""
+    """A line of text for each exchange (see templated_lines.py), else as SKETCH."""
     SKETCH = 3
     """Every field; record batches by their headers."""
     FULL = 4

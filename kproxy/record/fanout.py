@@ -1,13 +1,17 @@
-"""Sinks, which take exchanges, and the fan-out to all that there are now, which decides how deep observers look.
+"""Sinks of exchanges, and the fan-out to all attached sinks, which determines the required depth of observers.
 
-Metadata answers are learnt from here, whichever sinks there are: topic ids mean nothing without the names. The metadata
-of a cluster are put together from them: topics with their ids and leaders, and nodes, by the broker's names. They only
-grow by what responses about some topics show; a response about "all topics" that came from the broker's side replaces
-them, so that topics which are gone leave.
+Metadata responses are learned here, independent of the sinks: topic ids need names. They give the metadata of a
+cluster: topics with their ids and leaders, and nodes, by the broker's names. Responses about some topics only add to
+them. A broker-side response about "all topics" replaces them, so deleted topics disappear.
+
+`TailSink` serves one listener of live traffic, `kproxy tail`. Its filter is evaluated at the end of an exchange.
+Matches wait unchanged until the listener fetches them; lines are made then, so a slow listener costs traffic nothing.
+Matches that do not fit are dropped and counted: traffic never waits for a listener.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -16,9 +20,11 @@ from uuid import UUID
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol.breath import each, steps, to_the_end
+from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 
-from .exchange import Depth, ObservedExchange, Who
+from .exchange import Depth, Frame, ObservedExchange, Who
+from .filters import ExchangeView, Filter, MakeData
 
 NO_ID = UUID(int=0)
 MOST_TOPICS = 200_000
@@ -279,3 +285,97 @@ class Fanout:
 
 def _spend_freely(seconds: float) -> None:
     """Do nothing: without samplers nobody counts the time."""
+
+
+MOST_WAITING = 10_000
+"""Exchanges; a second of a busy proxy."""
+MOST_BYTES = 32 << 20
+"""Bytes of the frames of exchanges that wait: filters on records want whole ones."""
+SMALLEST = 1000
+"""Bytes that an exchange counts for at least: the objects that it is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Counts of exchanges that a listener was not shown since its last call.
+
+    `dropped`: those that did not fit; `apis`: the same by API. `unknown`: those that the filter could not judge; `why`:
+    the reason of the last one.
+    """
+
+    dropped: int = 0
+    unknown: int = 0
+    why: str = ""
+    apis: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.dropped or self.unknown)
+
+
+class TailSink:
+    """Sink of one listener.
+
+    `make`: an exchange's data as the filter sees it. `wake` is called when there is something to `drain`.
+    """
+
+    broker_side = False
+
+    def __init__(
+        self, wanted: Filter, make: MakeData, wake: Callable[[], None], *,
+        most: int = MOST_WAITING, most_bytes: int = MOST_BYTES,
+    ) -> None:  # fmt: skip
+        self.wanted, self.make, self.wake = wanted, make, wake
+        self.most, self.most_bytes = most, most_bytes
+        self.waiting: deque[tuple[ObservedExchange, int]] = deque()
+        self.bytes = 0
+        self.dropped = 0
+        self._dropped_apis: Counter[str] = Counter()
+        self._missed_before = Missed()
+
+    def depth(self, key: int, version: int) -> Depth:
+        """Return SKETCH or more for exchanges that can match, COUNT for all others."""
+        if not self.wanted.possible(key, version):
+            return Depth.COUNT
+        return max(Depth.SKETCH, self.wanted.depth(key, version))
+
+    def take(self, seen: ObservedExchange) -> None:
+        if not self.wanted.holds(ExchangeView(seen, self.make)):
+            return
+        size = SMALLEST + _kept(seen.request) + _kept(seen.response)
+        if len(self.waiting) >= self.most or self.bytes + size > self.most_bytes:
+            self.dropped += 1
+            if seen.key in schema.paths():  # clients choose the others, without end
+                self._dropped_apis[seen.api] += 1
+        else:
+            self.waiting.append((seen, size))
+            self.bytes += size
+        self.wake()
+
+    def take_behind(self, seen: ObservedExchange) -> None:
+        """Never called: it tells what clients see."""
+
+    def opened(self, who: Who, now: float) -> None:
+        """Do nothing: connections are not shown."""
+
+    def closed(self, who: Who, now: float) -> None:
+        """Do nothing: connections are not shown."""
+
+    def drain(self, most: int) -> list[ObservedExchange]:
+        """Remove and return the oldest exchanges that wait, at most `most`."""
+        drained: list[ObservedExchange] = []
+        while self.waiting and len(drained) < most:
+            seen, size = self.waiting.popleft()
+            self.bytes -= size
+            drained.append(seen)
+        return drained
+
+    def missed(self) -> Missed:
+        """Return what the listener has missed since the last call."""
+        now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
+        before, self._missed_before = self._missed_before, now
+        apis, self._dropped_apis = self._dropped_apis, Counter()
+        return Missed(now.dropped - before.dropped, now.unknown - before.unknown, now.why, apis)
+
+
+def _kept(frame: Frame | None) -> int:
+    return 0 if frame is None else len(frame.data) + len(frame.sketch)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from kproxy.protocol.scan.sketch import ANY
 from kproxy.record.exchange import ObservedExchange, Who
 from kproxy.record.fanout import Fanout
-from kproxy.record.observer.journal import Journal
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.summary import Summary
+from kproxy.record.observer.templated_lines import Journal
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import CLIENT

@@ -31,7 +31,7 @@ from kproxy.app.config.keeper import ConfigKeeper
 from kproxy.app.workers.messages import Operate, Operated
 from kproxy.app.workers.pool_members import members_of
 from kproxy.record.component_collectors import RuleCollector
-from kproxy.record.live_view.ring import MOST_KEPT
+from kproxy.record.live_view.rows import MOST_KEPT
 from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.read import read_document
 from kproxy.rules.document.store import RuleStore

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kproxy.app import otlp as exporting
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.metrics import totals
-from kproxy.record.metrics.telemetry_config import KAFKA
+from kproxy.record.metrics.client_telemetry import KAFKA
 from kproxy.rules.select.match import text_test
 from kproxy.testing.process import free_port
 from tests.support.live_proxy import LiveProxy, NamedBroker

@@ -11,10 +11,8 @@ from uuid import UUID
 import pytest
 
 from kproxy.app.label_metrics import MOST_WAITING, ClientTelemetry, PushJob
-from kproxy.record.metrics.config import MetricsConfig
-from kproxy.record.metrics.push_reader import PushRead
-from kproxy.record.metrics.telemetry_config import KAFKA, TelemetryConfig
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.client_telemetry import KAFKA, PushRead, TelemetryConfig
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.session.counters import Counters
 from kproxy.session.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
 from tests.support.otlp_metrics import counted, metrics_data, point

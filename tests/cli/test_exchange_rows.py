@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kproxy.cli.tail import TABLE, WIDE, colour, fitted, milliseconds, size
-from kproxy.record.about import topics
+from kproxy.record.filters import topics
 from tests.support.exchange_factory import conversation, write_capture
 
 

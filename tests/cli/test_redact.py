@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
-from kproxy.record.captures.packet_file import PacketFile
+from kproxy.record.captures.pcapng import PacketFile
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import read
 from kproxy.record.captures.writer import CaptureWriter

@@ -14,7 +14,7 @@ from kproxy.cli import stats as tally
 from kproxy.cli.stats import OTHERS, ExchangeTally
 from kproxy.record.audit.lines import EventEncoder
 from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
-from kproxy.record.observer.latencies import Latencies
+from kproxy.record.observer.summary_rows import Latencies
 from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
 
 

@@ -20,7 +20,7 @@ from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.tools.verify import checks
 from kproxy.tools.verify.options import fail_on
 from tests.support.exchange_factory import NOON, Somebody, event_lines, exchange, write_capture

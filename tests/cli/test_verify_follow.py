@@ -24,7 +24,7 @@ from kproxy.cli.start import Interruption
 from kproxy.cli.verify import follow
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.testing.process import Proxy
 from kproxy.tools.verify import Finding, Verdict, VerifyTerms
 from tests.cli.test_verify import right, told_names, twice

@@ -15,10 +15,10 @@ from kproxy.cli.admin_client import Admin
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import DESCRIBE_CONFIGS, METADATA
-from kproxy.record.captures.losses import noted_losses
+from kproxy.record.captures.info import noted_losses
 from kproxy.record.captures.reader import Capture
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.session.cluster import VERSION
 from tests.support.fake_broker import FakeBroker, answer_metadata
 from tests.support.line_count import LineCount

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.captures.capture_sink import CaptureSink, host_port
 from kproxy.record.captures.pairs import MOST_UNMATCHED
 from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.running_captures import CaptureSink, host_port
 from kproxy.record.exchange import Depth, ObservedExchange
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.session.cluster import CORRELATION
 from tests.support.capture_files import client, metadata, produce
 

@@ -17,7 +17,7 @@ from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture, read
 from kproxy.record.captures.running_captures import CaptureRefused, Captures, NoSuchCapture
 from kproxy.record.fanout import Fanout
-from kproxy.record.filter.view import ExchangeView
+from kproxy.record.filters import ExchangeView
 from tests.support.capture_files import SERVER, client, metadata
 
 

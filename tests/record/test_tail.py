@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kproxy.record.exchange import Depth, Form
-from kproxy.record.filter.filter import Filter
-from kproxy.record.tail import SMALLEST, Missed, TailSink
+from kproxy.record.fanout import SMALLEST, Missed, TailSink
+from kproxy.record.filters import Filter
 from tests.support.exchange_factory import exchange
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.record.observer.open_exchanges import OpenExchanges
+from kproxy.record.observer.exchange_builder import OpenExchanges
 from kproxy.session.inflight import ANSWER, MOST_TAKEN, OWN, IdIndex, InFlight
 from kproxy.session.plan import Step
 

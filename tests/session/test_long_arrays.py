@@ -16,7 +16,7 @@ from kproxy.protocol.scan.walk import Hits, walk
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FIND_COORDINATOR, METADATA, OFFSET_FETCH
 from kproxy.protocol.table.shapes import shape
-from kproxy.record.audit.extract.details import all_configs, new_topic, quotas, shown_configs, some_configs
+from kproxy.record.audit.resource_columns import all_configs, new_topic, quotas, shown_configs, some_configs
 from kproxy.record.fanout import ClusterMetadata
 from kproxy.record.observer.number_template import holders
 from kproxy.rules.bodies import EntityIndex

@@ -12,7 +12,7 @@ from typing import Any
 from kproxy.protocol import apis
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.record.captures.packet_file import Packet, PacketFile
+from kproxy.record.captures.pcapng import Packet, PacketFile
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Form, Frame, ObservedExchange

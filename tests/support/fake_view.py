@@ -24,8 +24,8 @@ from kproxy.admin.api import all_assets
 from kproxy.admin.guard import SAFE
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
-from kproxy.record.filter.filter import Filter
-from kproxy.record.observer.latencies import STEP, bucket_of
+from kproxy.record.filters import Filter
+from kproxy.record.observer.summary_rows import STEP, bucket_of
 from kproxy.rules.filter.fields import FIELDS
 
 COLUMNS = (

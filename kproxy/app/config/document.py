@@ -27,8 +27,8 @@ from kproxy.base.sockets import HAS_DIVERSION, HAS_EPOLL, HAS_HAND_OVER, HAS_MAR
 from kproxy.base.system import HAS_FORKS, HAS_LOCKS
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.live_view.config import ViewConfig
-from kproxy.record.metrics.config import MetricsConfig
-from kproxy.record.metrics.telemetry_config import TelemetryConfig
+from kproxy.record.metrics.client_telemetry import TelemetryConfig
+from kproxy.record.metrics.totals import MetricsConfig
 from kproxy.record.otlp.config import OtlpConfig
 from kproxy.rules.document.check import ListenerTraits
 from kproxy.rules.kinds.advertise import Advertise

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from kproxy.app.config.document import Config
-from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.live_view.watch import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import MetricSamples
-from kproxy.record.metrics.shares import LabelShare
+from kproxy.record.metrics.worker_totals import LabelShare
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.listeners.listener_ports import ClientAddresses
 from kproxy.runtime.protocols import HostPort

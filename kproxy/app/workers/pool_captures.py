@@ -24,7 +24,7 @@ from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureL
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
 from kproxy.record.captures.writer import CaptureWriter, ToWallTime
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 
 from .channel import Channel, Unanswered
 from .messages import JoinCapture, Operate

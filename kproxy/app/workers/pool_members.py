@@ -22,8 +22,7 @@ from kproxy.admin.kept import FoundExchanges
 from kproxy.admin.models import ConnectionShown, EndsShown, SentAgainShown, TopologyShown
 from kproxy.admin.problem import MemberGone, Problem
 from kproxy.admin.worker_api import Member, RecycleChoice
-from kproxy.record.live_view.parts import ViewPart, ViewTotals
-from kproxy.record.metrics.label_collector import LabelCollector
+from kproxy.record.live_view.watch import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import (
     MergedCollector,
     MetricSamples,
@@ -32,9 +31,8 @@ from kproxy.record.metrics.merged import (
     growing_metrics,
     merge_metrics,
 )
-from kproxy.record.metrics.shares import ToldShares
-from kproxy.record.metrics.telemetry_collector import TelemetryCollector
 from kproxy.record.metrics.traffic import exposition, registry_of
+from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector, ToldShares
 from kproxy.runtime.io.scheduler import in_turns
 
 from .channel import Channel, Unanswered

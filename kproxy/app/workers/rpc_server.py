@@ -25,9 +25,9 @@ from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from kproxy.record.captures.capture_file import CaptureLimits, CapturePart, Totals
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.running_captures import Captures
-from kproxy.record.live_view.parts import ViewPart, ViewTotals
+from kproxy.record.live_view.watch import ViewPart, ViewTotals
 from kproxy.record.metrics.merged import GROWING, MetricSamples, collect_samples, samples_of
-from kproxy.record.metrics.shares import LabelShare
+from kproxy.record.metrics.worker_totals import LabelShare
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.rule_set import RuleSet, Running

@@ -12,7 +12,7 @@ from textual.containers import Container
 
 from kproxy.cli.show import key_or_value, moment
 from kproxy.cli.tail import milliseconds
-from kproxy.record.about import topics
+from kproxy.record.filters import topics
 
 from .exchange_actions import make_rule, named_request, save_detail, send_again
 from .frame_fields import FrameField, TerminalFrame, batch_text, frame_of

@@ -24,8 +24,7 @@ from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyE
 from kproxy.cli.admin_client import Admin, Refused, segment
 from kproxy.cli.exchange_input import AnyView, Trouble, views
 from kproxy.record.captures.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.live_view.detail import detail_of
 from kproxy.record.live_view.rows import COLUMNS, event_row, max_wait
 

@@ -25,8 +25,7 @@ import pyarrow.json
 from kproxy.lake import tables
 from kproxy.lake.tables import READ_APIS, LakeTable
 from kproxy.lake.transforms import bronze as kinds
-from kproxy.record.events.column import Column
-from kproxy.record.events.counting import FINISHED
+from kproxy.record.events.column import FINISHED, Column
 from kproxy.record.events.schema import (
     CONNECTION_EVENT,
     LATENCY_BOUNDS_MS,

@@ -24,8 +24,7 @@ from kproxy.base.errors import InputError, InternalError
 from kproxy.record.events.column import EventData
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
-from .queue import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue
-from .recorder import PutRecovered, gap_event
+from .recorder import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue, PutRecovered, gap_event
 
 BEAT = 0.05
 """Seconds for which delivery reports are waited for; new lines wait as long at most."""

@@ -26,8 +26,7 @@ from kproxy.record.otlp.export import Delivery, Exporter, OtlpCounters, OtlpSett
 from kproxy.record.otlp.payload import Tree, attributes, nanoseconds
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
-from .queue import QUEUE_BYTES, LineBatch, LineQueue
-from .recorder import PutRecovered, gap_event
+from .recorder import QUEUE_BYTES, LineBatch, LineQueue, PutRecovered, gap_event
 
 INFO = 9
 """SEVERITY_NUMBER_INFO of the proto: an event is a fact, and an alarm only to whoever says so."""

@@ -37,9 +37,8 @@ import msgspec
 
 from kproxy.record.events.column import EventData
 
-from .event_files import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, lock_if_ended, session_of, stem_of
+from .event_files import BAD, NEW_SESSION, OPEN, PACKED, SESSION, hidden, lock_if_ended, publish, session_of, stem_of
 from .lines import id_of
-from .publisher import publish
 
 _FILE = re.compile(r"\..+-[0-9a-f]{8}-\d+-\d{12,}\.ndjson\.(tmp|gz)")
 

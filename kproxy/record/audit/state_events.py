@@ -23,7 +23,7 @@ from .event_sink import EventGate
 from .lines import plain, stamp
 
 if TYPE_CHECKING:
-    from kproxy.record.metrics.push_reader import PushRead
+    from kproxy.record.metrics.client_telemetry import PushRead
     from kproxy.rules.rule_set import BoundRules
     from kproxy.session.telemetry import TelemetryPush
 

@@ -1,13 +1,14 @@
-"""Summary of a capture in numbers and names: `kproxy capture info`."""
+"""Summary of a capture for `kproxy capture info`, and its losses: missing traffic, and frames that could not be cut."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from kproxy.protocol.table import schema
 from kproxy.record.exchange import Form, Frame
 
 from .captured_connection import CapturedConnection
@@ -84,3 +85,101 @@ def merged(comments: Iterable[str]) -> dict[str, Any]:
 def clock(time: float | None) -> str | None:
     """Return seconds since 1970 as ISO 8601 in UTC."""
     return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")
+
+
+LONGEST_NAME, MOST_APIS = 60, 200
+"""Characters of the name of an API in a note, and APIs of all notes; a file may come from anywhere."""
+
+
+class CaptureLoss(NamedTuple):
+    """Traffic that a capture lacks.
+
+    `apis`: the only APIs that it can have; None for any. `within`: APIs of connections that lack it between recorded
+    exchanges. It is empty if the traffic precedes or follows all recorded exchanges, and None for any API.
+    """
+
+    text: str
+    apis: frozenset[str] | None
+    within: frozenset[str] | None = frozenset()
+
+
+def losses(capture: Capture) -> Iterator[CaptureLoss]:
+    """Yield each loss of a capture that has been read to its end."""
+    counts, file = capture.counts, capture.file
+    damaged, older = names(capture.damaged), names(capture.older_apis)
+    if file.torn:
+        yield CaptureLoss("its last packet is not all there", None)
+    if file.dropped and not capture.own:
+        # A packet that is lost within a connection leaves a gap, which counts below.
+        yield CaptureLoss(f"its writer lost {file.dropped} packets", None)
+    if counts.gaps:
+        when = f" from {clock_time(counts.gaps_from)} to {clock_time(counts.gaps_to)}"
+        yield CaptureLoss(f"{counts.lost_bytes} bytes are missing in {counts.gaps} places{when}", None, damaged)
+    if counts.lost_places:
+        text = f"frames are missing after {counts.lost_places} places where the next frame could not be found"
+        yield CaptureLoss(text, None, damaged)
+    if counts.not_kafka:
+        yield CaptureLoss(f"{counts.not_kafka} of {counts.connections} connections are not Kafka, or encrypted", None)
+    if counts.unread:
+        yield CaptureLoss(f"{counts.unread} frames without a beginning", None, damaged)
+    if counts.strangers:
+        yield CaptureLoss(f"{counts.strangers} responses without requests", None)
+    if counts.older:
+        text = f"{counts.older} connections are older than it"
+        if counts.earlier:
+            text += f"; {counts.earlier} responses to earlier requests were passed over"
+        yield CaptureLoss(text, older)
+
+
+def noted_losses(capture: Capture) -> Iterator[CaptureLoss]:
+    """Yield the traffic that kproxy did not record, by the notes in its own capture."""
+    end = merged(capture.file.ends)
+    if "stopped" not in end:
+        yield CaptureLoss("it has no end: kproxy writes it still, or ended while it did", None)
+    parts = [note["part"] for one in capture.file.ends if isinstance((note := read_note(one)).get("part"), dict)]
+    dropped, open_at_end = summed(parts, "dropped"), summed(parts, "open")
+    total = end.get("dropped")
+    if isinstance(total, int) and total > 0:
+        known = dropped if sum(dropped.values()) == total else None
+        apis = None if known is None else frozenset(known)
+        text = f"its writer had no time for {total} exchanges" + (f" ({shown(known)})" if known else "")
+        yield CaptureLoss(text, apis, apis)
+    if open_at_end:
+        text = f"{sum(open_at_end.values())} requests were under way at its end ({shown(open_at_end)})"
+        yield CaptureLoss(text, frozenset(open_at_end))
+    for trouble in dict.fromkeys(str(part["topics"]) for part in parts if part.get("topics")):
+        yield CaptureLoss(f"topics and their configs were not all recorded: {trouble}", frozenset())
+    writers = end.get("writers")
+    if isinstance(writers, int) and writers > len(parts):
+        text = (
+            f"{writers - len(parts)} of {writers} workers ended before it: up to a second of their traffic is missing"
+        )
+        yield CaptureLoss(text, None)
+
+
+def summed(parts: Iterable[dict[str, object]], name: str) -> dict[str, int]:
+    """Return the counts by API in this field of several notes, added up. Anything that is not a count is ignored."""
+    found: dict[str, int] = {}
+    for part in parts:
+        counts = part.get(name)
+        for api, count in counts.items() if isinstance(counts, dict) else ():
+            if isinstance(count, int) and count > 0 and len(api) <= LONGEST_NAME and len(found) < MOST_APIS:
+                found[api] = found.get(api, 0) + count
+    return found
+
+
+def shown(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {api}" for api, count in sorted(counts.items()))
+
+
+def names(keys: Iterable[int]) -> frozenset[str]:
+    """Return the names of these API keys, without those that the table lacks."""
+    return frozenset(schema.load(key).name for key in keys if key in schema.paths())
+
+
+def clock_time(time: float | None) -> str:
+    """Return the time of day in UTC of seconds since 1970."""
+    try:
+        return "an unknown time" if time is None else f"{datetime.fromtimestamp(time, UTC):%H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"

@@ -1,17 +1,31 @@
-"""Blocks of pcapng that captures are made of, and the notes that kproxy leaves in them.
+"""pcapng: the blocks and notes that kproxy writes, and a reader of packets from pcapng and pcap files of any program.
 
-Strategy: bytes of one block per function, little-endian. dpkt has the block types too, but its writer knows neither a
-length beside the captured one nor an interface other than the first, and its blocks cost 40 µs each; here it is 1 µs.
-Format: draft-ietf-opsawg-pcapng. What kproxy has to say of a packet stands in comments of the form `kproxy {JSON}`,
-which Wireshark shows and the reader understands.
+Writing: one function for each block, little-endian. dpkt also has the block types. But its writer supports neither a
+length besides the captured one nor a second interface. Its blocks cost 40 µs each, these 1 µs. kproxy's notes on a
+packet are in comments of the form `kproxy {JSON}`, which Wireshark shows and the reader parses.
+
+Reading: blocks are read as they arrive, so a file may have any size, may still grow, and may be a pipe. An incomplete
+last block ends it. Data that is in neither format, or is impossible, raises CaptureError with the offset.
+
+Formats: draft-ietf-opsawg-pcapng, draft-ietf-opsawg-pcap.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Sequence
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
 from struct import Struct, pack
-from typing import Any
+from typing import IO, Any, NamedTuple, cast
+
+from kproxy.base.errors import CaptureError
+from kproxy.base.named_file import open_named, reason
+from kproxy.base.terminal import in_line
 
 SECTION, INTERFACE, SIMPLE, NAMES, STATISTICS, PACKET = 0x0A0D0D0A, 1, 3, 4, 5, 6
 BYTE_ORDER = 0x1A2B3C4D
@@ -112,3 +126,279 @@ def read_note(comment: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
+
+
+LONGEST_BLOCK = 64 << 20
+"""Bytes. Packets have up to 256 KiB; a length above this is a damaged file, and would only fill the memory."""
+MOST_INTERFACES = 1000
+"""Interfaces of a section; kproxy has one for each side, and a machine some dozens."""
+MOST_COMMENTS = 1000
+"""Comments of sections, and as many of statistics, that are kept; kproxy writes one of each."""
+OLD_UNITS = {0xA1B2C3D4: 10**6, 0xA1B23C4D: 10**9}
+"""Magic numbers of pcap, and ticks of a second."""
+GZIP = b"\x1f\x8b"
+SECTION_BYTES = SECTION.to_bytes(4, "little")
+"""Bytes that begin a section, the same in both byte orders."""
+OPTION = {order: Struct(f"{order}HH").unpack_from for order in "<>"}
+
+
+@dataclass(slots=True)
+class Interface:
+    """Interface of a capture at which packets were recorded.
+
+    `units`: ticks of a second; `offset`: seconds to add to every time.
+    """
+
+    name: str
+    link: int
+    units: int = 10**6
+    offset: int = 0
+
+
+class Packet(NamedTuple):
+    """Packet of a capture. `data` is what was kept of `length` bytes; `time` in seconds since 1970."""
+
+    time: float
+    data: bytes
+    length: int
+    interface: int
+    link: int
+    comment: str
+
+
+class PacketFile:
+    """Reader of the packets of a file (- for standard input), and of the `following` files of the same program.
+    Iterating once yields the packets.
+
+    Iteration fills `application`, `notes` (comments of the section), `interfaces`, `ends` (comments of the statistics),
+    `dropped` (packets that the writer has lost) and `torn` (the last block of a file is not complete).
+    """
+
+    def __init__(self, path: str | Path, *following: str) -> None:
+        self.path, self.following = path, following
+        self.application = ""
+        self.notes: list[str] = []
+        self.interfaces: list[Interface] = []
+        self.ends: list[str] = []
+        self.dropped = 0
+        self.torn = False
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[Packet]:
+        for path in (self.path, *self.following):
+            self.path, self.offset = path, 0
+            yield from self._file()
+
+    def _file(self) -> Iterator[Packet]:
+        with opened(self.path) as file:
+            try:
+                yield from self._packets(file)
+            except (EOFError, gzip.BadGzipFile, OSError) as error:
+                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                    raise
+                self.torn = True
+            except zlib.error as error:
+                raise CaptureError(f"{self.path}: damaged gzip behind byte {self.offset}: {error}") from None
+
+    def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
+        magic = self._read(file, 4)
+        if magic is None:
+            raise CaptureError(f"{self.path} is no capture: it has {self.offset} bytes")
+        for order in "<>":
+            number = Struct(f"{order}I").unpack(magic)[0]
+            if number == SECTION:
+                yield from self._blocks(file)
+                return
+            if number in OLD_UNITS:
+                yield from self._records(file, order, OLD_UNITS[number])
+                return
+        raise CaptureError(f"{self.path} is no capture: it begins with {magic.hex()}, neither pcapng nor pcap")
+
+    def _read(self, file: IO[bytes], size: int) -> bytes | None:
+        data = file.read(size)
+        self.offset += len(data)
+        if len(data) < size:
+            self.torn |= bool(data)
+            return None
+        return data
+
+    def _records(self, file: IO[bytes], order: str, units: int) -> Iterator[Packet]:
+        """Yield the packets of a pcap file: a header for the file, and one for each packet."""
+        head = self._read(file, 20)
+        if head is None:
+            return
+        link = Struct(f"{order}I").unpack_from(head, 16)[0] & 0x0FFFFFFF
+        self.interfaces = [Interface("", link, units)]
+        record = Struct(f"{order}IIII")
+        while (head := self._read(file, 16)) is not None:
+            whole, rest, size, length = record.unpack(head)
+            self._judge(size)
+            data = self._read(file, size)
+            if data is None:
+                self.torn = True
+                return
+            yield Packet(whole + rest / units, data, length, 0, link, "")
+
+    def _judge(self, size: int) -> None:
+        if size > LONGEST_BLOCK:
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: {size} bytes in one piece, at most {LONGEST_BLOCK}"
+            )
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[Packet]:
+        """Yield the packets of a pcapng file.
+
+        A block is a type, a length, a body, and the length again; the first four bytes of the file have been read.
+        """
+        size_bytes = self._read(file, 4)
+        if size_bytes is None:
+            self.torn = True
+            return
+        begin: bytes | None = SECTION_BYTES + size_bytes
+        order = "<"
+        pair, head = Struct("<II"), Struct("<IIIII")
+        while begin is not None:
+            already = 8
+            if begin[:4] == SECTION_BYTES:
+                magic = self._read(file, 4)
+                if magic is None:
+                    self.torn = True
+                    return
+                order = "<" if magic == BYTE_ORDER.to_bytes(4, "little") else ">"
+                pair, head = Struct(f"{order}II"), Struct(f"{order}IIIII")
+                already = 12
+                self.interfaces = []
+            kind, size = pair.unpack(begin)
+            if size > LONGEST_BLOCK:
+                self._judge(size)
+            if size < already + 4 or size % 4:
+                raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a block of {size} bytes")
+            body = self._read(file, size - already)
+            if body is None:
+                self.torn = True
+                return
+            if kind == PACKET:
+                yield self._packet(body, head, order)
+            elif kind == SIMPLE:
+                yield self._simple(body, order)
+            else:
+                self._other(kind, body, order)
+            begin = self._read(file, 8)
+
+    def _packet(self, body: bytes, head: Struct, order: str) -> Packet:
+        if len(body) < 24:
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: a packet block of {len(body) - 4} bytes"
+            )
+        number, high, low, size, length = head.unpack_from(body)
+        at = self._interface(number)
+        end = 20 + size
+        if end + 4 > len(body):
+            raise CaptureError(f"{self.path}: damaged before byte {self.offset}: {size} bytes in a smaller block")
+        comment = ""
+        if len(body) - 4 > end + 3:
+            comment = text(dict(options_of(body, (end + 3) & ~3, order)).get(COMMENT, b""))
+        time = seconds(high << 32 | low, at.units) + at.offset
+        return Packet(time, body[20:end], length, number, at.link, comment)
+
+    def _simple(self, body: bytes, order: str) -> Packet:
+        """Return a packet of the first interface, without a time."""
+        length = Struct(f"{order}I").unpack_from(body)[0] if len(body) >= 8 else 0
+        return Packet(0.0, body[4 : 4 + min(length, len(body) - 8)], length, 0, self._interface(0).link, "")
+
+    def _interface(self, number: int) -> Interface:
+        if number >= len(self.interfaces):
+            raise CaptureError(
+                f"{self.path}: damaged before byte {self.offset}: "
+                f"a packet of interface {number}, {len(self.interfaces)} are described"
+            )
+        return self.interfaces[number]
+
+    def _other(self, kind: int, body: bytes, order: str) -> None:
+        """Take in a block that is not a packet: an interface, a section, or statistics."""
+        if kind == INTERFACE and len(body) >= 12:
+            if len(self.interfaces) >= MOST_INTERFACES:
+                raise CaptureError(
+                    f"{self.path}: damaged before byte {self.offset}: more than {MOST_INTERFACES} interfaces"
+                )
+            given = dict(options_of(body, 8, order))
+            resolution = given.get(IF_RESOLUTION, b"\x06")[:1] or b"\x06"
+            power = resolution[0] & 0x7F
+            self.interfaces.append(
+                Interface(
+                    text(given.get(IF_NAME, b"")),
+                    Struct(f"{order}H").unpack_from(body)[0],
+                    2**power if resolution[0] & 0x80 else 10**power,
+                    Struct(f"{order}q").unpack(given[IF_OFFSET])[0] if len(given.get(IF_OFFSET, b"")) == 8 else 0,
+                )
+            )
+        elif kind == SECTION:
+            for code, value in options_of(body, 12, order):
+                if code == APPLICATION:
+                    self.application = text(value)
+                elif code == COMMENT and len(self.notes) < MOST_COMMENTS:
+                    self.notes.append(text(value))
+        elif kind == STATISTICS:
+            for code, value in options_of(body, 12, order):
+                if code == COMMENT:
+                    self.ends = [*self.ends[1 - MOST_COMMENTS :], text(value)]
+                elif code == IF_DROP and len(value) == 8:
+                    self.dropped += Struct(f"{order}Q").unpack(value)[0]
+
+
+def options_of(body: bytes, pos: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the options from `pos` to the length at the end of a block."""
+    head = OPTION[order]
+    end = len(body) - 4
+    while pos + 4 <= end:
+        code, size = head(body, pos)
+        if code == 0 or pos + 4 + size > end:
+            return
+        yield code, body[pos + 4 : pos + 4 + size]
+        pos += 4 + (size + 3 & ~3)
+
+
+def text(value: bytes) -> str:
+    """Decode UTF-8, with a replacement for each byte that is not."""
+    return value.decode("utf-8", "replace")
+
+
+def opened(path: str | Path) -> IO[bytes]:
+    """Open a file or standard input, unpacked if it is gzip. Raises CaptureError."""
+    if str(path) == "-":
+        return cast("IO[bytes]", standard_input())
+    try:
+        file = open_named(path)
+    except OSError as error:
+        raise CaptureError(f"{in_line(path)} cannot be read: {reason(error)}") from None
+    if file.peek(2)[:2] == GZIP:
+        file.close()
+        return cast("IO[bytes]", gzip.open(path, "rb"))
+    return file
+
+
+class StandardInput:
+    """Buffered standard input of the process, shared so that looking at its beginning takes no bytes from a reader."""
+
+    def __init__(self) -> None:
+        self.of: object = None
+        self.file: Any = None
+
+
+STANDARD_INPUT = StandardInput()
+
+
+def standard_input() -> BufferedReader:
+    """Return standard input, unpacked if it is gzip. Raises CaptureError when it has been read already."""
+    known, source = STANDARD_INPUT, cast("Any", sys.stdin.buffer)
+    if known.file is None or known.of is not source:
+        file = source if hasattr(source, "peek") else BufferedReader(source)  # a second buffer would wait to be full
+        known.of, known.file = source, BufferedReader(gzip.GzipFile(fileobj=file)) if packed(file) else file
+    if known.file.closed:
+        raise CaptureError("standard input has been read already, - can be given once")
+    return cast("BufferedReader", known.file)
+
+
+def packed(file: Any) -> bool:
+    """Return True if the next bytes of the file begin gzip."""
+    return not file.closed and bool(file.peek(2)[:2] == GZIP)

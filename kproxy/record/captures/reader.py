@@ -21,9 +21,9 @@ from kproxy.record.exchange import ObservedExchange
 
 from .captured_connection import NOTHING, CapturedConnection, TopicIdNames, packet_note
 from .connection import FlowKey, KeptSegment, TcpConnection, UndecidedConnections
-from .packet_file import Packet, PacketFile
+from .pcapng import Packet, PacketFile
 from .policy import CaptureSide
-from .segments import ACK, SYN, Segment, segment_of
+from .tcp_stream import ACK, SYN, Segment, segment_of
 
 KAFKA_PORT = 9092
 MOST_FRAME = 1 << 20

@@ -1,16 +1,16 @@
-"""Redaction of captured exchanges: without what users wrote, and if so wished under other names.
+"""Redaction of captured exchanges: removes users' data, and optionally replaces names by pseudonyms.
 
-Strategy: the places are those of the protocol's table: fields of type `records`, and fields whose kind says that a
-client, a user or an address stands in them. They are edited in the frame, so that lengths, counts and everything else
-are right and as they were. A frame that is not whole, or cannot be read, is cut before the first such place: a redacted
-frame never holds what could not be looked at.
+The protocol's table gives the places: fields of type `records`, and fields whose kind is a client, a user or an
+address. They are edited in the frame, so lengths, counts and all other fields stay correct. A frame that is incomplete
+or unreadable is cut before the first such place: a redacted frame contains no unchecked bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.protocol.breath import each
@@ -29,7 +29,99 @@ from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.observer.credentials import take_out
 
 from .captured_connection import CapturedConnection
-from .pseudonyms import NAMED, Pseudonyms
+
+NETWORKS = {4: IPv4Address("10.0.0.0"), 6: IPv6Address("fd00::")}
+"""Addresses are numbered from here on: private networks."""
+ANYBODY = ("", "*", "ANONYMOUS")
+"""Names that mean nobody in particular."""
+
+
+class Pseudonyms:
+    """Pseudonyms of one capture. The names of topics, groups and transactions stay."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], str] = {}
+        self.counts: dict[str, int] = {}
+
+    def of(self, kind: str, text: str) -> str:
+        """Return the pseudonym for the value of a field of this kind (see `NAMED`)."""
+        return NAMED[kind](self, text)
+
+    def client(self, text: str) -> str:
+        return self._numbered("client", text)
+
+    def member(self, text: str) -> str:
+        """Return the pseudonym of a member id, which begins with a client id."""
+        return self._numbered("member", text)
+
+    def principal(self, text: str) -> str:
+        """Return the pseudonym of `User:alice`, `alice` or a certificate's subject: the type before the colon stays."""
+        kind, colon, name = text.partition(":")
+        if not colon:
+            return self._numbered("user", text)
+        return f"{kind}:{self._numbered('user', name)}"
+
+    def entity(self, text: str) -> str:
+        """Return the pseudonym of a quota's entity: a client id, a user or an address."""
+        for kind in ("client", "user"):
+            if (kind, text) in self.known:
+                return self.known[kind, text]
+        return self.host(text) if _address(text) else self._numbered("entity", text)
+
+    def host(self, text: str) -> str:
+        """Return the pseudonym of a host's name or an address, perhaps with a slash in front, as brokers show it."""
+        address = text.removeprefix("/")
+        if _address(address) is not None:
+            return f"{text[: len(text) - len(address)]}{self.address(address)}"
+        return self._numbered("host", text)
+
+    def place(self, text: str) -> str:
+        """Return the pseudonym of `host:port`; without a port, such as a Unix socket, it is taken for a host."""
+        host, colon, port = text.rpartition(":")
+        return f"{self.host(host.strip('[]'))}{colon}{port}" if port.isdecimal() else self.host(text)
+
+    def address(self, text: str) -> str:
+        """Return the pseudonym of an IP address; other text is taken for a host's name."""
+        parsed = _address(text)
+        if parsed is None:
+            return self._numbered("host", text)
+        key = ("address", str(parsed))
+        if key not in self.known:
+            self.known[key] = str(NETWORKS[parsed.version] + self._next(f"address{parsed.version}"))
+        return self.known[key]
+
+    def _numbered(self, kind: str, text: str) -> str:
+        if text in ANYBODY:
+            return text
+        key = (kind, text)
+        if key not in self.known:
+            self.known[key] = f"{kind}-{self._next(kind)}"
+        return self.known[key]
+
+    def _next(self, kind: str) -> int:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return self.counts[kind]
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+NAMED: dict[str, Callable[[Pseudonyms, str], str]] = {
+    "client_id": Pseudonyms.client,
+    "member_id": Pseudonyms.member,
+    "principal": Pseudonyms.principal,
+    "quota_entity_name": Pseudonyms.entity,
+    "client_address": Pseudonyms.host,
+    "host": Pseudonyms.host,
+    "acl_host": Pseudonyms.host,
+    "app_host": Pseudonyms.host,
+}
+"""Kinds of fields, as the protocol's table has them, with names in them."""
+
 
 CLIENT_ID_AT = 8
 """Offset of the client id in a request's header, in every version that has one."""

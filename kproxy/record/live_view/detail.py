@@ -1,19 +1,65 @@
-"""Details of one exchange: its event, both frames on both sides of kproxy, what changed between them, its records.
+"""Details of one exchange: its event, its frames on both sides of kproxy, their differences, its records.
 
-All but the event is made in turns with others' work, since it may take a second.
+All parts but the event yield to other work, since they may take a second. `saved_exchange` returns the exchange as a
+capture that `kproxy show`, Wireshark and the view can open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from io import BytesIO
 from typing import Any, Literal
 
-from kproxy.record.captures.capture_sink import frames_differ
+from kproxy.protocol.breath import each
+from kproxy.record.captures.policy import Policy
+from kproxy.record.captures.redact import Redaction
+from kproxy.record.captures.running_captures import frames_differ, host_port
+from kproxy.record.captures.writer import CaptureEndpoint, CaptureWriter, ToWallTime
 from kproxy.record.exchange import Frame, ObservedExchange
-from kproxy.record.filter.view import ViewedEvent
+from kproxy.record.filters import ViewedEvent
+from kproxy.rules.bodies import carries_records
 
-from .changes import changes
-from .frame_steps import show_frame
-from .shown_records import show_records
+from .frame_steps import show_frame, show_records
+
+StepSpan = tuple[int, int]
+"""First byte and the one behind the last."""
+MOST_CHANGES = 1000
+"""Fields that are told as changed; who changes more of them has made another frame."""
+
+
+def changes(
+    client: Iterable[list[Any]], broker: Iterable[list[Any]], ours_data: bytes = b"", theirs_data: bytes = b""
+) -> list[dict[str, Any]]:
+    """Return the fields whose values differ between the steps of two frames, or that only one has, in the order of
+    their paths: each with its place in both frames, None where it is not there. With the bytes of both frames values
+    that are bytes are compared by these, else by their length."""
+    ours, theirs = values(client, ours_data), values(broker, theirs_data)
+    found: list[dict[str, Any]] = []
+    for path in each((*ours, *(path for path in theirs if path not in ours))):
+        mine, other = ours.get(path), theirs.get(path)
+        if mine is None or other is None or mine[1] != other[1]:
+            found.append({"path": path, "client": mine and list(mine[0]), "broker": other and list(other[0])})
+            if len(found) == MOST_CHANGES:
+                break
+    return found
+
+
+def values(steps: Iterable[list[Any]], data: bytes = b"") -> dict[str, tuple[StepSpan, Any]]:
+    """Return place and value of each step that has one of its own, by path; names above fields have none."""
+    return {
+        step[3] if step[4] == "value" else f"{step[3]} ({step[4]})": ((step[0], step[1]), value_in(step, data))
+        for step in each(steps)
+    }
+
+
+def value_in(step: list[Any], data: bytes) -> Any:
+    """Return the value of a step; of bytes in the frame these bytes themselves, with their length before them."""
+    value = step[6]
+    if not isinstance(value, dict) or "bytes" not in value or "packed" in value:
+        return value
+    return value, data[step[0] : step[1]]
+
 
 FrameDirection = Literal["request", "response"]
 FrameSide = Literal["client", "broker"]
@@ -76,3 +122,33 @@ def frame_bytes(
     shown = show_frame(found, direction, frame, records=records)
     length = len(shown.data).to_bytes(4, "big") if shown.form == "whole" else b""
     return length + shown.data
+
+
+def saved_exchange(
+    seen: ObservedExchange, behind: ObservedExchange | None, server: CaptureEndpoint, wall: ToWallTime, *, records: bool
+) -> bytes:
+    """Return a pcapng file with an exchange, and with what passed of it at the broker where that was something else.
+    `server`: the address at kproxy that its client was connected to; `records`: whether users' records may be in it."""
+    file = BytesIO()
+    writer = CaptureWriter(file, Policy("full"), wall=wall, about={"side": "both"})
+    writer.write(shown(seen, records), server)
+    if behind is not None:
+        writer.write_broker(shown(behind, records), host_port(behind.who.broker))
+    last = max((frame.last for frame in (seen.request, seen.response) if frame is not None), default=0.0)
+    writer.closed(seen.who, last)
+    writer.finish(last, "asked")
+    return file.getvalue()
+
+
+def shown(seen: ObservedExchange, records: bool) -> ObservedExchange:
+    """Return an exchange as it may leave, without records where those are not to be shown."""
+    if records:
+        return seen
+    return replace(seen, request=without(seen, "request"), response=without(seen, "response"), _bodies=[None, None])
+
+
+def without(seen: ObservedExchange, direction: str) -> Frame | None:
+    frame = seen.request if direction == "request" else seen.response
+    if frame is None or not carries_records(seen.key, direction):
+        return frame
+    return Redaction().frame(seen, frame, direction)

@@ -1,10 +1,11 @@
-"""Frames for those who look: their bytes, and a step for each thing in them with its place, so that a tree can be drawn
-beside the bytes.
+"""Frames and records for viewers: bytes, and a step with a place for each element, for a tree next to the bytes.
 
-Strategy. The slow reader (`protocol/codec/trace.py`) names every value; what it says of records fields is followed by a
-step for each batch in them, and for each record. A frame is read in turns with others'
-work: one of a megabyte takes a second. Where records are not to be shown, frames are redacted first, as captures are
-(`record/captures/redact.py`).
+The slow reader (`protocol/codec/trace.py`) names every value. After its step for a records field follow steps for each
+batch and each record. Records of a compressed batch have no place of their own in the frame. Their steps have the place
+of the compressed data and contain the bytes of keys, values and headers, within a bound.
+
+Records are also shown by partition and batch. Keys and values are base64, since they are bytes; null stays null. Long
+ones are cut, and the records of a response are bounded: it reports omissions.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import TraceStep, trace
-from kproxy.protocol.records import Batch, Cut, Entry, entries
+from kproxy.protocol.primitives import read_varint, read_varlong
+from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, entries
 from kproxy.protocol.records.compression import CODECS
+from kproxy.protocol.records.record import SHORTEST_HEADER, wrapped
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.protocol.table.errors import numbers
@@ -30,10 +33,106 @@ from kproxy.protocol.table.schema import load, paths
 from kproxy.record.captures.redact import Redaction
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.observer.credentials import SECRET_KINDS, WITHHELD
+from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, Unpacked, record_fields
 from kproxy.record.observer.response_errors import answered_version
 from kproxy.rules.bodies import carries_records
 
-from .record_steps import PackedRecords, record_steps
+LONGEST_NAME = 1000
+"""Characters of a header's name that its step has."""
+MOST_HEADERS = 20_000
+"""Headers of all packed records in one frame."""
+MOST_PACKED = 1 << 20
+"""Bytes of packed keys, values and headers that the steps of one frame have."""
+
+
+class PackedRecords:
+    """Steps of the records in the packed batches of one frame, which are unpacked as far as there is room."""
+
+    def __init__(self) -> None:
+        self.unpacked, self.room = Unpacked(MOST_BYTES, MOST_HEADERS), MOST_PACKED
+        self.is_full = False
+
+    def steps(self, batch: Batch, path: str, depth: int, begin: int) -> Iterator[list[Any]]:
+        """Yield the steps of a batch's records, as `record_steps` does; none of a batch that cannot be unpacked."""
+        end = begin + len(batch.raw)
+        here = end - len(batch.payload)
+        try:
+            for number, record in enumerate(() if self.is_full else self.unpacked.records(batch, stored=True)):
+                yield from self.of(record, f"{path}[{number}]", depth, here, end)
+        except NotKept:
+            self.is_full = True
+        except RecordsError:
+            return
+
+    def of(self, record: Record, place: str, depth: int, start: int, end: int) -> Iterator[list[Any]]:
+        """Yield the steps of one record, all with the place of what is packed."""
+        value = {"offset": record.offset, "time": record.timestamp, "packed": True}
+        yield [start, end, depth, place, "record", "RECORD", value]
+        for name, part in (("key", record.key), ("value", record.value)):
+            yield [start, end, depth + 1, f"{place}.{name}", "part", "BYTES", self.bytes_in(part)]
+        for number, (name, part) in enumerate(record.headers):
+            shown = {"bytes": None, "packed": True} if part is None else self.bytes_in(part)
+            named = {"name": name[:LONGEST_NAME].encode("utf-8", "replace").decode(), **(shown or {})}
+            yield [start, end, depth + 2, f"{place}.headers[{number}]", "header", "HEADER", named]
+
+    def bytes_in(self, part: bytes | None) -> dict[str, Any] | None:
+        """Return the length of a key or a value with its bytes in base64, null if there is no room for those."""
+        if part is None:
+            return None
+        fits = len(part) <= self.room
+        self.room -= len(part) if fits else 0
+        return {"bytes": len(part), "packed": True, "data": b64encode(part).decode() if fits else None}
+
+
+def record_steps(batch: Batch, path: str, depth: int, begin: int) -> Iterator[list[Any]]:
+    """Yield the steps of the records of a batch without a codec; nothing behind the first that cannot be read. `path`:
+    of the batch, which stands at byte `begin` of its frame; `depth`: of a record."""
+    data, position = batch.payload, 0
+    at = begin + len(batch.raw) - len(data)
+    try:
+        for number in range(batch.count):
+            length, body = read_varint(data, position)
+            end = body + length
+            if not body < end <= len(data):
+                return
+            time, here = read_varlong(data, body + 1)
+            offset, here = read_varint(data, here)
+            place = f"{path}[{number}]"
+            value = {"offset": wrapped(batch.base_offset + offset), "time": wrapped(batch.base_timestamp + time)}
+            yield [at + position, at + end, depth, place, "record", "RECORD", value]
+            for name in ("key", "value"):
+                size, behind = field_end(data, here, end)
+                yield [at + here, at + behind, depth + 1, f"{place}.{name}", "part", "BYTES", bytes_of(size)]
+                here = behind
+            yield from header_steps(data, here, end, place, depth + 2, at)
+            position = end
+    except (DecodeError, IndexError):
+        return
+
+
+def header_steps(data: memoryview, here: int, end: int, place: str, depth: int, at: int) -> Iterator[list[Any]]:
+    """Yield a step for each header of a record. Raises DecodeError, IndexError."""
+    count, here = read_varint(data, here)
+    for number in range(count):
+        size, behind = field_end(data, here, end)
+        name = bytes(data[behind - max(size, 0) : behind]).decode(errors="replace")[:LONGEST_NAME]
+        size, behind = field_end(data, behind, end)
+        value = {"name": name, "bytes": None if size < 0 else size}
+        yield [at + here, at + behind, depth, f"{place}.headers[{number}]", "header", "HEADER", value]
+        here = behind
+
+
+def field_end(data: memoryview, here: int, end: int) -> tuple[int, int]:
+    """Return the length of a key or a value, -1 for null, and the place behind it. Raises DecodeError."""
+    size, here = read_varint(data, here)
+    if size > end - here:
+        raise DecodeError(f"field of {size} bytes where {end - here} are left", offset=here)
+    return max(size, -1), here + max(size, 0)
+
+
+def bytes_of(size: int) -> dict[str, int] | None:
+    return None if size < 0 else {"bytes": size}
+
 
 AT_ONCE = 2000
 """Steps of one frame in an answer; more are asked for by the number of the first."""
@@ -214,3 +313,109 @@ def response_version(seen: ObservedExchange, frame: Frame) -> int:
     if seen.key == API_VERSIONS and frame.data[4:6] == UNSUPPORTED_VERSION:
         return 0
     return version
+
+
+MOST_RECORDS = 1000
+"""Records in one answer."""
+LONGEST_VALUE = 65536
+"""Bytes of a key, a value or a header in an answer."""
+MAX_SHOWN_HEADERS = 20_000
+"""Headers of all records in an answer."""
+MOST_SHOWN = 4 << 20
+"""Bytes of keys, values and headers in one answer."""
+
+
+class ShownRecords:
+    """Records of one exchange for an answer, with what room is left there."""
+
+    def __init__(self) -> None:
+        self.left, self.room = MOST_RECORDS, MOST_SHOWN
+        self.unpacked = Unpacked(headers=MAX_SHOWN_HEADERS)
+
+    def partition(self, field: RecordsField) -> dict[str, Any]:
+        """Return the batches of one partition, as far as they can be read; `why` says what cannot."""
+        shown: dict[str, Any] = {
+            "topic": field.topic, "partition": field.partition, "bytes": len(field.data), "batches": [], "why": ""
+        }  # fmt: skip
+        try:
+            for entry in entries(field.data):
+                shown["batches"].append(self.batch(entry))
+        except RecordsError as error:
+            shown["why"] = str(error)
+        return shown
+
+    def batch(self, entry: Entry) -> dict[str, Any]:
+        """Return a batch with its records. `omitted`: those that there was no room for, as its header counts them;
+        None: nobody knows how many."""
+        shown = {**batch_shown(entry), "bytes": len(entry.raw), "records": [], "omitted": 0, "why": ""}
+        if isinstance(entry, Cut):
+            return shown
+        shown["crc"] = crc_of(entry)
+        if isinstance(entry, Batch) and entry.is_control:
+            return shown
+        try:
+            for record in self.unpacked.records(entry) if self.has_room else ():
+                shown["records"].append(self.record(record))
+                if not self.has_room:
+                    break
+        except NotKept as error:
+            shown["why"], self.left = str(error), 0
+        except RecordsError as error:
+            shown["why"] = str(error)
+        if not self.has_room:
+            shown["omitted"] = entry.count - len(shown["records"]) if isinstance(entry, Batch) else None
+        return shown
+
+    @property
+    def has_room(self) -> bool:
+        return self.left > 0 and self.room > 0
+
+    def record(self, record: Record) -> dict[str, Any]:
+        self.left -= 1
+        return {
+            "offset": record.offset,
+            "time": record.timestamp if record.timestamp >= 0 else None,
+            "key": self.text(record.key),
+            "key_bytes": None if record.key is None else len(record.key),
+            "value": self.text(record.value),
+            "value_bytes": None if record.value is None else len(record.value),
+            "headers": [[self.name(name), self.text(value)] for name, value in record.headers],
+        }
+
+    def name(self, name: str) -> str:
+        """Return the name of a header, cut if it is long."""
+        cut = name[: min(LONGEST_VALUE, max(self.room, 0))]
+        self.room -= len(cut) + SHORTEST_HEADER
+        return cut.encode("utf-8", "replace").decode()
+
+    def text(self, data: bytes | None) -> str | None:
+        """Return bytes in base64, cut if they are long."""
+        if data is None:
+            return None
+        cut = bytes(data[: min(LONGEST_VALUE, max(self.room, 0))])
+        self.room -= len(cut)
+        return b64encode(cut).decode()
+
+
+def crc_of(entry: Batch | LegacyEntry) -> str:
+    """Return `right`, or what is wrong with the checksum of a batch."""
+    try:
+        check_crc(entry)
+    except RecordsError as error:
+        return str(error).partition(": ")[2]
+    return "right"
+
+
+def show_records(seen: ObservedExchange, *, records: bool) -> list[dict[str, Any]]:
+    """Return the records of an exchange by partition; one entry with `why` where they cannot be shown."""
+    try:
+        fields = record_fields(seen)
+    except NotKept as error:
+        return [{"topic": None, "partition": None, "bytes": None, "batches": [], "why": str(error)}]
+    if not records:
+        return [
+            {"topic": one.topic, "partition": one.partition, "bytes": len(one.data), "batches": [], "why": NO_RECORDS}
+            for one in fields
+        ]
+    shown = ShownRecords()
+    return [shown.partition(field) for field in fields]

@@ -1,9 +1,14 @@
-"""Process that reads a capture for the view: `python -m kproxy.record.live_view.reading parent=PID spool=N`.
+"""Captures that were opened in the view: the reading process, its spool, and the list of open ones.
 
-The capture comes at its standard input. It may be anything, and to read it takes minutes. So it is read by a process of
-its own, which takes no time of the loop that carries traffic, has limits of memory and time that the kernel keeps, and
-may fail alone. It writes the exchanges into the descriptor `spool` (see spool.py), behind them their places, and says
-at its standard output what it has found: a `ReadingResult` as JSON, with a `problem` if the file is no capture.
+`python -m kproxy.record.live_view.reading parent=PID spool=N` reads the capture from standard input. The file may have
+any content, and reading it takes minutes. So a separate process reads it: it takes no time of the loop that carries
+traffic, has limits of memory and time in the kernel, and may fail alone. It writes the exchanges into the descriptor
+`spool`, followed by their places. It writes a `ReadingResult` as JSON to its standard output, with a `problem` if the
+file is not a capture.
+
+A capture may contain a million exchanges, of which a viewer reads some hundred. So they are in a file without a name,
+and memory contains only their offsets. A record is a msgpack array; numbers count from 1. Open captures are few, since
+each takes disk space, and are closed after an hour without use.
 """
 
 from __future__ import annotations
@@ -11,10 +16,12 @@ from __future__ import annotations
 import os
 import sys
 from array import array
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from time import process_time
+from threading import Lock
+from time import monotonic, process_time, time
 from typing import IO, Any
 
 import msgspec
@@ -22,13 +29,149 @@ import msgspec
 from kproxy.base.errors import CaptureError
 from kproxy.base.named_file import reason
 from kproxy.base.system import HAS_PRCTL, die_with_parent, resource
-from kproxy.record.captures.losses import losses
-from kproxy.record.captures.packet_file import PacketFile
+from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
+from kproxy.record.captures.info import losses
 from kproxy.record.captures.pairs import SideMatcher, is_at_broker
+from kproxy.record.captures.pcapng import PacketFile
 from kproxy.record.captures.reader import Capture
-from kproxy.record.exchange import ObservedExchange
+from kproxy.record.exchange import Errors, ExchangeOutcome, Form, Frame, ObservedExchange
 
-from .spool import encoded
+LONGEST_RECORD = 64 << 20
+"""Bytes; a record has two frames of 64 KiB each. What says to be longer is none."""
+WHO = (
+    "number", "interface", "client_address", "client_port", "server_address", "server_port", "opened",
+)  # fmt: skip
+KNOWN_LATER = ("cluster", "listener", "node", "broker", "principal", "software_name", "software_version")
+
+
+class SpooledFrame(msgspec.Struct, array_like=True, gc=False):
+    """Frame as a spool has it; see `record.exchange.Frame`."""
+
+    size: int
+    first: float
+    last: float
+    data: bytes
+    form: int
+    withheld: str
+    sketch: bytes
+
+
+class SpooledExchange(msgspec.Struct, array_like=True, gc=False):
+    """Exchange as a spool has it, with its connection as it was known then; see `record.exchange.ObservedExchange`."""
+
+    who: tuple[int, str, str, int, str, int, float]
+    later: tuple[str | None, str | None, int | None, str | None, str | None, str | None, str | None]
+    number: int
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    request: SpooledFrame | None
+    response: SpooledFrame | None
+    outcome: ExchangeOutcome
+    acks: int | None
+    depth: str
+    rules: list[str]
+    answered_by_rule: bool
+    errors: tuple[list[int], bool]
+    own_errors: list[int]
+    rule_wait: tuple[float, float]
+    other_wait: tuple[float, float]
+    unread: str
+    throttle: tuple[int, str, float]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(SpooledExchange).decode
+
+
+def encoded(seen: ObservedExchange) -> bytes:
+    """Return the record of an exchange that a capture's reader has made."""
+    who: Any = seen.who
+    return _encode(
+        SpooledExchange(
+            tuple(getattr(who, name) for name in WHO), tuple(getattr(who, name) for name in KNOWN_LATER),
+            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, _packed(seen.request),
+            _packed(seen.response), seen.outcome, seen.acks, seen.depth, seen.rules, seen.answered_by_rule,
+            (list(seen.known_errors.codes), seen.known_errors.top), sorted(seen.own_errors), seen.rule_wait,
+            seen.other_wait, seen.unread, (seen.known_throttle, seen.throttler, seen.mute),
+        )
+    )  # fmt: skip
+
+
+def _packed(frame: Frame | None) -> SpooledFrame | None:
+    if frame is None:
+        return None
+    return SpooledFrame(
+        frame.size, frame.first, frame.last, frame.data, frame.form.value, frame.withheld, frame.sketch
+    )  # fmt: skip
+
+
+def decoded(record: bytes, names: TopicIdNames) -> ObservedExchange:
+    """Return the exchange of a record. `names`: of topics by their ids. Raises msgspec.DecodeError."""
+    kept = _decode(record)
+    who = CapturedConnection(*kept.who, names)
+    for name, value in zip(KNOWN_LATER, kept.later, strict=True):
+        setattr(who, name, value)
+    return ObservedExchange(
+        who, kept.number, kept.key, kept.version, kept.correlation_id, kept.client_id, _unpacked(kept.request),
+        _unpacked(kept.response), kept.outcome, kept.acks, kept.depth, kept.rules, kept.answered_by_rule,
+        Errors(tuple(kept.errors[0]), kept.errors[1]), frozenset(kept.own_errors), kept.rule_wait, kept.other_wait,
+        kept.unread, *kept.throttle,
+    )  # fmt: skip
+
+
+def _unpacked(frame: SpooledFrame | None) -> Frame | None:
+    if frame is None:
+        return None
+    return Frame(frame.size, frame.first, frame.last, frame.data, Form(frame.form), frame.withheld, frame.sketch)
+
+
+class Spool:
+    """Exchanges in an open file. `places`: of each the offsets of its record and of the record behind it (what passed
+    at the broker, where that was something else), -1 for none. `topics`: names by their ids."""
+
+    def __init__(self, number: int, places: array[int], topics: Mapping[str, str]) -> None:
+        self.file, self.places = number, places
+        self.lock = Lock()  # threads read, and a number that was closed may be another file's at once
+        self.names = TopicIdNames()
+        self.names.by_id = dict(topics)
+
+    def __len__(self) -> int:
+        return len(self.places) // 2
+
+    def exchange(self, number: int) -> ObservedExchange:
+        """Return the exchange of this number, from 1 on. Raises IndexError, OSError, and msgspec.DecodeError for a file
+        that was damaged."""
+        return self._at(self._place(number, 0))
+
+    def behind(self, number: int) -> ObservedExchange | None:
+        """Return what passed at the broker; None where it was the same, or is not in the capture."""
+        place = self._place(number, 1)
+        return None if place < 0 else self._at(place)
+
+    def is_changed(self, number: int) -> bool:
+        """Return True if something else than at the client passed at the broker."""
+        return self._place(number, 1) >= 0
+
+    def close(self) -> None:
+        """Let go of the file, which is gone then. What is asked for afterwards raises OSError."""
+        with self.lock:
+            if self.file >= 0:
+                os.close(self.file)
+            self.file = -1
+
+    def _place(self, number: int, which: int) -> int:
+        if not 0 < number <= len(self):
+            raise IndexError(number)
+        return self.places[2 * (number - 1) + which]
+
+    def _at(self, place: int) -> ObservedExchange:
+        with self.lock:
+            size = int.from_bytes(os.pread(self.file, 4, place), "big")
+            record = os.pread(self.file, min(size, LONGEST_RECORD), place + 4)
+        return decoded(record, self.names)
+
 
 MEMORY = 1 << 30
 """Bytes of addresses that the process may use; the reader remembers 50,000 connections, some 200 MB, at most."""
@@ -193,3 +336,91 @@ def main(words: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+MOST_SOURCES = 4
+"""Open at a time, those that are being sent or read included."""
+IDLE = 3600.0
+"""Seconds after which a source goes that nobody has looked at."""
+
+
+@dataclass(eq=False)
+class OpenedCapture:
+    """Capture that is open in the view. `size`: bytes of the file; `opened`: seconds since 1970."""
+
+    id: str
+    name: str
+    size: int
+    result: ReadingResult
+    spool: Spool
+    opened: float = field(default_factory=time)
+    looked_at: float = field(default_factory=monotonic)
+    """When somebody has last looked at it, by the monotonic clock."""
+
+    @property
+    def left(self) -> float:
+        """Return the seconds after which it goes if nobody looks."""
+        return max(0.0, self.looked_at + IDLE - monotonic())
+
+
+class OpenedCaptures:
+    """Open sources by their ids, s1 and so on. `opening`: places that are taken by files that are not read yet. `stay`:
+    whether they are open for good."""
+
+    def __init__(self, most: int = MOST_SOURCES, *, stay: bool = False) -> None:
+        self.most, self.stay = most, stay
+        self.by_id: dict[str, OpenedCapture] = {}
+        self.opening = self.count = 0
+        self.looks = False  # whether somebody looks now and then whose time is over
+
+    @property
+    def full(self) -> bool:
+        """Return True if there is no place for another one; those whose time is over make room."""
+        self.expire()
+        return len(self.by_id) + self.opening >= self.most
+
+    def add(self, name: str, size: int, result: ReadingResult, spool: Spool) -> OpenedCapture:
+        """Add a file that was read, and return the source that it is now."""
+        self.count += 1
+        source = OpenedCapture(f"s{self.count}", name, size, result, spool)
+        self.by_id[source.id] = source
+        return source
+
+    def find(self, identifier: str) -> OpenedCapture | None:
+        """Return the source of this id, and note that somebody looks at it; None if there is none."""
+        self.expire()
+        source = self.by_id.get(identifier)
+        if source is not None:
+            source.looked_at = monotonic()
+        return source
+
+    def remove(self, source: OpenedCapture) -> None:
+        """Close a source; its spool is gone then."""
+        self.by_id.pop(source.id, None)
+        source.spool.close()
+
+    def expire(self) -> None:
+        """Close the sources that nobody has looked at for an hour."""
+        if not self.stay:
+            for source in [one for one in self.by_id.values() if not one.left]:
+                self.remove(source)
+
+    def close(self) -> None:
+        """Close all sources, whoever looks at them."""
+        for source in list(self.by_id.values()):
+            self.remove(source)
+
+
+def read_places(number: int, result: ReadingResult) -> array[int]:
+    """Return the places of the exchanges in a spool that a reading process has written. Raises OSError, and ValueError
+    where they are not all there."""
+    places = array("q")
+    wanted = 2 * places.itemsize * result.exchanges
+    data = bytearray()
+    while len(data) < wanted:
+        piece = os.pread(number, min(1 << 20, wanted - len(data)), result.end + len(data))
+        if not piece:
+            raise ValueError(f"the spool has {len(data)} bytes of places, expected {wanted}")
+        data += piece
+    places.frombytes(bytes(data))
+    return places

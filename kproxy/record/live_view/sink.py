@@ -1,8 +1,8 @@
 """Sink of all who look at what passes in a process: keeps the exchanges, and gives each viewer those that it wants.
 
-Strategy. What is expensive is paid from the budget (`pace.py`) by whoever calls; here filters are asked, and what fits
-waits for its viewer as it is. Rows are made when the viewer comes for them. The broker's side of an exchange is found
-as in captures (`record/captures/pairs.py`); it is kept only where its bytes are others than the client's.
+Strategy. What is expensive is paid from the budget (`config.py`) by whoever calls; here filters are asked, and what
+fits waits for its viewer as it is. Rows are made when the viewer comes for them. The broker's side of an exchange is
+found as in captures (`record/captures/pairs.py`); it is kept only where its bytes are others than the client's.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kproxy.protocol.table import schema
-from kproxy.record.captures.capture_sink import differ
 from kproxy.record.captures.pairs import SideMatcher
+from kproxy.record.captures.running_captures import differ
 from kproxy.record.exchange import Depth, Form, ObservedExchange, Who
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView, MakeData
-from kproxy.record.observer.latencies import bucket_of
+from kproxy.record.filters import ExchangeView, Filter, MakeData
 from kproxy.record.observer.partition_rows import read_rows
 from kproxy.record.observer.response_errors import ROW_APIS, errors_of
+from kproxy.record.observer.summary_rows import bucket_of
 
-from .pace import RowBucket
-from .ring import ExchangeRing, KeptExchange, frames_size
+from .config import RowBucket
+from .rows import ExchangeRing, KeptExchange, frames_size
 
 LENGTH = bytes(4)
 """Stands for the length field, which kept frames lack."""
@@ -44,7 +43,7 @@ class ApiCounts:
     request_bytes: int = 0
     response_bytes: int = 0
     buckets: Counter[int] = field(default_factory=Counter)
-    """Answered exchanges by latency, as `record.observer.latencies` counts them, with the seconds of its parts."""
+    """Answered exchanges by latency, as `record.observer.summary_rows` counts them, with the seconds of its parts."""
     kproxy_seconds: float = 0.0
     rule_seconds: float = 0.0
     broker_seconds: float = 0.0

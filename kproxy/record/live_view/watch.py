@@ -1,30 +1,185 @@
-"""Looking at the traffic of one process: begins with the first viewer, and ends a minute after the last one.
+"""The view of one process: starts with the first viewer, and stops a minute after the last one.
 
-Strategy. The sink is a sampler of the fan-out, which the budget turns off and on; all work for viewers is paid from
-that, rows and searches too. For a minute after the last viewer the exchanges stay and come, so that one whose line
-broke goes on where it was. Then nothing is left of it, and traffic pays nothing. For tests looking begins with the
-process and has no end and, in effect, no budget.
+The sink is a sampler of the fan-out, which the budget pauses and resumes. All work for viewers, including rows and
+searches, is charged to it. For a minute after the last viewer, exchanges are kept and added. So a viewer with a broken
+connection continues without a gap.
+
+A process reports totals since its start; the stream subtracts those of the previous second. A late viewer misses
+nothing, and the totals of processes add up. `ViewPart` and `ViewTotals` are the messages between processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, thread_time, time
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
+
+from kproxy.protocol.table.errors import error_name
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import ExchangeView, ViewedEvent
+from kproxy.record.filters import ExchangeView, Filter, ViewedEvent
 from kproxy.session.counters import ApiTally
 
-from .pace import PERIOD, LookBudget
-from .parts import AuditTotals, ViewTotals
-from .ring import ExchangeRing, KeptExchange
-from .rows import COLUMNS, encode, row_of
-from .sink import Viewer, ViewSink
-from .ticks import totals_of
+from .config import PERIOD, LookBudget
+from .rows import COLUMNS, ExchangeRing, KeptExchange, encode, row_of
+from .sink import Looked, Viewer, ViewSink
+
+UNKNOWN = -1
+"""Stands for how many exchanges are missing where nobody knows."""
+
+
+class LatencyTotals(msgspec.Struct, frozen=True):
+    """Latencies of answered exchanges, as their clients see them: counts by bucket (`record.observer.summary_rows`),
+    and
+    the sums
+    of their parts."""
+
+    buckets: dict[int, int] = {}
+    kproxy_ms: float = 0.0
+    rule_ms: float = 0.0
+    broker_ms: float = 0.0
+
+
+ApiTotals = tuple[int, int, int, int, LatencyTotals]
+"""Totals of one API: requests that passed, and of those looked at errors, bytes from clients, bytes to clients, and
+latencies."""
+
+AuditTotals = tuple[int, int, int, int, int]
+"""Events written, waiting and lost, outlets that fail now, and processes that do not read clients because of that."""
+
+
+class ViewTotals(msgspec.Struct, frozen=True):
+    """Totals of one process, or of several, since it began. `read`: bytes from clients, and from brokers; `missed`:
+    exchanges that were not looked at, as far as somebody had wanted to look."""
+
+    passed: int = 0
+    looked_at: int = 0
+    missed: int = 0
+    connections: int = 0
+    read: tuple[int, int] = (0, 0)
+    throttle_ms: int = 0
+    apis: Mapping[str, ApiTotals] = {}
+    errors: Mapping[str, int] = {}
+    held_bytes: int = 0
+    audit: AuditTotals | None = None
+
+
+class ViewPart(msgspec.Struct, frozen=True):
+    """Part of what a viewer is told. `rows`: a list in JSON, empty if there are none; `place`: up to here everything of
+    this process has been told. The others are totals: `matched` the filter, and were left out, for too many or since
+    the viewer was too slow; could not be judged, for the reason `why`. `missing`: exchanges that had gone before this
+    part, once; UNKNOWN: nobody knows how many."""
+
+    place: int
+    rows: bytes = b""
+    matched: int = 0
+    too_many: int = 0
+    too_slow: int = 0
+    unknown: int = 0
+    why: str = ""
+    missing: int = 0
+
+
+NOTHING: ApiTotals = (0, 0, 0, 0, LatencyTotals())
+
+
+def totals_of(
+    tallies: Iterable[ApiTally], looked: Looked, *, missed: int, connections: int, read: tuple[int, int],
+    held: int = 0, audit: AuditTotals | None = None,
+) -> ViewTotals:  # fmt: skip
+    """Return the totals of a process. `tallies`: what its metrics count of frames."""
+    apis: dict[str, ApiTotals] = {}
+    passed = 0
+    for tally in list(tallies):
+        passed += tally.requests
+        apis[tally.api] = apis.get(tally.api, NOTHING)[0] + tally.requests, *NOTHING[1:]
+    for api, counts in looked.apis.items():
+        times = (
+            round(seconds * 1000, 3) for seconds in (counts.kproxy_seconds, counts.rule_seconds, counts.broker_seconds)
+        )
+        latency = LatencyTotals(dict(counts.buckets), *times)
+        apis[api] = apis.get(api, NOTHING)[0], counts.errors, counts.request_bytes, counts.response_bytes, latency
+    errors = {error_name(code): count for code, count in looked.errors.items()}
+    return ViewTotals(
+        passed, looked.exchanges, missed, connections, read, looked.throttle_ms, apis, errors, held, audit
+    )
+
+
+def together(totals: Iterable[ViewTotals]) -> ViewTotals:
+    """Return the totals of several processes, added up."""
+    total = ViewTotals()
+    for one in totals:
+        apis = dict(total.apis)
+        for api, counts in one.apis.items():
+            apis[api] = plus(apis.get(api, NOTHING), counts)
+        errors = dict(total.errors)
+        for name, count in one.errors.items():
+            errors[name] = errors.get(name, 0) + count
+        total = ViewTotals(
+            total.passed + one.passed, total.looked_at + one.looked_at, total.missed + one.missed,
+            total.connections + one.connections,
+            (total.read[0] + one.read[0], total.read[1] + one.read[1]),
+            total.throttle_ms + one.throttle_ms, apis, errors,
+            total.held_bytes + one.held_bytes, added(total.audit, one.audit),
+        )  # fmt: skip
+    return total
+
+
+def added(one: AuditTotals | None, other: AuditTotals | None) -> AuditTotals | None:
+    """Return the counts of two audits, added up."""
+    if one is None or other is None:
+        return one or other
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], one[4] + other[4]
+
+
+def plus(one: ApiTotals, other: ApiTotals, sign: int = 1) -> ApiTotals:
+    """Return the sum of two totals, or with `sign` -1 their difference."""
+    a, b = one[4], other[4]
+    buckets = dict(a.buckets)
+    for bucket, count in b.buckets.items():
+        buckets[bucket] = buckets.get(bucket, 0) + sign * count
+    latency = LatencyTotals(
+        buckets, a.kproxy_ms + sign * b.kproxy_ms, a.rule_ms + sign * b.rule_ms, a.broker_ms + sign * b.broker_ms
+    )
+    return (
+        one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2], one[3] + sign * other[3], latency
+    )  # fmt: skip
+
+
+def latency_shown(latency: LatencyTotals) -> dict[str, Any]:
+    """Return latencies as JSON has them: buckets as [number, count], none that is empty."""
+    return {
+        "buckets": sorted([bucket, count] for bucket, count in latency.buckets.items() if count > 0),
+        "kproxy_ms": max(0.0, round(latency.kproxy_ms, 3)),
+        "rule_ms": max(0.0, round(latency.rule_ms, 3)),
+        "broker_ms": max(0.0, round(latency.broker_ms, 3)),
+    }
+
+
+def tick_of(now: ViewTotals, before: ViewTotals, seconds: float) -> dict[str, Any]:
+    """Return what has happened between two totals, as it is told to those who look. Totals that are smaller than those
+    before are of a process that has begun anew: nothing is told of that second."""
+    apis = {}
+    for api, totals in now.apis.items():
+        more = plus(totals, before.apis.get(api, NOTHING), -1)
+        if any(more[:4]) or any(more[4].buckets.values()):
+            apis[api] = [*(max(0, count) for count in more[:4]), latency_shown(more[4])]
+    errors = {name: count - before.errors.get(name, 0) for name, count in now.errors.items()}
+    return {
+        "seconds": round(seconds, 3),
+        "passed": max(0, now.passed - before.passed),
+        "looked_at": max(0, now.looked_at - before.looked_at),
+        "connections": now.connections,
+        "bytes": [max(0, a - b) for a, b in zip(now.read, before.read, strict=True)],
+        "apis": apis,
+        "errors": {name: count for name, count in errors.items() if count > 0},
+        "held_bytes": now.held_bytes,
+        "throttle_ms": max(0, now.throttle_ms - before.throttle_ms),
+    }
+
 
 LINGER = 60.0
 """Seconds for which exchanges are kept after the last viewer has gone."""

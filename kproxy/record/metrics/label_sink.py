@@ -1,13 +1,16 @@
 """The sink that counts by topic, client, principal and group.
 
-Strategy. An observer counts what passes on a connection in the cells of its summary, most of it without reading
-(`record/observer/summary.py`). The sink reads these cells: before they are given up, which is once a minute, and
-whenever somebody wants to know. Each cell remembers what it has told, so every exchange is counted once, whoever reads
-first, the audit beside it included, and an exchange costs nothing here: the work is a few microseconds for each cell
-that has changed. What cells do not have, groups and the offsets that they commit, is read of single exchanges of a few
-APIs.
+An observer counts the exchanges of a connection in the cells of its summary, most of them without a full read
+(`record/observer/summary.py`). The sink reads these cells before they are discarded, which is once a minute, and at
+each scrape. Each cell stores its reported numbers, so every exchange is counted once, in any order of readers,
+including the audit. The work is a few microseconds for each changed cell. Groups and their committed offsets are not in
+cells. They are read from single exchanges of a few APIs. Topics and groups have the brokers' names: with prefixes, two
+tenants may both use a topic `orders`.
 
-Topics and groups have the brokers' names: behind a prefix two tenants may both call a topic `orders`.
+Clients since Kafka 3.1 write and read by topic id. If a client received the name before kproxy started, or through
+another worker, only the id is known. Such counts wait. The caller requests the names from the brokers (`to_ask`).
+Counts without a name in time become `other`. Only ids that a broker has accepted without an error are stored, so
+clients cannot fill it with invented ids. Ids of acks=0 requests are not stored, since they have no response.
 """
 
 from __future__ import annotations
@@ -36,10 +39,82 @@ from kproxy.record.fanout import ClusterMetadata
 from kproxy.record.observer.summary import MOST_APIS, READS, ROWS, Summary, since_1970
 from kproxy.record.observer.summary_rows import OWN, ApiCounters, PartitionCounters
 
-from .lag import GroupLags
 from .table import OTHER, LabelLine, label_text
-from .totals import LabelTotals
-from .unnamed import UnnamedTopics
+from .totals import GroupLags, LabelTotals
+
+PATIENCE = 60.0
+"""Seconds for which numbers wait for a name."""
+AGAIN = 20.0
+"""Seconds until the brokers are asked for it once more."""
+MOST_UNNAMED = 1000
+"""Topics whose numbers wait; those of more count as `other` at once. A label has at most 500 names."""
+MOST_ASKED = 100
+"""Names that a broker is asked for at a time."""
+
+TopicId = tuple[str, bytes]
+"""(cluster, the id's 16 bytes)"""
+
+
+class UnnamedTopic:
+    """Numbers of one topic by line. `since`: when the first came. `ask_at`: when the brokers are to be asked."""
+
+    __slots__ = ("ask_at", "numbers", "since")
+
+    def __init__(self, now: float) -> None:
+        self.since = self.ask_at = now
+        self.numbers: dict[LabelLine, float] = {}
+
+
+class UnnamedTopics:
+    """Topics whose numbers wait for a name, on their way to `totals`. `pictures`: what is known of each cluster."""
+
+    def __init__(self, totals: LabelTotals, pictures: Mapping[str, ClusterMetadata]) -> None:
+        self.totals, self.pictures = totals, pictures
+        self.waiting: dict[TopicId, UnnamedTopic] = {}
+
+    def add(self, cluster: str, topic_id: bytes, lines: list[tuple[LabelLine, float]], now: float) -> None:
+        """Add numbers to those of a topic that has no name."""
+        key = cluster, topic_id
+        topic = self.waiting.get(key)
+        if topic is None:
+            if len(self.waiting) >= MOST_UNNAMED:
+                self.totals.add("topic", OTHER, lines, now)
+                return
+            topic = self.waiting[key] = UnnamedTopic(now)
+        for line, number in lines:
+            topic.numbers[line] = topic.numbers.get(line, 0) + number
+
+    def settle(self, now: float) -> None:
+        """Count what has a name by now under it, and what has waited long enough as `other`."""
+        for (cluster, topic_id), topic in list(self.waiting.items()):
+            picture = self.pictures.get(cluster)
+            name = None if picture is None else picture.by_id.get(str(UUID(bytes=topic_id)))
+            if name is not None or now - topic.since >= PATIENCE:
+                del self.waiting[cluster, topic_id]
+                self.count(topic, OTHER if name is None else label_text(name), now)
+
+    def give_up(self, now: float) -> None:
+        """Count all that waits as `other`: topics are told no more."""
+        waiting, self.waiting = self.waiting, {}
+        for topic in waiting.values():
+            self.count(topic, OTHER, now)
+
+    def count(self, topic: UnnamedTopic, label: str, now: float) -> None:
+        """Count the numbers of a topic under this name; without any it takes nobody's place."""
+        if topic.numbers:
+            self.totals.add("topic", label, list(topic.numbers.items()), now)
+
+    def to_ask(self, now: float) -> dict[str, list[bytes]]:
+        """Return the ids, by cluster, whose names are to be asked for now: each when it comes, and again if nobody has
+        said it for a while."""
+        wanted: dict[str, list[bytes]] = {}
+        for (cluster, topic_id), topic in self.waiting.items():
+            ids = wanted.setdefault(cluster, [])
+            if topic.ask_at <= now and len(ids) < MOST_ASKED:
+                topic.ask_at = now + AGAIN
+                ids.append(topic_id)
+        return {cluster: ids for cluster, ids in wanted.items() if ids}
+
 
 COMMITS = frozenset((OFFSET_COMMIT, TXN_OFFSET_COMMIT))
 JOINS = NEW_HEARTBEATS | {JOIN_GROUP}

@@ -1,24 +1,67 @@
-"""Which names of a label have series of their own, and what all others are added up in.
+"""Series of one label: names with a series of their own, and the sum of all other names.
 
-Strategy. First come, while there is room. What comes later is counted as `other`, and in a sketch of the names that
-move most. Once a minute at most one of these, which for three minutes in a row moved more than twice as much as the
-series that moved least, takes that one's place; a series that was silent for an hour frees its own. Numbers never move
-from one series to another: what was counted as `other` stays there, and what a series had goes with it, so that no
-counter jumps. Where another config has taken its place away, its numbers rest until its name has one again, so that
-no counter of a name begins anew by that.
+The first names get a series, up to the limit. Later names are counted as `other`, and in a sketch of the most active
+names. Once a minute, at most one of these replaces the series with the least movement, if it moved more than twice as
+much for three minutes in a row. A series without movement for an hour frees its room. Numbers never move from one
+series to another: the count of `other` stays, and a removed series takes its count along. So counters do not jump. If
+another config has removed a series, its numbers are kept until its name has a series again.
 
-The names are chosen by clients. They are cut, control characters are escaped, and a name that nobody but its sender has
-confirmed to be one gets no series. The memory for a label depends on the limit alone.
+Clients choose the names. They are cut and control characters are escaped. A name gets a series only if another party
+than its sender has confirmed it. The memory for a label depends on the limit alone.
+
+The sketch is Metwally's space-saving sketch. A name without a counter takes the place and the count of the smallest
+one, and stores that count as its possible error. A name's certain amount is its count less that error. So invented
+names that appear once do not look large, in any number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from kproxy.base.terminal import in_line
 
-from .heavy_names import HeavyNames
+
+class HeavyNames:
+    """Counters of at most `most` names, those that moved most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.counts: dict[str, tuple[float, float]] = {}  # count, and how much of it may be others'
+        self._heap: list[tuple[float, str]] = []  # may hold counts that are out of date, never too large ones
+
+    def add(self, name: str, weight: float) -> None:
+        """Count `weight` for a name, which may drive out another one."""
+        counts = self.counts
+        known = counts.get(name)
+        if known is None:
+            least = self._pop_smallest() if len(counts) >= self.most else 0.0
+            known = least, least
+        counts[name] = known[0] + weight, known[1]
+        if len(self._heap) >= 4 * self.most:
+            self._heap = [(count, each) for each, (count, _) in counts.items()]
+            heapify(self._heap)
+        else:
+            heappush(self._heap, (known[0] + weight, name))
+
+    def _pop_smallest(self) -> float:
+        """Give up the name with the smallest count, and return that count."""
+        while True:
+            count, name = heappop(self._heap)
+            known = self.counts.get(name)
+            if known is not None and known[0] == count:
+                del self.counts[name]
+                return count
+
+    def certain(self) -> dict[str, float]:
+        """Return the weight that each name has moved for certain."""
+        return {name: count - error for name, (count, error) in self.counts.items()}
+
+    def clear(self) -> None:
+        self.counts.clear()
+        self._heap.clear()
+
 
 OTHER = "other"
 """Name of what has no series. A name that is the same is counted here, too, so that it means one thing only."""

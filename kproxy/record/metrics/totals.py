@@ -1,19 +1,169 @@
-"""Everything that one process has counted by label: a table for each label, and the lag of groups."""
+"""Counters of one process by label: the config, a table for each label, and the lag of groups.
+
+    metrics:
+      by: [topic, client_id, principal, group]
+      series: 200
+      only: {topic: ["orders*"]}
+
+A partition's end is its last observed one: the high watermark of a Fetch, or the offset after the last record of a
+Produce. A group's lag in a topic is the sum of end less offset, over the partitions with a committed offset. Commits
+and reads may be on connections of different workers. So each worker reports both, and the process with the admin
+address computes the sums. The number of remembered partitions of all groups is bounded, as is that of ends. Beyond
+that, those without news for the longest time are evicted and counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from kproxy.base.weak_method import unheld
-from kproxy.rules.select.match import text_test
+from kproxy.rules.select.match import Texts, text_test
+from kproxy.rules.values.model import Model, Wrong
 
-from .config import MetricsConfig
-from .lag import GroupLags
-from .table import LabelLine, LabelTable
-from .telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryTotals
-from .telemetry_config import TelemetryConfig
+from .client_telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryConfig, TelemetryTotals
+from .table import BIRTHS, OTHER, LabelLine, LabelSeries, LabelTable
+
+MetricLabel = Literal["topic", "client_id", "principal", "group"]
+"""Label that metrics can be told by."""
+MOST_SERIES = 500
+"""Names with series of their own, of one label: some twenty lines each, of which Prometheus keeps all, and of which a
+scrape makes those of one metric in one go."""
+
+
+class MetricsConfig(Model):
+    """Settings of the metrics by topic, client, principal and group."""
+
+    by: list[MetricLabel] = Field(
+        default_factory=list,
+        description="labels by which traffic is counted: topic, client_id, principal, group; none if left out",
+    )
+    series: Annotated[int, Field(ge=1, le=MOST_SERIES)] = Field(
+        default=200, description="names of each label that have series of their own; all others are added up as other"
+    )
+    only: dict[MetricLabel, Texts] = Field(
+        default_factory=dict,
+        description="names that may have series, exact, with * or as a /regular expression/, by label; all others are "
+        "added up as other, and not counted as overflow",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        """Check that each label stands once, and that names are chosen for labels that are told."""
+        by, only = raw.get("by"), raw.get("only")
+        labels = by if isinstance(by, list) else []
+        for index, label in enumerate(labels):
+            if label in labels[:index]:
+                yield ("by", index), f'"{label}" stands here twice'
+        if isinstance(only, dict):
+            for label in only:
+                if label not in labels:
+                    yield ("only", label), f'nothing is told by "{label}": it is not in `by`'
+
+
+MOST_PARTITIONS = 20_000
+"""Partitions of groups, and ends, that one process remembers of each: some 10 MB. Kafka clusters have 200,000 at most,
+and groups commit for a few hundred."""
+TOPICS = 5
+"""Pairs of group and topic with lines of their own, for each group that can have a series."""
+
+LaggedPartition = tuple[str, str, int]
+"""(cluster, topic, partition), by the broker's names."""
+CommitRow = tuple[str, str, str, int, int, float]
+"""(group, cluster, topic, partition, offset, when)"""
+EndRow = tuple[str, str, int, int, float]
+"""(cluster, topic, partition, offset, when)"""
+
+
+class GroupLags:
+    """Committed offsets of groups and ends of partitions. `forgotten`: partitions for which there was no room, counted
+    under the number `born`.
+
+    `series`: groups that can have series.
+    """
+
+    def __init__(self, series: int, most: int = MOST_PARTITIONS) -> None:
+        self.most = most
+        self.use(series)
+        self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
+        self.of_group: dict[str, set[LaggedPartition]] = {}
+        """Partitions for which each group has an offset: hundreds of groups may go at once."""
+        self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
+        self.forgotten, self.born = 0, next(BIRTHS)
+
+    def use(self, series: int) -> None:
+        self.most_pairs = TOPICS * series
+
+    def commit(self, group: str, partition: LaggedPartition, offset: int, at: float) -> None:
+        """Take note that a group has committed an offset at this time; what is older than what is known is passed."""
+        key = group, partition
+        known = self.commits.get(key)
+        if known is None or known[1] <= at:
+            self.commits[key] = offset, at
+            self.commits.move_to_end(key)
+            if known is None:
+                self.of_group.setdefault(group, set()).add(partition)
+            if len(self.commits) > self.most:
+                (first, place), _ = self.commits.popitem(last=False)
+                self.of_group[first].discard(place)
+                if not self.of_group[first]:
+                    del self.of_group[first]
+                self.forgotten += 1
+
+    def end(self, partition: LaggedPartition, offset: int, at: float) -> None:
+        """Take note of where a partition ended at this time; what is older than what is known is passed. Of what came
+        by one read, in any order, the larger offset holds."""
+        known = self.ends.get(partition)
+        if known is None or (known[1], known[0]) <= (at, offset):
+            self.ends[partition] = offset, at
+            self.ends.move_to_end(partition)
+            if len(self.ends) > self.most:
+                self.ends.popitem(last=False)
+
+    def forget(self, group: LabelSeries) -> None:
+        """Forget the offsets of a group, whose series was given up."""
+        for partition in self.of_group.pop(group.name, ()):
+            del self.commits[group.name, partition]
+
+    def lags(self) -> dict[tuple[str, str], int]:
+        """Return records between what was committed and the end, by group and topic.
+
+        The topics of a group beyond all lines that there may be are added up as `other`.
+        """
+        lags: dict[tuple[str, str], int] = defaultdict(int)
+        for (group, partition), (offset, _) in self.commits.items():
+            end = self.ends.get(partition)
+            if end is None:
+                continue
+            pair = group, partition[1]
+            if pair not in lags and len(lags) >= self.most_pairs:
+                pair = group, OTHER
+            lags[pair] += max(end[0] - offset, 0)
+        return lags
+
+    def take_rows(self, commits: Iterable[CommitRow], ends: Iterable[EndRow], groups: Container[str]) -> None:
+        """Take what another process remembers of these groups, as far as there is room and it is news."""
+        for group, cluster, topic, number, offset, at in commits:
+            key = group, (cluster, topic, number)
+            if group in groups and (key in self.commits or len(self.commits) < self.most):
+                self.commit(*key, offset, at)
+        for cluster, topic, number, offset, at in ends:
+            partition = cluster, topic, number
+            if partition in self.ends or len(self.ends) < self.most:
+                self.end(partition, offset, at)
+
+    def commit_rows(self) -> list[CommitRow]:
+        """Return the offsets that groups have committed, for a process that puts those of several together."""
+        return [(group, *partition, offset, at) for (group, partition), (offset, at) in self.commits.items()]
+
+    def end_rows(self) -> list[EndRow]:
+        """Return the ends of partitions, for a process that puts those of several together."""
+        return [(*partition, offset, at) for partition, (offset, at) in self.ends.items()]
+
 
 MINUTE = 60.0
 MOST_RESTING = 8
@@ -60,7 +210,7 @@ METRICS: dict[str, tuple[LabelledMetric, ...]] = {
         LabelledMetric("kproxy_group_commits", "Requests that committed offsets of a group.", ""),
         LabelledMetric("kproxy_group_joins", "Requests by which a member joined a group.", ""),
     ),
-    CLIENT_TELEMETRY: (),  # clients name them: telemetry_collector.py
+    CLIENT_TELEMETRY: (),  # clients choose the names: worker_totals.py
 }
 """Metrics by the label that they have."""
 WEIGHTS = {

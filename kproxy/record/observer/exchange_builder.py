@@ -1,32 +1,138 @@
-"""Builder of the exchanges of one connection: it is told what happens, and hands out each exchange that is over.
+"""Builder of the exchanges of one connection: callers report events, and it hands out each finished exchange.
 
-    builder.begin(correlation, wanted, client_id, now)     a request has come, of which the header is known
-    builder.waited / acted / failed                        what rules did, which no byte shows
-    builder.finish(open exchange, outcome, now)            the response has left, or none is due
-    builder.give_up(open exchange, now)                    no response will be seen
+    builder.begin(correlation, wanted, client_id, now)     a request with a known header
+    builder.waited / acted / failed                        effects of rules, which are not in the bytes
+    builder.finish(open exchange, outcome, now)            the response was sent, or none is due
+    builder.give_up(open exchange, now)                    the response will not be seen
 
-Strategy. Here is what does not depend on how frames are found: what is wanted, what is open, how many bytes may be
-kept, and what becomes of an exchange that is over. `streams.py` cuts bytes into frames, `journal.py` and
-`observer.py` match frames with templates of frames before them, whose entries become exchanges when asked for.
+It contains the parts that do not depend on how frames are found: required depths, open exchanges, their responses, and
+the bounds of kept bytes. `streams.py` cuts bytes into frames. `templated_lines.py` and `observer.py` match frames with
+templates of earlier frames; their entries become exchanges when needed.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
 
 from kproxy.protocol.breath import rest
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
-from kproxy.record.exchange import Depth, ExchangeOutcome, ObservedExchange, TakeExchange, Who
+from kproxy.record.exchange import Depth, ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange, Who
 from kproxy.session.commands import NO_ANSWER
+from kproxy.session.inflight import IdIndex
 from kproxy.session.sasl.login import RawTokens
 
-from .credentials import header_end
-from .frames import SIZE_BYTES, PartialFrame
-from .observation import HEAD_KEPT, RECORDS, SMALL, Observation, ObservationPlan
-from .open_exchanges import CUT_SECRET, DIRECTIONS, MOST_OPEN, OpenEntry, OpenExchange, OpenExchanges
+from .credentials import REQUEST, RESPONSE, header_end, take_out
+from .observation import HEAD_KEPT, RECORDS, SIZE_BYTES, SMALL, Observation, ObservationPlan, PartialFrame
+from .partition_rows import ProducedRow
 from .response_errors import errors_of, has_errors_inside, is_long_list
 from .summary import Summary
+
+MOST_OPEN = 2000
+"""Requests that may be open at a time; kproxy itself lets a client have `max_in_flight` (1,000) and what came with them
+in one read. More in a capture are requests whose responses are missing there."""
+DIRECTIONS = (REQUEST, RESPONSE)
+CUT_SECRET = "config values in a frame that is too long to be looked at as a whole"
+
+OpenEntry = tuple[Any, ...]
+"""(correlation id, OpenExchange or template of the request, time, size, records); the last two mean something only
+beside a template, where nothing else was kept of the request."""
+
+
+class OpenExchange:
+    """Exchange of one connection that is under way. `seen` is None where only the number of frames is wanted."""
+
+    __slots__ = ("arriving", "asked", "correlation", "kept", "seen", "wanted")
+    response_template = None
+    """An open exchange has no template for its response; a class attribute, so that the loop need not tell apart what
+    an entry holds."""
+
+    def __init__(self, correlation: int, wanted: Observation, seen: ObservedExchange | None) -> None:
+        self.correlation, self.wanted, self.seen = correlation, wanted, seen
+        self.arriving: PartialFrame | None = None  # the request, as long as it is not whole
+        self.kept = 0  # bytes of the connection's `room` that it has
+        self.asked: list[ProducedRow] | None = None  # the request's rows, if they are known already
+
+    def materialise(self, _who: Who, _entry: OpenEntry) -> OpenExchange:
+        """Return the open exchange itself, as templates return one that they make of an entry."""
+        return self
+
+    def take_request(self, now: float) -> None:
+        """Put into the exchange as much as was kept of the request under way, which ends or is cut at `now`."""
+        frame, self.arriving = self.arriving, None
+        if frame is not None and self.seen is not None:
+            self.seen.request = self.frame_of(frame, 0, now)
+
+    def take_response(self, frame: PartialFrame, now: float) -> None:
+        """Put into the exchange as much as was kept of its response, which ends or is cut at `now`."""
+        if self.seen is not None:
+            self.seen.response = self.frame_of(frame, 1, now)
+
+    def frame_of(self, frame: PartialFrame, which: int, now: float) -> Frame:
+        """Return the `Frame` that was kept of a request (`which` 0) or response (1); its last byte came at `now`."""
+        made, wanted = Frame(frame.total, frame.first, now), self.wanted
+        if wanted.depths[which] < Depth.SKETCH:
+            return made
+        data = bytes(memoryview(frame.data)[SIZE_BYTES:])
+        sketcher, whole = frame.sketcher, frame.whole
+        if frame.secret:
+            made.data, made.form, made.withheld = data, Form.HEAD, frame.secret
+        elif not whole and wanted.values[which]:
+            made.data = data[: header_end(data, wanted.key, wanted.version, DIRECTIONS[which])]
+            made.form, made.withheld = Form.HEAD, CUT_SECRET
+        elif len(frame.data) == frame.total:
+            made.data, made.withheld = take_out(data, wanted.key, wanted.version, DIRECTIONS[which])
+            made.form = Form.WHOLE if len(made.data) == len(data) else Form.HEAD
+        elif sketcher is None:
+            made.data, made.form = data, Form.HEAD
+        elif data:  # the first bytes and a sketch were wanted
+            made.data, made.form = data, Form.HEAD
+            if whole and not sketcher.failed:
+                made.sketch = sketcher.data()
+        else:
+            made.data = sketcher.data()
+            made.form = Form.SKETCH if whole and not sketcher.failed else Form.HEAD
+        if sketcher is not None and sketcher.failed and self.seen is not None:
+            self.seen.unread = sketcher.failed
+        return made
+
+
+class OpenExchanges(deque[Any]):
+    """Queue of the open exchanges of one connection, the oldest first."""
+
+    places: IdIndex | None = None
+    """Index by correlation id, made at the first question about an entry that is not the oldest."""
+
+    def find(self, correlation: int) -> Any:
+        """Take out and return the oldest entry with this correlation id; None if there is none."""
+        if self and self[0][0] == correlation:
+            return self.popleft()
+        if not self:
+            return None
+        if self.places is None:
+            self.places = IdIndex(itemgetter(0))
+        return self.places.take(self, correlation)
+
+    def replace(self, at: int, entry: OpenEntry) -> None:
+        """Put another entry with the same id in the place of the one at `at`."""
+        if self.places is not None and self.places.last is self[at]:
+            self.places.last = entry
+        self[at] = entry
+
+    def place(self, correlation: int, older: int) -> int:
+        """Return the index of the entry with this id that has `older` ones with it before it, -1 if none has the id.
+
+        The newest one with this id counts if there are not so many.
+        """
+        if not older and self and self[0][0] == correlation:
+            return 0
+        if self.places is None:
+            self.places = IdIndex(itemgetter(0))
+        return self.places.place(self, correlation, older)
+
 
 Interest = Callable[[int, int], Depth]
 """(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
@@ -171,7 +277,7 @@ class ExchangeBuilder:
             seen.answered_by_rule |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """Note error codes that rules put into the response of this exchange; see `session.commands.Observer`."""
+        """Note error codes that rules put into the response of this exchange; see `session.observer.Observer`."""
         seen = self.find_exchange(correlation_id, 0)  # called when its response is the next, so it is the oldest
         if seen is not None:
             seen.own_errors = seen.own_errors.union(codes)

@@ -26,8 +26,8 @@ from kproxy.protocol.scan.sketch import RecordsDigest
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 
-from .batch_place import spans
 from .credentials import REQUEST
+from .template_cache import spans
 
 PARTITION_WRITTEN, PARTITION_READ = "responses[].partition_responses[]", "responses[].partitions[]"
 PARTITION_ASKED = "topics[].partitions[]"

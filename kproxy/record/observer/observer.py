@@ -6,9 +6,9 @@
     observer.end(now)                     the connection is over: what is still open is handed out
 
 Strategy. Layers, each of which takes what it can and leaves the rest to the next: frames of which only numbers are
-wanted are matched with templates of frames before them (here for summaries, in `journal.py` for lines), whole frames
-are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). What all of
-them make is an exchange of `exchange_builder.py`. Nothing raises, whatever the bytes are.
+wanted are matched with templates of frames before them (here for summaries, in `templated_lines.py` for lines), whole
+frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). What all
+of them make is an exchange of `exchange_builder.py`. Nothing raises, whatever the bytes are.
 
 For a small exchange the two loops, `from_client` and `to_client`, are nearly all that watching costs. So they keep to
 local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A frame is tried
@@ -26,15 +26,13 @@ from kproxy.protocol.framing import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
 from kproxy.record.exchange import Depth, ObservedExchange, TakeExchange, Who
 
-from .exchange_builder import Interest
-from .journal import Journal, JournalRecorder
+from .exchange_builder import MOST_OPEN, Interest, OpenExchange
 from .observation import MOST_PLANNED, Observation, code_of
-from .open_exchanges import MOST_OPEN, OpenExchange
-from .request_templates import RequestTemplates
 from .response_templates import find_response_template
 from .streams import LARGEST, FrameStream, RequestStream, ResponseStream
 from .summary import Summary
-from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate
+from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate, RequestTemplates
+from .templated_lines import Journal, JournalRecorder
 from .whole_frames import take_request, take_response
 
 HEADER = REQUEST_BEGINS.unpack_from

@@ -14,15 +14,14 @@ from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.record.exchange import NO_ERRORS, Depth
 
-from .batch_place import CONSTANTS, batch_place, read_form, shortened, spans
 from .credentials import RESPONSE
-from .frames import SIZE_BYTES
+from .observation import SIZE_BYTES
 from .partition_rows import topic_of
 from .response_errors import error_at, errors_in, place, throttle_in
 from .streams import ERROR_HEAD
 from .summary import LONGEST
 from .summary_templates import BATCH, EXACT, PLAIN, PRODUCED, ROWS, RequestTemplate, ResponseTemplate
-from .template_cache import TemplateCache
+from .template_cache import CONSTANTS, TemplateCache, batch_place, read_form, shortened, spans
 
 MOST_ALIKE = 1024
 """Bytes of a response at most that becomes a template as a whole (kind EXACT)."""

@@ -3,7 +3,7 @@
 Strategy. A frame under way gathers its first bytes until its stream has decided how much of it to keep (`look`, called
 each time that as many bytes are here as it needs). A request opens an exchange as soon as its header is here; a
 response finds its request, and ends the exchange when its last byte has come. Frames that cost less are taken before
-(`observer.py`, `journal.py`, `whole_frames.py`): here are those in pieces, with credentials, or long.
+(`observer.py`, `templated_lines.py`, `whole_frames.py`): here are those in pieces, with credentials, or long.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
 from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 
-from .exchange_builder import ExchangeBuilder
-from .frames import HEAD, SIZE_BYTES, PartialFrame
-from .observation import Observation, code_of
-from .open_exchanges import OpenExchange
+from .exchange_builder import ExchangeBuilder, OpenExchange
+from .observation import HEAD, SIZE_BYTES, Observation, PartialFrame, code_of
 from .response_errors import error_at, in_order, throttle_at
 from .summary_templates import LongResponse
 

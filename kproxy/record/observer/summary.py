@@ -191,7 +191,7 @@ class Summary:
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
         for topic, partition, error, size, batches, records, codec, idempotent, last, mark in rows:
             if not size and reads and not error and mark is None:
-                continue  # the response has no news of this partition: see `record.events.counting.is_mentioned`
+                continue  # the response has no news of this partition: see `record.events.column.is_mentioned`
             name = topic[:LONGEST] if len(topic) > LONGEST else topic
             code = error + OWN if error and seen is not None and seen.kproxy_made(error) else error
             place = *start, name, partition, code, acks, codec, idempotent

@@ -17,14 +17,14 @@ from kproxy.protocol.table.api_keys import PRODUCE, SHARE_FETCH
 from kproxy.record.exchange import NO_ERRORS, Depth, Form, Frame
 
 from .credentials import REQUEST, RESPONSE
-from .journal import JournalRecorder, JournalTemplate
+from .exchange_builder import OpenExchange
 from .observation import SMALL, Observation
-from .open_exchanges import OpenExchange
 from .partition_rows import produce_rows, read_rows
-from .request_templates import RequestTemplates
 from .response_errors import error_at, errors_in, in_order, throttle_at, throttle_in
 from .streams import ERROR_HEAD
 from .summary_rows import WELL, Ending
+from .summary_templates import RequestTemplates
+from .templated_lines import JournalRecorder, JournalTemplate
 
 HEADER = REQUEST_HEAD.unpack_from
 """Size, API key << 16 | version, correlation id, length of the client id of a request."""

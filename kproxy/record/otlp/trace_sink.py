@@ -1,26 +1,206 @@
-"""Sink that makes spans of exchanges whose records have a trace context, beside the traffic.
+"""Spans of exchanges whose records have a trace context: one read or write of records, in the trace of the records.
 
-Strategy. The loop's thread only keeps what passed, as it is, in a bounded queue. One thread reads records, and spends
-at most `SHARE` of its time on that, so that it takes as little from the loop; another sends spans. What fits in
-neither queue is dropped and counted: nobody waits for a trace.
+The loop's thread only adds exchanges to a bounded queue. One thread reads records, within `SHARE` of its time, to limit
+its load on the loop; another sends spans. Data that fits in neither queue is dropped and counted: traffic never waits
+for a trace.
+
+A context is W3C's `traceparent`, or the single header `b3` of Zipkin. Any program may write a header, so only headers
+that exactly follow the specifications count; others are ignored. For repeated names the last header counts, as in
+Kafka's own clients. Keys and values of records are not read, and of headers only the trace context. Names of attributes
+are those of OpenTelemetry's semantic conventions for messaging, version 1.30. They were renamed more than once, and are
+only here.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from os import urandom
+from typing import Any, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
+from kproxy.protocol.table.errors import error_name
 from kproxy.record.exchange import Depth, ObservedExchange, Who
-from kproxy.record.observer.records import NotKept
+from kproxy.record.observer.records import LIVE, NotKept, records_of
+from kproxy.record.observer.response_errors import errors_of
 
 from .export import Exporter, OtlpCounters, OtlpSettings
-from .payload import Tree
-from .spans import span_of, traced_records
+from .payload import Tree, attributes, nanoseconds, sendable
+
+MAX_HEADER_LENGTH = 512
+"""Bytes of a header that are looked at: a later version of traceparent may be longer than this one's 55."""
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]*)?")
+_B3 = re.compile(rb"([0-9a-f]{16}|[0-9a-f]{32})-([0-9a-f]{16})-([01d])(?:-[0-9a-f]{16})?")
+NO_TRACE, NO_SPAN = b"0" * 32, b"0" * 16
+SAMPLED = 1
+RANDOM_DIGITS, MOST_RANDOM = 14, 1 << 56
+"""Hex digits at the end of a trace id that are random (W3C Trace Context Level 2): by them all agree who is sampled."""
+
+
+class TraceContext(NamedTuple):
+    """Trace and span that a record was written in, as hex digits, and whether that span is recorded."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+
+def context_in(headers: Iterable[tuple[str, bytes | None]]) -> TraceContext | None:
+    """Return the context in a record's headers, that of `traceparent` before that of `b3`; None if there is none."""
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name in ("traceparent", "b3") and value is not None and len(value) <= MAX_HEADER_LENGTH:
+            found[name] = bytes(value)
+    return parse_traceparent(found.get("traceparent", b"")) or parse_b3(found.get("b3", b""))
+
+
+def parse_traceparent(value: bytes) -> TraceContext | None:
+    """Return the context of a `traceparent` (W3C Trace Context §3.2), of later versions what is alike."""
+    match = _TRACEPARENT.fullmatch(value)
+    if match is None:
+        return None
+    version, trace, span, flags, more = match.groups()
+    if version == b"ff" or (version == b"00" and more is not None):
+        return None
+    return _context(trace, span, bool(int(flags, 16) & SAMPLED))
+
+
+def parse_b3(value: bytes) -> TraceContext | None:
+    """Return the context of a `b3` header that says whether the trace is recorded; `d` is one that is debugged."""
+    match = _B3.fullmatch(value)
+    if match is None:
+        return None
+    trace, span, sampled = match.groups()
+    return _context(trace.rjust(32, b"0"), span, sampled != b"0")
+
+
+def _context(trace: bytes, span: bytes, sampled: bool) -> TraceContext | None:
+    if NO_TRACE == trace or NO_SPAN == span:
+        return None
+    return TraceContext(trace.decode(), span.decode(), sampled)
+
+
+def is_chosen(trace_id: str, fraction: float) -> bool:
+    """Return True if a trace is among this fraction of all: the same for all who ask by the same rule."""
+    return int(trace_id[-RANDOM_DIGITS:], 16) >= (1 - fraction) * MOST_RANDOM
+
+
+CLIENT, ERROR = 3, 2  # SPAN_KIND_CLIENT and STATUS_CODE_ERROR of the proto
+LONGEST = 500
+"""Characters of a text that a client chose."""
+
+
+@dataclass
+class TracedRecords:
+    """Records of one exchange in topics that are traced: how many, of which topics, and the contexts in them."""
+
+    records: int = 0
+    topics: dict[str, set[int]] = field(default_factory=dict)
+    contexts: dict[TraceContext, None] = field(default_factory=dict)
+
+
+def traced_records(seen: ObservedExchange, wanted: Callable[[str], bool], fraction: float, most: int) -> TracedRecords:
+    """Return what an exchange has of the topics that are `wanted`, with at most `most` contexts that are sampled and
+    chosen. Records beyond what may be looked at while traffic passes are left out. Raises NotKept where none is there.
+    """
+    found = TracedRecords()
+    try:
+        for one in records_of(seen, LIVE, wanted):
+            found.records += 1
+            found.topics.setdefault(one.topic, set()).add(one.partition)
+            context = context_in(one.record.headers)
+            if context is None or not context.sampled or not is_chosen(context.trace_id, fraction):
+                continue
+            if len(found.contexts) < most:
+                found.contexts.setdefault(context)
+    except NotKept:
+        if not found.records:
+            raise
+    return found
+
+
+def span_of(seen: ObservedExchange, found: TracedRecords, wall: Callable[[float], float], links: int) -> Tree:
+    """Return the span of an exchange with at least one context: below that, or with up to `links` links to several."""
+    operation = "send" if seen.key == PRODUCE else "receive"
+    contexts = list(found.contexts)
+    topic = next(iter(found.topics)) if len(found.topics) == 1 else None
+    request, answer = seen.request, seen.answer
+    assert request is not None, "records were read from it"
+    end = request.last if answer is None else answer.last
+    span: Tree = {
+        "traceId": contexts[0].trace_id if len(contexts) == 1 else urandom(16).hex(),
+        "spanId": urandom(8).hex(),
+        "flags": 1,
+        "name": operation if topic is None else f"{operation} {sendable(short(topic))}",
+        "kind": CLIENT,
+        "startTimeUnixNano": nanoseconds(wall(request.first)),
+        "endTimeUnixNano": nanoseconds(wall(max(end, request.first))),
+        "attributes": attributes(described(seen, found, operation, topic)),
+        "events": events_of(seen, wall),
+    }
+    if len(contexts) == 1:
+        span["parentSpanId"] = contexts[0].span_id
+    else:
+        span["links"] = [{"traceId": one.trace_id, "spanId": one.span_id} for one in contexts[:links]]
+    failed = "unanswered" if seen.outcome in ("unanswered", "closed") else failure(errors_of(seen).codes)
+    if failed:
+        span["status"] = {"code": ERROR}
+        span["attributes"] += attributes({"error.type": failed})
+    return span
+
+
+def described(seen: ObservedExchange, found: TracedRecords, operation: str, topic: str | None) -> dict[str, Any]:
+    """Return the attributes of a span, None for those that it does not have."""
+    who = seen.who
+    partitions = found.topics[topic] if topic is not None else set()
+    server, _, port = (who.broker or "").rpartition(":")
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send" if operation == "send" else "poll",
+        "messaging.operation.type": operation,
+        "messaging.destination.name": None if topic is None else short(topic),
+        "messaging.destination.partition.id": str(next(iter(partitions))) if len(partitions) == 1 else None,
+        "messaging.batch.message_count": found.records,
+        "messaging.client.id": short(seen.client_id) if seen.client_id else None,
+        "server.address": server.strip("[]") or None,
+        "server.port": int(port) if port.isdigit() else None,
+        "client.address": who.client_address,
+        "kproxy.connection": str(who.number),
+        "kproxy.listener": who.listener,
+        "kproxy.cluster": who.cluster,
+        "kproxy.rules": [short(name) for name in seen.rules] or None,
+    }
+
+
+def events_of(seen: ObservedExchange, wall: Callable[[float], float]) -> list[Tree]:
+    """Return when the request left for the broker and when its response came, each with its time held by rules."""
+    sent, received = seen.sent, seen.received
+    if sent is None or received is None:
+        return []
+    times = (
+        ("request to broker", sent, seen.rule_wait[0]),
+        ("response from broker", received, seen.rule_wait[1]),
+    )
+    return [
+        {"name": name, "timeUnixNano": nanoseconds(wall(at)), "attributes": attributes({"kproxy.rule_seconds": waited})}
+        for name, at, waited in times
+    ]
+
+
+def failure(codes: Sequence[int]) -> str:
+    """Return the name of the first error, an empty text if there is none."""
+    return next((error_name(code) for code in codes if code), "")
+
+
+def short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
 
 TRACED = frozenset((PRODUCE, FETCH, SHARE_FETCH))
 MOST_WAITING = 2048

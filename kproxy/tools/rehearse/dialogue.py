@@ -17,7 +17,7 @@ from kproxy.protocol import Message, decode_request, decode_response, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.record.audit.request_event import request_event
-from kproxy.record.filter.judge import FilterJudge
+from kproxy.record.filters import FilterJudge
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts, TrafficShape
 from kproxy.rules.rule_set import RuleSet

@@ -16,7 +16,7 @@ from kproxy.protocol.records import Batch, decode
 from kproxy.protocol.records.record import least_size
 from kproxy.protocol.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.view import EventView
+from kproxy.record.filters import EventView
 
 from .facts import PartitionPlace
 from .finding import BatchInQuestion, Finding, Verdict, number_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from kproxy.record.captures.pairs import BothSides
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.view import EventView, ViewedEvent
+from kproxy.record.filters import EventView, ViewedEvent
 
 from .candidate import NATURAL, rules_of
 from .checks import checks

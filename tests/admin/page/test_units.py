@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kproxy.base.terminal import printable
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import EventView
-from kproxy.record.observer.latencies import LONGEST_MS, NEVER_MS, STEP, bucket_of
+from kproxy.record.filters import EventView, Filter
+from kproxy.record.observer.summary_rows import LONGEST_MS, NEVER_MS, STEP, bucket_of
 from kproxy.rules.document.read import read_document
 from kproxy.rules.values.source import Source
 from tests.support.fake_view import FakeView

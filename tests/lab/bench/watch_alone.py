@@ -34,13 +34,11 @@ from kproxy.protocol.table import schema
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.config import AuditConfig, Detail
 from kproxy.record.audit.event_sink import EventGate, OutletCounters
-from kproxy.record.audit.queue import LineQueue
-from kproxy.record.audit.recorder import Recorder
+from kproxy.record.audit.recorder import LineQueue, Recorder
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.record.fanout import Fanout
-from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.label_sink import LabelSink
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.summary import Summary
 

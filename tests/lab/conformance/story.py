@@ -9,7 +9,7 @@ from typing import Any
 
 from kproxy.base.terminal import in_line
 from kproxy.cli.exchange_input import Trouble, views
-from kproxy.record.about import errors, topics
+from kproxy.record.filters import errors, topics
 from kproxy.tools.verify.finding import number_of
 from tests.lab.conformance.faults import general
 from tests.lab.conformance.judge import Recovery

@@ -15,10 +15,9 @@ from kproxy.lake.lake import spark_type
 from kproxy.lake.tables import TABLES
 from kproxy.lake.transforms.bronze import KINDS, OTHER
 from kproxy.record.audit.state_events import telemetry_event
-from kproxy.record.events.counting import partitions
+from kproxy.record.events.column import partitions
 from kproxy.record.events.schema import LATENCY_BOUNDS_MS, TELEMETRY_EVENT
-from kproxy.record.metrics.push_reader import PushReader
-from kproxy.record.metrics.telemetry_config import KAFKA, TelemetryConfig
+from kproxy.record.metrics.client_telemetry import KAFKA, PushReader, TelemetryConfig
 from kproxy.session.telemetry import TelemetryPush
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kproxy.protocol.table import schema
 from kproxy.record.audit.lines import stamp
-from kproxy.record.filter.view import EventView
+from kproxy.record.filters import EventView
 from kproxy.tools.verify import VerifyTerms, verify
 from tests.lake.gold.test_violations import FOUND, GRANTS, NOTE, OFFSETS, READS, STARTS, SUSPECT, TOLD, WRITES, Row
 

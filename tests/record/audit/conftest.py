@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 
 from kproxy.record.audit.event_files import WriterIdentity
-from kproxy.record.audit.file_writer import FileSettings
-from kproxy.record.audit.outlets import FileOutlet
+from kproxy.record.audit.outlets import FileOutlet, FileSettings
 from kproxy.record.audit.recorder import Recorder
 
 

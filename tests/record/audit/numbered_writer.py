@@ -14,8 +14,7 @@ from uuid import uuid4
 import structlog
 
 from kproxy.record.audit.event_files import WriterIdentity
-from kproxy.record.audit.file_writer import FileSettings
-from kproxy.record.audit.outlets import FileOutlet
+from kproxy.record.audit.outlets import FileOutlet, FileSettings
 from kproxy.record.audit.recorder import Recorder
 
 PAUSE = 0.0005  # seconds between events: some 1500 a second

@@ -6,7 +6,7 @@ from typing import Any
 
 from kproxy.protocol.records import Producer, encode_batch, encode_control
 from kproxy.protocol.records.record import Control
-from kproxy.record.audit.extract.batches import MOST_DETAILED
+from kproxy.record.audit.topic_columns import MOST_DETAILED
 from kproxy.record.events.schema import MOST_BATCHES
 from tests.record.audit.exchanges import batch, headed, said, seen
 

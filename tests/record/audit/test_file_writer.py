@@ -26,7 +26,7 @@ def numbers(audit: Audit) -> list[int]:
 
 
 class Trouble:
-    """Stands in for a function of `os`, as event_files.py sees it; raises `error` while it is set, `times` times."""
+    """Fake of a function of `os` in event_files.py for the writing thread: raises `error`, if set, `times` times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.real: Callable[..., Any] = getattr(os, name)
@@ -36,6 +36,8 @@ class Trouble:
         monkeypatch.setattr(event_files, "os", _Os(name, self))
 
     def __call__(self, *arguments: Any) -> Any:
+        if threading.current_thread().name != "audit writer":
+            return self.real(*arguments)
         self.gate.wait()
         if self.error and self.times > 0:
             self.times, self.hits = self.times - 1, self.hits + 1

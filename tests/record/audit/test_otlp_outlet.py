@@ -10,8 +10,7 @@ import pytest
 
 from kproxy.record.audit.otlp_outlet import OtlpOutlet
 from kproxy.record.audit.recorder import Recorder
-from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
-from kproxy.record.otlp.http_sender import HttpTarget
+from kproxy.record.otlp.export import HttpTarget, OtlpCounters, OtlpSettings
 from tests.record.audit.conftest import Log
 from tests.support.otlp_collector import Collector, Reply
 from tests.support.wait import until

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.audit import publisher as module
-from kproxy.record.audit.event_files import OpenFile
-from kproxy.record.audit.publisher import publish
+from kproxy.record.audit import event_files as module
+from kproxy.record.audit.event_files import OpenFile, publish
 
 STEM, DAY = "host-5b0c1e2f-0-000000000001", "2026-11-21"
 LINES = b"".join(b'{"number":%d}\n' % number for number in range(50_000))

@@ -6,8 +6,8 @@ import errno
 import threading
 from collections.abc import Callable
 
+from kproxy.record.audit.event_files import Publisher
 from kproxy.record.audit.event_sink import OutletCounters
-from kproxy.record.audit.publisher import Publisher
 from tests.record.audit.conftest import Audit, Log
 from tests.support.audit_reader import hidden, published
 from tests.support.wait import until

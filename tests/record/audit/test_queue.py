@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.record.audit.event_sink import OutletCounters
-from kproxy.record.audit.queue import BATCH_BYTES, OVERSHOOT, LineQueue
+from kproxy.record.audit.recorder import BATCH_BYTES, OVERSHOOT, LineQueue
 
 
 def queue(when_full: str = "drop", events: int = 10, size: int = 1 << 30) -> tuple[LineQueue[bytes], list[str]]:

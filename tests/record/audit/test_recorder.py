@@ -11,8 +11,7 @@ import pytest
 
 from kproxy.record.audit.event_sink import OutletCounters
 from kproxy.record.audit.kafka_outlet import WrongOptions
-from kproxy.record.audit.queue import Gap, LineQueue
-from kproxy.record.audit.recorder import PutRecovered, Recorder, gap_event
+from kproxy.record.audit.recorder import Gap, LineQueue, PutRecovered, Recorder, gap_event
 from kproxy.record.events.schema import RECOVERED_EVENT
 
 

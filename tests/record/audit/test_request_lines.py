@@ -14,15 +14,14 @@ import pytest
 import structlog
 
 from kproxy.protocol.records import Producer, Record, encode_batch
-from kproxy.record.audit.audit_sink import AuditSink
+from kproxy.record.audit.audit_sink import AuditSink, RequestLines
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EventGate, OutletCounters, Unblocked
 from kproxy.record.audit.recorder import PutRecovered, Recorder
-from kproxy.record.audit.request_lines import RequestLines
 from kproxy.record.events.column import EventData
 from kproxy.record.fanout import Fanout
-from kproxy.record.observer.journal import MOST_LINES, JournalTemplate, JournalTemplates
 from kproxy.record.observer.observer import ConnectionObserver
+from kproxy.record.observer.templated_lines import MOST_LINES, JournalTemplate, JournalTemplates
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.record.observer.test_summary_templates import fetch, heartbeat, produce

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from kproxy.record.captures.framing import CutFrame, Framer
-from kproxy.record.captures.tcp import StreamPiece
+from kproxy.record.captures.tcp_stream import CutFrame, Framer, StreamPiece
 
 SIZES = (0, 1, 4, 8, 30, 300, 5000)
 

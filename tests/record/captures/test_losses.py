@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kproxy.record.captures.capture_file import CaptureFile, CaptureLimits
-from kproxy.record.captures.losses import losses, noted_losses
+from kproxy.record.captures.info import losses, noted_losses
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.writer import CaptureWriter

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.base.errors import CaptureError
 from kproxy.record.captures import pcapng
-from kproxy.record.captures.packet_file import MOST_COMMENTS, MOST_INTERFACES, PacketFile
+from kproxy.record.captures.pcapng import MOST_COMMENTS, MOST_INTERFACES, PacketFile
 
 
 def whole_file() -> bytes:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.record.captures import pcapng
-from kproxy.record.captures.packet_file import PacketFile
-from kproxy.record.captures.packets import LONGEST_SEGMENT, Conversation, checksum, packed, pool_address
-from kproxy.record.captures.segments import SYN, Segment, segment_of
+from kproxy.record.captures.pcapng import PacketFile
+from kproxy.record.captures.tcp_stream import SYN, Segment, segment_of
+from kproxy.record.captures.writer import LONGEST_SEGMENT, Conversation, checksum, packed, pool_address
 from tests.support.capture_files import tshark
 
 V4, V6 = (b"\x0a\1\2\3", 40000), (b"\xfd" + b"\0" * 14 + b"\1", 40001)

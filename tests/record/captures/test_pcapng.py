@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.record.captures import pcapng
-from kproxy.record.captures.packet_file import options_of
+from kproxy.record.captures.pcapng import options_of
 
 
 @given(st.floats(min_value=0, max_value=4e9, allow_nan=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.protocol.table import layout, schema
-from kproxy.record.captures.pseudonyms import NAMED, Pseudonyms
+from kproxy.record.captures.redact import NAMED, Pseudonyms
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.records import Batch, Record, check_crc, decode, encode_batch, encode_message_set, entries
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.record.captures.pseudonyms import Pseudonyms
 from kproxy.record.captures.reader import read
-from kproxy.record.captures.redact import Redaction, RedactionCounts, redact_records
+from kproxy.record.captures.redact import Pseudonyms, Redaction, RedactionCounts, redact_records
 from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.record.observer.records import records_of
 from tests.support.exchange_factory import conversation, exchange, orders, write_capture

@@ -12,8 +12,7 @@ from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Struct
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
-from kproxy.record.captures.pseudonyms import NAMED, Pseudonyms
-from kproxy.record.captures.redact import Redaction
+from kproxy.record.captures.redact import NAMED, Pseudonyms, Redaction
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.observer.credentials import withheld_body
 from tests.support.random_values import random_struct

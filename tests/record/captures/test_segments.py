@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from kproxy.record.captures.packets import ipv4, ipv6
-from kproxy.record.captures.segments import ETHERNET, IPV4, IPV6, LOOP, NULL, RAW, SLL, SLL2, Segment, segment_of
+from kproxy.record.captures.tcp_stream import ETHERNET, IPV4, IPV6, LOOP, NULL, RAW, SLL, SLL2, Segment, segment_of
+from kproxy.record.captures.writer import ipv4, ipv6
 
 SOURCE, TARGET = b"\x0a\0\0\1", b"\x0a\0\0\2"
 TCP = pack(">HHIIBBHHH", 1000, 9092, 7, 8, 8 << 4, 0x18, 1, 0, 0) + b"\1" * 12

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kproxy.record.captures.tcp import LONGEST_WAIT, MOST_WAITING, WHOLE, StreamDirection, StreamPiece
+from kproxy.record.captures.tcp_stream import LONGEST_WAIT, MOST_WAITING, WHOLE, StreamDirection, StreamPiece
 
 STREAM = bytes(Random(1).randbytes(5000))
 

@@ -6,8 +6,8 @@ import pytest
 
 from kproxy.record.captures import connection as undecided_connections
 from kproxy.record.captures.connection import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
-from kproxy.record.captures.packet_file import Packet
-from kproxy.record.captures.segments import Segment
+from kproxy.record.captures.pcapng import Packet
+from kproxy.record.captures.tcp_stream import Segment
 from tests.support.capture_files import metadata, response
 
 A, B = (b"\1\1\1\1", 1000), (b"\2\2\2\2", 2000)

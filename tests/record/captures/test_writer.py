@@ -6,8 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from kproxy.record.captures.captured_connection import CapturedConnection
-from kproxy.record.captures.packet_file import PacketFile
-from kproxy.record.captures.pcapng import read_note
+from kproxy.record.captures.pcapng import PacketFile, read_note
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture, read
 from kproxy.record.captures.writer import MOST_KNOWN, CaptureWriter

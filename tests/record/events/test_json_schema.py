@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from kproxy.record.events.json_schema import json_schema
-from kproxy.record.events.schema import BY_NAME, EVENT_TYPES, REQUEST_EVENT
+from kproxy.record.events.schema import BY_NAME, EVENT_TYPES, REQUEST_EVENT, json_schema
 
 DOCS = Path(__file__).parents[3] / "docs"
 

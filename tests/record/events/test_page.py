@@ -9,8 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kproxy.record.audit.lines import LONGEST
-from kproxy.record.events.json_schema import json_schema
-from kproxy.record.events.schema import EVENT_TYPES, LATENCY_BOUNDS_MS
+from kproxy.record.events.schema import EVENT_TYPES, LATENCY_BOUNDS_MS, json_schema
 from tests.record.events.test_json_schema import DOCS
 from tests.support.event_validation import mistakes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.record.events.column import Column, EventType
-from kproxy.record.events.json_schema import markdown_table
+from kproxy.record.events.schema import markdown_table
 
 NAME = Column("name", "string", "its name, a|b")
 PARTS = Column("parts", "struct", "what it has", array=True, columns=(NAME, Column("weight", "int", "weight", "g")))

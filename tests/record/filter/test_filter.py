@@ -11,8 +11,7 @@ from kproxy.base.errors import FilterError
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import Depth, Form, ObservedExchange
-from kproxy.record.filter.filter import Filter
-from kproxy.record.filter.view import READ_AT_ONCE, EventView, ExchangeView
+from kproxy.record.filters import READ_AT_ONCE, EventView, ExchangeView, Filter
 from kproxy.record.observer.records import LIVE, OF_FILES, NotKept, records_of
 from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
 from tests.support.exchange_factory import Somebody, exchange, orders

@@ -17,10 +17,9 @@ from kproxy.record.captures.pairs import SideMatcher, paired
 from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filter.view import ExchangeView
+from kproxy.record.filters import ExchangeView
 from kproxy.record.live_view import reading
-from kproxy.record.live_view.sources import read_places
-from kproxy.record.live_view.spool import Spool
+from kproxy.record.live_view.reading import Spool, read_places
 from tests.support.capture_files import FULL, SERVER, client, produce
 
 BROKER = ("10.9.9.9", 9092)

@@ -16,11 +16,9 @@ from kproxy.protocol.records.compression import decompress as decompress_in_earn
 from kproxy.protocol.records.entry import BATCH
 from kproxy.protocol.table import layout
 from kproxy.record.exchange import Form, Frame, ObservedExchange
-from kproxy.record.live_view.changes import changes
-from kproxy.record.live_view.detail import both, frame_bytes
-from kproxy.record.live_view.frame_steps import MOST_STEPS, show_frame
+from kproxy.record.live_view.detail import both, changes, frame_bytes
+from kproxy.record.live_view.frame_steps import MOST_RECORDS, MOST_STEPS, show_frame, show_records
 from kproxy.record.live_view.rows import encode
-from kproxy.record.live_view.shown_records import MOST_RECORDS, show_records
 from kproxy.record.observer.credentials import take_out
 from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import message

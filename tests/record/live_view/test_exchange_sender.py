@@ -18,7 +18,7 @@ from kproxy.admin.kept import KeptExchanges
 from kproxy.admin.problem import Problem
 from kproxy.record.exchange import Depth
 from kproxy.record.fanout import Fanout
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
 from kproxy.runtime.listeners.listener import OwnClient, secured

@@ -21,7 +21,7 @@ from kproxy.record.captures.reader import Capture
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.rows import COLUMNS
 from kproxy.record.observer.credentials import BODIES, VALUES
-from kproxy.record.observer.open_exchanges import DIRECTIONS
+from kproxy.record.observer.exchange_builder import DIRECTIONS
 from tests.record.live_view.stream_reader import produced, viewing
 from tests.support.exchange_factory import exchange, orders
 from tests.support.random_values import random_struct

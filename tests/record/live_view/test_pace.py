@@ -13,8 +13,8 @@ import trio.testing
 
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
-from kproxy.record.filter.filter import Filter
-from kproxy.record.live_view.pace import (
+from kproxy.record.filters import Filter
+from kproxy.record.live_view.config import (
     LONGEST_CHARGE,
     MOST_LEFT,
     PERIOD,
@@ -24,8 +24,7 @@ from kproxy.record.live_view.pace import (
     RowBucket,
     charged,
 )
-from kproxy.record.live_view.ring import MOST_KEPT, frames_size
-from kproxy.record.live_view.rows import COLUMNS
+from kproxy.record.live_view.rows import COLUMNS, MOST_KEPT, frames_size
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import LINGER, ViewWatch
 from kproxy.runtime.io.scheduler import work_through

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproxy.record.exchange import Frame
-from kproxy.record.live_view.ring import SMALLEST, ExchangeRing
+from kproxy.record.live_view.rows import SMALLEST, ExchangeRing
 from tests.support.exchange_factory import exchange
 
 

@@ -24,11 +24,9 @@ from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.captures.reader import Capture
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view import reading
-from kproxy.record.live_view import sources as view_sources
+from kproxy.record.live_view import reading as view_sources
 from kproxy.record.live_view.config import ViewConfig
-from kproxy.record.live_view.reading import ReadingResult
-from kproxy.record.live_view.sources import OpenedCaptures, read_places
-from kproxy.record.live_view.spool import Spool, encoded
+from kproxy.record.live_view.reading import OpenedCaptures, ReadingResult, Spool, encoded, read_places
 from tests.admin import conftest as admin
 from tests.support.capture_files import client, frame, metadata, packets, pcap, produce, request, written
 

@@ -14,9 +14,9 @@ import trio
 from kproxy.admin import tail
 from kproxy.record.exchange import Form
 from kproxy.record.fanout import Fanout
-from kproxy.record.live_view import pace
+from kproxy.record.live_view import config as pace
 from kproxy.record.live_view.rows import COLUMNS
-from kproxy.record.observer.latencies import bucket_of
+from kproxy.record.observer.summary_rows import bucket_of
 from tests.record.live_view.stream_reader import produced, viewing
 from tests.support.exchange_factory import exchange
 

@@ -17,10 +17,9 @@ from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EncodedEvent, EventGate
 from kproxy.record.events.column import EventData
 from kproxy.record.fanout import ClusterMetadata, Fanout
-from kproxy.record.metrics.config import MetricsConfig
 from kproxy.record.metrics.label_sink import LabelSink
 from kproxy.record.metrics.table import LabelSeries
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.observer.observer import ConnectionObserver
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.record.audit.test_request_lines import SEVEN, conversation

@@ -11,10 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.protocol import breath
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.record.metrics.config import MetricsConfig
-from kproxy.record.metrics.label_collector import LabelCollector
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.traffic import MOST_AT_ONCE, exposition, registry_of
+from kproxy.record.metrics.worker_totals import LabelCollector
 from kproxy.record.observer.summary import MOST_APIS, MOST_CELLS, MOST_FOLDED, Summary
 from kproxy.record.observer.summary_rows import Ending
 from kproxy.tools.rehearse.dialogue import request, response

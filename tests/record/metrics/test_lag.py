@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kproxy.record.metrics.lag import GroupLags
 from kproxy.record.metrics.table import LabelSeries
+from kproxy.record.metrics.totals import GroupLags
 from tests.support.stretches import BY_COST, Cost
 
 

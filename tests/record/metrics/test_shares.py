@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kproxy.record.metrics.config import MetricsConfig
-from kproxy.record.metrics.shares import LabelShare, ToldShares, share_of
-from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY, GaugeRow
-from kproxy.record.metrics.telemetry_config import TelemetryConfig
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.client_telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryConfig
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
+from kproxy.record.metrics.worker_totals import LabelShare, ToldShares, share_of
 
 CONFIG = MetricsConfig(by=["client_id", "group"], series=3)
 REQUESTS = ("kproxy_client_requests_total", "other")

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from kproxy.base import terminal
 from kproxy.base.terminal import in_line
-from kproxy.record.metrics.heavy_names import HeavyNames
-from kproxy.record.metrics.table import LONGEST_NAME, MINUTES, MOST_RESTING, OTHER, SILENCE, LabelTable, label_text
+from kproxy.record.metrics.table import (
+    LONGEST_NAME,
+    MINUTES,
+    MOST_RESTING,
+    OTHER,
+    SILENCE,
+    HeavyNames,
+    LabelTable,
+    label_text,
+)
 
 BYTES = ("bytes", "")
 

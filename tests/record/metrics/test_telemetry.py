@@ -12,15 +12,23 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.protocol.records.compression import compress
-from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.metrics.client_telemetry import (
+    CLIENT_TELEMETRY,
+    KAFKA,
+    MOST_CELLS,
+    MOST_NAMES,
+    MOST_UNPACKED,
+    STANDARD,
+    GaugeRow,
+    PushRead,
+    PushReader,
+    TelemetryConfig,
+    sample_name,
+)
 from kproxy.record.metrics.merged import collect_into
-from kproxy.record.metrics.push_reader import MOST_CELLS, MOST_UNPACKED, PushRead, PushReader
-from kproxy.record.metrics.shares import LabelShare, ToldShares, make_share, share_of
-from kproxy.record.metrics.telemetry import CLIENT_TELEMETRY, MOST_NAMES, GaugeRow, sample_name
-from kproxy.record.metrics.telemetry_collector import TelemetryCollector
-from kproxy.record.metrics.telemetry_config import KAFKA, STANDARD, TelemetryConfig
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.traffic import registry_of
+from kproxy.record.metrics.worker_totals import LabelShare, TelemetryCollector, ToldShares, make_share, share_of
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.telemetry import TelemetryPush
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point

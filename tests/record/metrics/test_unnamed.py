@@ -15,9 +15,8 @@ from kproxy.app import label_metrics as labelling_module
 from kproxy.app.label_metrics import Labelling, names_of
 from kproxy.base.errors import DecodeError
 from kproxy.record.fanout import ClusterMetadata, Fanout
-from kproxy.record.metrics.config import MetricsConfig
-from kproxy.record.metrics.totals import LabelTotals
-from kproxy.record.metrics.unnamed import AGAIN, MOST_ASKED, MOST_UNNAMED, PATIENCE, UnnamedTopics
+from kproxy.record.metrics.label_sink import AGAIN, MOST_ASKED, MOST_UNNAMED, PATIENCE, UnnamedTopics
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.session.cluster import BY_ID_VERSION
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.metrics.test_counts_agree import Labelled

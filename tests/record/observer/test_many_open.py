@@ -7,8 +7,8 @@ from struct import pack
 import pytest
 
 from kproxy.record.exchange import Depth
+from kproxy.record.observer.exchange_builder import MOST_OPEN
 from kproxy.record.observer.observer import ConnectionObserver
-from kproxy.record.observer.open_exchanges import MOST_OPEN
 from kproxy.record.observer.summary import Summary
 from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount

@@ -6,8 +6,7 @@ import pytest
 
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.exchange import Depth, Form
-from kproxy.record.observer.exchange_builder import KEPT
-from kproxy.record.observer.open_exchanges import MOST_OPEN
+from kproxy.record.observer.exchange_builder import KEPT, MOST_OPEN
 from kproxy.tools.rehearse.dialogue import request, response, sized
 from tests.record.observer.watching import Watching, told
 from tests.support.frames import produce

@@ -23,11 +23,9 @@ from kproxy.record.audit.request_event import request_event
 from kproxy.record.events.column import EventData
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.record.fanout import ClusterMetadata, Fanout
-from kproxy.record.live_view.ring import KeptExchange
-from kproxy.record.live_view.rows import COLUMNS, row_of
-from kproxy.record.metrics.config import MetricsConfig
+from kproxy.record.live_view.rows import COLUMNS, KeptExchange, row_of
 from kproxy.record.metrics.label_sink import LabelSink
-from kproxy.record.metrics.totals import LabelTotals
+from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import BROKER, CLIENT

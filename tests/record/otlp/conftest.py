@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.otlp.export import OtlpSettings
-from kproxy.record.otlp.http_sender import HttpTarget
+from kproxy.record.otlp.export import HttpTarget, OtlpSettings
 from tests.support.otlp_collector import Collector
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 import trustme
 
-from kproxy.record.otlp.http_sender import MOST_ANSWER, MOST_WAIT, HttpSender, HttpTarget, Undelivered
+from kproxy.record.otlp.export import MOST_ANSWER, MOST_WAIT, HttpSender, HttpTarget, Undelivered
 from tests.support.otlp_collector import Collector, Reply
 
 Make = Callable[..., HttpSender]

@@ -21,8 +21,7 @@ from prometheus_client.registry import Collector as MetricsCollector
 from kproxy.record.metrics.merged import MetricSamples, collect_samples
 from kproxy.record.metrics.traffic import exposition, registry_of
 from kproxy.record.otlp.export import Exporter, OtlpCollector, OtlpCounters, OtlpSettings
-from kproxy.record.otlp.metric_points import in_requests
-from kproxy.record.otlp.metrics_export import MetricsExport
+from kproxy.record.otlp.metrics_export import MetricsExport, in_requests
 from tests.record.audit.conftest import Log
 from tests.support.otlp_collector import Collector, Reply, samples_of
 from tests.support.wait import until

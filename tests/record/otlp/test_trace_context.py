@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.otlp import trace_context
-from kproxy.record.otlp.trace_context import LONGEST, TraceContext, context_in, is_chosen, parse_b3, parse_traceparent
+from kproxy.record.otlp import trace_sink as trace_context
+from kproxy.record.otlp.trace_sink import (
+    MAX_HEADER_LENGTH,
+    TraceContext,
+    context_in,
+    is_chosen,
+    parse_b3,
+    parse_traceparent,
+)
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -79,7 +86,7 @@ def test_trace_context_in_a_long_header_is_not_parsed(monkeypatch: pytest.Monkey
     parsed: list[int] = []
     monkeypatch.setattr(trace_context, "parse_traceparent", lambda value: parsed.append(len(value)))
     monkeypatch.setattr(trace_context, "parse_b3", lambda value: parsed.append(len(value)))
-    assert context_in([("traceparent", b"0" * (1 << 20)), ("b3", b"a" * (LONGEST + 1))]) is None
+    assert context_in([("traceparent", b"0" * (1 << 20)), ("b3", b"a" * (MAX_HEADER_LENGTH + 1))]) is None
     assert parsed == [0, 0]
 
 

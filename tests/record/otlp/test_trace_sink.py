@@ -11,8 +11,7 @@ from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.otlp import trace_sink
 from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
 from kproxy.record.otlp.payload import Tree
-from kproxy.record.otlp.spans import span_of
-from kproxy.record.otlp.trace_sink import TraceSink
+from kproxy.record.otlp.trace_sink import TraceSink, span_of
 from kproxy.rules.select.match import text_test
 from tests.record.audit.conftest import Log
 from tests.support.exchange_factory import Somebody, exchange

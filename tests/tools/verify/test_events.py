@@ -13,7 +13,7 @@ from kproxy.cli.verify_input import over
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.captures.pairs import BothSides
 from kproxy.record.events.schema import MOST_BATCHES
-from kproxy.record.filter.view import EventView, ViewedEvent
+from kproxy.record.filters import EventView, ViewedEvent
 from kproxy.tools.verify import Verdict, Verifier, VerifyTerms, checks, verify
 from tests.tools.verify.cases.table import Case, cases
 from tests.tools.verify.history import TOPIC, History, batch, marker

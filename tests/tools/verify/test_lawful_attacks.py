@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.cli.verify import for_sides
 from kproxy.cli.verify_input import JudgedCapture, by_time, over, recordings
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.tools.verify import Verdict, Verifier, VerifyTerms, cluster
 from kproxy.tools.verify.cluster import COORDINATORS_LOGS
 from tests.support.exchange_factory import Somebody, write_capture

@@ -13,7 +13,7 @@ import pytest
 
 from kproxy.cli.verify import for_sides
 from kproxy.cli.verify_input import by_time, recordings, told
-from kproxy.record.filter.filter import Filter
+from kproxy.record.filters import Filter
 from kproxy.tools.verify import Verdict, Verifier, VerifyTerms
 from tests.support.exchange_factory import write_capture
 from tests.tools.verify.model import Model

@@ -320,12 +320,12 @@ def went_well(amount: str) -> Column:
 
 def stored(amount: str) -> Column:
     """Return an amount of what was written and a broker says is stored, else null; see
-    `record.events.counting.is_stored`."""
+    `record.events.column.is_stored`."""
     return F.when(F.col("error").isNull() & ~F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def unconfirmed(amount: str) -> Column:
-    """Return an amount of what was sent with acks=0, else null; see `record.events.counting.is_unconfirmed`."""
+    """Return an amount of what was sent with acks=0, else null; see `record.events.column.is_unconfirmed`."""
     return F.when(F.col("error").isNull() & F.col("acks").eqNullSafe(0), F.col(amount))
 
 

@@ -19,12 +19,10 @@ from kproxy.cli.stats import ExchangeTally
 from kproxy.protocol.table import schema
 from kproxy.record.captures import pcapng
 from kproxy.record.captures.captured_connection import CapturedConnection
-from kproxy.record.captures.packets import Conversation
 from kproxy.record.captures.policy import Policy
-from kproxy.record.captures.pseudonyms import Pseudonyms
 from kproxy.record.captures.reader import Capture
-from kproxy.record.captures.redact import Redaction
-from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.captures.redact import Pseudonyms, Redaction
+from kproxy.record.captures.writer import CaptureWriter, Conversation
 from kproxy.record.exchange import ObservedExchange
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.lab.fuzz.feed import FedRandom, Feed

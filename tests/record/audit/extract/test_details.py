@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol.table import schema
-from kproxy.record.audit.extract.details import DETAILS, MOST_KEYS, listed
+from kproxy.record.audit.resource_columns import DETAILS, MOST_KEYS, listed
 
 FILTER = {
     "pattern_type_filter": 3, "principal_filter": None, "host_filter": None, "operation": 6, "permission_type": 1,

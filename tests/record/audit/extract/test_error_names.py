@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.errors import error_name
-from kproxy.record.audit.extract.exchange import SILENT, ErrorCodes, error_fields
+from kproxy.record.audit.request_event import SILENT, ErrorCodes, error_fields
 from kproxy.record.observer.response_errors import MOST_CODES, in_order
 
 SETS_CONFIGS = {"CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"}

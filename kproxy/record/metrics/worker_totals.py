@@ -1,23 +1,25 @@
-"""Totals by label that workers tell, put together by the process that is asked for metrics.
+"""Totals by label that workers report, merged by the process that serves metrics, as Prometheus metrics.
 
-Strategy. A worker tells its totals as they stand, with names that it chose itself. Here what is new since it told them
-last is added to tables like its own, so the limit holds once more for all of them together; a name without room here
-counts as `other` from then on. A worker that is started again begins at zero, which makes no counter fall: what was
-told by the process before stays. A name may lose its series in a worker, too, and get another one that begins at zero:
-series are told apart by numbers, since the second may have counted more than the first by the time it is asked.
+A worker reports its current totals, with names that it chose itself. The differences since its last report are added to
+tables like its own. So the limit also holds for all workers together, and later counts of a name without room are
+`other`. A restarted worker starts at zero. Counters do not fall: the totals of the previous process stay. A name may
+also lose its series in a worker and get a new one that starts at zero. Series have numbers, since the second may have
+counted more than the first at the next report.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from .lag import CommitRow, EndRow
-from .table import LabelLine
-from .telemetry import CLIENT_TELEMETRY, GaugeRow
-from .totals import LabelTotals
+from .client_telemetry import CLIENT_TELEMETRY, PREFIX, GaugeRow, gauge_value, label_values
+from .table import LabelLine, LabelTable
+from .totals import METRICS, CommitRow, EndRow, LabelledMetric, LabelTotals
 
 PARTITIONS = "partition"
 """Word for the partitions of groups that were forgotten, where overflow is told by label."""
@@ -171,3 +173,102 @@ class ToldShares:
 def grown(before: float, number: float) -> float:
     """Return how much a counter has grown; it has begun anew if it is smaller than before."""
     return number - before if number >= before else number
+
+
+class LabelCollector(Collector):
+    """Collector of the totals by label, and of how full their tables are."""
+
+    def __init__(self, totals: LabelTotals) -> None:
+        self.totals = totals
+
+    def collect(self) -> Iterator[Metric]:
+        if not self.totals.tables:  # a config has turned off what another one had told
+            return
+        for label, table in self.totals.tables.items():
+            for metric in METRICS[label]:
+                yield summary(metric, label, table) if metric.kind == "summary" else counter(metric, label, table)
+        lags = self.totals.lags
+        if lags is not None:
+            family = GaugeMetricFamily(
+                "kproxy_group_lag",
+                "Records between what a group has committed and the ends of its partitions, as far as seen here.",
+                labels=["group", "topic"],
+            )
+            for pair, lag in lags.lags().items():
+                family.add_metric(pair, lag)
+            yield family
+        used = GaugeMetricFamily("kproxy_label_series", "Names with series of their own, by label.", labels=["label"])
+        for label, table in self.totals.tables.items():
+            used.add_metric([label], len(table.series))
+        yield used
+        overflow = CounterMetricFamily(
+            "kproxy_label_overflow",
+            "What was counted as other for want of room: records of topics, requests of clients and principals, "
+            "commits and joins of groups, and partitions of groups that were forgotten.",
+            labels=["label"],
+        )
+        for label, number in overflows(self.totals).items():
+            overflow.add_metric([label], number)
+        yield overflow
+
+
+def counter(metric: LabelledMetric, label: str, table: LabelTable) -> Metric:
+    family = CounterMetricFamily(metric.name, metric.text, labels=[label, *([metric.second] if metric.second else [])])
+    sample = f"{metric.name}_total"
+    for series in table.everything():
+        for (name, second), number in list(series.values.items()):
+            if name == sample:
+                family.add_metric([series.name, second] if metric.second else [series.name], number)
+    return family
+
+
+def summary(metric: LabelledMetric, label: str, table: LabelTable) -> Metric:
+    family = SummaryMetricFamily(metric.name, metric.text, labels=[label, metric.second])
+    for series in table.everything():
+        for (name, second), number in list(series.values.items()):
+            if name == f"{metric.name}_count":
+                seconds = series.values.get((f"{metric.name}_sum", second), 0.0)
+                family.add_metric([series.name, second], int(number), seconds)
+    return family
+
+
+TEXTS = {"_max": "the largest of all", "_min": "the smallest of all"}
+
+
+class TelemetryCollector(Collector):
+    """Collector of clients' own metrics; each is a family. `clock`: the time by which they were added."""
+
+    def __init__(self, totals: LabelTotals, clock: Callable[[], float]) -> None:
+        self.totals, self.clock = totals, clock
+
+    def collect(self) -> Iterator[Metric]:
+        totals, telemetry = self.totals, self.totals.telemetry
+        if telemetry is None:
+            return
+        series = totals.tables[CLIENT_TELEMETRY].everything()
+        known = totals.tables[CLIENT_TELEMETRY].series
+        for metric, grows in sorted(telemetry.kinds.items()):
+            family: CounterMetricFamily | GaugeMetricFamily
+            if grows:
+                family = CounterMetricFamily(
+                    PREFIX + metric, "Added up from what clients tell of themselves (KIP-714).", labels=telemetry.labels
+                )
+                numbers = {one.name: one.values.get((metric, "")) for one in series}
+            else:
+                how = TEXTS.get(metric[-4:], "the mean of all")
+                family = GaugeMetricFamily(
+                    PREFIX + metric, f"As clients tell it of themselves (KIP-714), {how}.", labels=telemetry.labels
+                )
+                rows = telemetry.rows_of(metric, known, self.clock())
+                numbers = {name: gauge_value(row) for name, row in rows.items()}
+            for name, number in numbers.items():
+                if number is not None:
+                    family.add_metric(label_values(name, len(telemetry.labels)), number)
+            if family.samples:
+                yield family
+        refused = CounterMetricFamily(
+            "kproxy_telemetry_points_refused",
+            "Numbers of clients that were not taken, since their metrics have too many names, or one that is taken.",
+            value=telemetry.refused,
+        )
+        yield refused

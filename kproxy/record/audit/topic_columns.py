@@ -1,25 +1,166 @@
-"""Columns of the topics and partitions of an exchange: those of the request with their answers, then the others.
+"""Columns of the topics, partitions and record batches of an exchange.
 
-Strategy: one pass over the request and one over the response fill a table of topics, in which elements find each other
-by name or id and by number; then as much of it is told as an event may hold, and the rest is counted.
+One pass over the request and one over the response fill a table of topics. Elements match by name or id and by number.
+An event lists as many as it may contain; the rest is counted. Term: *around* is the level outside of the topics, if
+any (a group, a transaction, a log directory).
 
-Words: *around* is the level outside of the topics, if there is one (a group, a transaction, a log directory).
+Columns that are single fields of the protocol are tables by field name. Field names have one meaning in all APIs, so
+the tables are not split by API. A later line overrides an earlier one, and a response its request.
+
+For a partition with one batch, the most frequent case, the partition's columns contain all of its header. Of several
+batches each is listed, up to a limit for the partition and one for the event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.protocol.elements import TopicWalk, topic_walk
+from kproxy.protocol.records.entry import RecordsDigest
+from kproxy.protocol.table.api_keys import NEW_HEARTBEATS
 from kproxy.protocol.table.errors import error_name
 from kproxy.protocol.table.layout import ZERO_UUID, Slot, Struct
 from kproxy.record.audit.lines import plain
+from kproxy.record.events.schema import MOST_BATCHES
 from kproxy.record.exchange import ObservedExchange, Who
 
-from .batches import BatchDetail, aborted_columns, put_batches
-from .column_fields import OF_PARTITION_ANSWERED, OF_PARTITION_REQUESTED, ColumnFields, present
+ColumnFields = tuple[tuple[str, str, bool], ...]
+"""(column, field, whether negative numbers are values, not absence)"""
+
+REQUEST = (
+    ("acks", "acks"),
+    ("isolation", "isolation_level"),
+    ("instance", "group_instance_id"),
+    ("instance", "instance_id"),
+    ("generation", "generation_id"),
+    ("generation", "generation_id_or_member_epoch"),
+    ("generation", "member_epoch"),
+    ("protocol", "protocol_name"),
+    ("protocol", "server_assignor"),
+    ("producer_id", "v3_and_below_producer_id"),
+    ("producer_epoch", "v3_and_below_producer_epoch"),
+    ("producer_id", "producer_id"),
+    ("producer_epoch", "producer_epoch"),
+)
+RESPONSE = (
+    ("throttle_ms", "throttle_time_ms"),
+    ("member", "member_id"),
+    ("generation", "generation_id"),
+    ("generation", "member_epoch"),
+    ("protocol", "protocol_name"),
+    ("producer_id", "producer_id"),
+    ("producer_epoch", "producer_epoch"),
+)
+NEGATIVE = {"acks": frozenset((0,)), "generation": NEW_HEARTBEATS}
+"""Column → APIs in which a number below zero says something: acks=all, and the epochs with which a member leaves
+(KIP-848)."""
+
+OF_PARTITION_REQUESTED = (
+    ("fetch_offset", "fetch_offset"),
+    ("offset", "offset"),
+    ("committed_offset", "start_offset"),
+    ("committed_offset", "committed_offset"),
+    ("leader_epoch", "current_leader_epoch"),
+    ("leader_epoch", "committed_leader_epoch"),
+    ("leader_epoch", "leader_epoch"),
+    ("leader", "leader"),
+)
+OF_PARTITION_ANSWERED = (
+    ("base_offset", "base_offset"),
+    ("offset", "offset"),
+    ("offset", "end_offset"),
+    ("high_watermark", "high_watermark"),
+    ("last_stable_offset", "last_stable_offset"),
+    ("log_start_offset", "log_start_offset"),
+    ("log_start_offset", "low_watermark"),
+    ("committed_offset", "start_offset"),
+    ("committed_offset", "committed_offset"),
+    ("leader_epoch", "committed_leader_epoch"),
+    ("leader_epoch", "leader_epoch"),
+    ("leader", "leader_id"),
+)
+
+
+def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> ColumnFields:
+    """Return the lines of a table whose field this struct has.
+
+    `key`: of the API, where numbers below zero may count.
+    """
+    if struct is None:
+        return ()
+    names = {slot.name for slot in struct.slots if not slot.array}
+    return tuple((column, field, key in NEGATIVE.get(column, ())) for column, field in table if field in names)
+
+
+def put(data: dict[str, Any], columns: ColumnFields, body: Mapping[str, Any]) -> None:
+    for column, field, negative in columns:
+        value = body.get(field)
+        if isinstance(value, str):
+            value = plain(value)
+        elif value is not None and value < 0 and not negative:
+            continue
+        if value is not None:
+            data[column] = value
+
+
+OF_WRITTEN = ("producer_id", "producer_epoch", "base_sequence", "attributes", "crc")
+OF_READ = ("base_offset", "last_offset", *OF_WRITTEN)
+"""Columns of a digest; None and numbers below zero are absence."""
+OF_BATCH = ("base_offset", "crc", "attributes", "last_delta", "producer_id", "producer_epoch", "sequence", "count")
+"""Columns of one batch, in the order of `HEADER_FIELDS`."""
+MOST_DETAILED = 10 * MOST_BATCHES
+
+
+class BatchDetail:
+    """Room for batches that one event tells one by one, all its partitions together."""
+
+    __slots__ = ("room",)
+
+    def __init__(self) -> None:
+        self.room = MOST_DETAILED
+
+    def columns(self, digest: RecordsDigest) -> list[dict[str, Any]]:
+        """Return the columns of each of the digest's first batches, as far as there is room."""
+        told = list(batch_columns(digest, min(self.room, MOST_BATCHES)))
+        self.room -= len(told)
+        return told
+
+
+def put_batches(row: dict[str, Any], digest: RecordsDigest | None, read: bool, detail: BatchDetail) -> None:
+    """Set the columns about a partition's batches. `read`: offsets are the log's; producers count from zero."""
+    if digest is None:
+        return
+    if digest.records is not None:
+        row["records"] = digest.records
+    row["bytes"], row["batches"] = digest.size, digest.batches
+    if digest.codec:
+        row["codec"] = digest.codec
+    for column in OF_READ if read else OF_WRITTEN:
+        value = getattr(digest, column)
+        if value is not None and value >= 0:
+            row[column] = value
+    if digest.batches > 1 or digest.control:
+        told = detail.columns(digest)
+        if told:
+            row["batches_detail"] = told
+
+
+def batch_columns(digest: RecordsDigest, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the columns of each of the first batches whose headers are there."""
+    markers = digest.markers or {}
+    for number, header in enumerate((digest.headers or ())[:most]):
+        columns: dict[str, Any] = {column: value for column, value in zip(OF_BATCH, header, strict=True) if value >= 0}
+        if number in markers:
+            columns["marker"] = markers[number]
+        yield columns
+
+
+def aborted_columns(transactions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the columns of the first aborted transactions that a partition's answer lists."""
+    names = ("producer_id", "first_offset")
+    return [{name: one[name] for name in names} for one in transactions[:MOST_BATCHES]]
 
 
 class TopicElement(NamedTuple):

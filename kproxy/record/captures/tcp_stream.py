@@ -1,0 +1,350 @@
+"""TCP segments of packets, the ordered stream of one direction, and its Kafka frames; any byte may be missing.
+
+Segments: the link type gives the offset of the IP header; the rest is IPv4 or IPv6. The lengths in the headers show the
+uncaptured part of a segment: `size` counts it, `data` lacks it. IP fragments are not reassembled: hosts do not fragment
+TCP (path MTU discovery), and a fragment counts as not captured.
+
+Streams: a segment that continues the stream is yielded at once, a repeated one is dropped, and an early one waits,
+within bounds of time, bytes and number. After that, the bytes before it count as not captured, and a piece contains the
+number of missing bytes. Sequence numbers have 32 bits and wrap (RFC 9293, section 3.4).
+
+Frames: the length of a frame gives the position of the next one. So missing bytes inside a frame only shorten its kept
+bytes. If the length field itself is missing or invalid, the position is lost. Bytes are skipped until a segment starts
+like a frame. Most segments do, since clients and brokers write frames with one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from kproxy.protocol.framing import MAX_FRAME
+
+NULL, ETHERNET, RAW_BSD, RAW_OPENBSD, RAW, LOOP, SLL, IPV4, IPV6, SLL2 = 0, 1, 12, 14, 101, 108, 113, 228, 229, 276
+IP_AT = {NULL: 4, RAW_BSD: 0, RAW_OPENBSD: 0, RAW: 0, LOOP: 4, SLL: 16, IPV4: 0, IPV6: 0, SLL2: 20}
+"""Offset of the IP header by link type, except for Ethernet."""
+VLAN = frozenset((0x8100, 0x88A8, 0x9100))
+TCP, FRAGMENT = 6, 44
+EXTENSIONS = frozenset((0, 43, 60, 135))
+"""IPv6 headers that stand before TCP: hop-by-hop, routing, destination, mobility."""
+PLAIN_IPV4 = 0x45
+"""First byte of an IPv4 header without options, which has 20 bytes."""
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+
+_IPV4 = Struct(">BBHHHBBH4s4s").unpack_from
+_IPV6 = Struct(">IHBB16s16s").unpack_from
+_TCP = Struct(">HHIIBB").unpack_from
+_IPV4_TCP = Struct(">BBHHHBBH4s4sHHIIBB").unpack_from
+_SHORT = Struct(">H").unpack_from
+
+
+class Segment(NamedTuple):
+    """TCP segment of a packet. Addresses as in the packet, 4 or 16 bytes. `data` is what was kept of `size` bytes."""
+
+    source: bytes
+    source_port: int
+    target: bytes
+    target_port: int
+    sequence: int
+    acknowledged: int
+    flags: int
+    data: bytes
+    size: int
+
+
+def segment_of(link: int, data: bytes, length: int) -> Segment | None:
+    """Return the segment in a packet; None if it is not TCP, a fragment, or cut before the end of its headers.
+
+    `length`: bytes of the whole packet.
+    """
+    at = IP_AT.get(link)
+    if at is None:
+        at = _after_ethernet(data) if link == ETHERNET else None
+    elif link in (SLL, SLL2) and len(data) > at and _SHORT(data, 14 if link == SLL else 0)[0] in VLAN:
+        at += 4
+    if at is None or len(data) < at + 20:
+        return None
+    version = data[at] >> 4
+    if version == 4:
+        return _in_ipv4(data, at, length)
+    return _in_ipv6(data, at, length) if version == 6 and len(data) >= at + 40 else None
+
+
+def _after_ethernet(data: bytes) -> int | None:
+    at = 12
+    while len(data) >= at + 4 and _SHORT(data, at)[0] in VLAN:
+        at += 4
+    return at + 2 if len(data) >= at + 2 and _SHORT(data, at)[0] in (0x0800, 0x86DD) else None
+
+
+def _in_ipv4(data: bytes, at: int, length: int) -> Segment | None:
+    if data[at] == PLAIN_IPV4 and len(data) >= at + 34:  # nearly all
+        (_, _, total, _, fragment, _, protocol, _, source, target,
+         source_port, target_port, sequence, acknowledged, offset, flags) = _IPV4_TCP(data, at)  # fmt: skip
+        if protocol != TCP or fragment & 0x3FFF:
+            return None
+        end = at + total if total and at + total < length else length
+        start = at + 20 + (offset >> 4) * 4
+        if end < start:
+            return None
+        return Segment(
+            source, source_port, target, target_port, sequence, acknowledged, flags, data[start:end], end - start
+        )
+    first, _, total, _, fragment, _, protocol, _, source, target = _IPV4(data, at)
+    if protocol != TCP or fragment & 0x3FFF:
+        return None
+    end = at + total if total else length  # 0: longer than 65,535, as segmentation offload makes them
+    return _tcp(data, at + (first & 15) * 4, min(end, length), source, target)
+
+
+def _in_ipv6(data: bytes, at: int, length: int) -> Segment | None:
+    _, payload, following, _, source, target = _IPV6(data, at)
+    end = at + 40 + payload if payload else length
+    pos = at + 40
+    while following in EXTENSIONS and len(data) >= pos + 2:
+        following, pos = data[pos], pos + (data[pos + 1] + 1) * 8
+    return _tcp(data, pos, min(end, length), source, target) if following == TCP else None
+
+
+def _tcp(data: bytes, at: int, end: int, source: bytes, target: bytes) -> Segment | None:
+    if len(data) < at + 14:
+        return None
+    source_port, target_port, sequence, acknowledged, offset, flags = _TCP(data, at)
+    start = at + (offset >> 4) * 4
+    size = end - start
+    if size < 0:
+        return None
+    return Segment(source, source_port, target, target_port, sequence, acknowledged, flags, data[start:end], size)
+
+
+HALF, WHOLE = 1 << 31, 1 << 32
+MOST_WAITING = 256
+"""Segments that wait for an earlier one; on a real network a retransmission comes long before."""
+MOST_WAITING_BYTES = 4 << 20
+"""Bytes of segments that wait for an earlier one."""
+LONGEST_WAIT = 3.0
+"""Seconds of the capture's time; a first retransmission comes within one (RFC 6298)."""
+
+
+class StreamPiece(NamedTuple):
+    """Piece of a stream: its next bytes, and how many behind them are missing."""
+
+    data: bytes
+    missing: int
+    time: float
+
+
+class StreamDirection:
+    """Stream of one side of a connection. `gaps`, `lost`: places where segments are missing, and their bytes."""
+
+    __slots__ = ("gaps", "lost", "next", "since", "waiting", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.next = -1
+        """Sequence number of the next byte; -1: not known yet."""
+        self.waiting: dict[int, StreamPiece] = {}
+        self.waiting_bytes = 0
+        self.since = 0.0
+        self.gaps = self.lost = 0
+
+    def begin(self, sequence: int) -> None:
+        self.next = (sequence + 1) % WHOLE
+
+    def receive(self, sequence: int, data: bytes, size: int, time: float) -> Iterable[StreamPiece]:
+        """Return the pieces that a segment gives: `data` is what was captured of `size` bytes from `sequence` on."""
+        if self.next < 0:
+            self.next = sequence
+        if sequence == self.next and not self.waiting:
+            self.next = (sequence + size) % WHOLE
+            return (StreamPiece(data, size - len(data), time),)
+        return self._receive_out_of_order(sequence, data, size, time)
+
+    def _receive_out_of_order(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[StreamPiece]:
+        """Yield the pieces that a segment gives which is not just the next one."""
+        ahead = (sequence - self.next) % WHOLE
+        if ahead >= HALF:
+            ahead -= WHOLE
+        if ahead <= 0:
+            if size + ahead > 0:
+                yield self._pass(data[-ahead:], size + ahead, time)
+                yield from self._continue()
+        else:
+            self._wait(sequence, data, size, time)
+        if self.waiting and self._long_enough(time):
+            yield from self.give_up()
+
+    def give_up(self) -> Iterator[StreamPiece]:
+        """Yield what waits, without what is missing before it. To be called at the end of the connection."""
+        while self.waiting:
+            sequence = min(self.waiting, key=self._ahead)
+            missing = self._ahead(sequence)
+            self.gaps += 1
+            self.lost += missing
+            self.next = sequence
+            yield StreamPiece(b"", missing, self.waiting[sequence].time)
+            yield from self._continue()
+
+    def _ahead(self, sequence: int) -> int:
+        return (sequence - self.next) % WHOLE
+
+    def _pass(self, data: bytes, size: int, time: float) -> StreamPiece:
+        self.next = (self.next + size) % WHOLE
+        return StreamPiece(data, size - len(data), time)
+
+    def _wait(self, sequence: int, data: bytes, size: int, time: float) -> None:
+        known = self.waiting.get(sequence)
+        if known is not None and len(known.data) + known.missing >= size:
+            return
+        if not self.waiting:
+            self.since = time
+        self.waiting_bytes += len(data) - (len(known.data) if known else 0)
+        self.waiting[sequence] = StreamPiece(data, size - len(data), time)
+
+    def _long_enough(self, time: float) -> bool:
+        many = len(self.waiting) > MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES
+        return many or time - self.since > LONGEST_WAIT
+
+    def _continue(self) -> Iterator[StreamPiece]:
+        """Yield what waited for the last piece; parts of it may have come already."""
+        while self.waiting:
+            sequence = min(self.waiting, key=self._behind)
+            past = -self._behind(sequence)
+            if past < 0:
+                return
+            data, missing, time = self.waiting.pop(sequence)
+            self.waiting_bytes -= len(data)
+            if len(data) + missing > past:
+                yield self._pass(data[past:], len(data) + missing - past, time)
+
+    def _behind(self, sequence: int) -> int:
+        ahead = (sequence - self.next) % WHOLE
+        return ahead - WHOLE if ahead >= HALF else ahead
+
+
+LENGTH = 4
+
+
+class CutFrame(NamedTuple):
+    """Frame of a capture: its size with the length field, what there is of it behind that, and when it came."""
+
+    size: int
+    data: bytes
+    first: float
+    last: float
+
+    @property
+    def whole(self) -> bool:
+        return len(self.data) == self.size - LENGTH
+
+
+Begins = Callable[[bytes], bool]
+"""Test if bytes look like the beginning of a frame, with its length field."""
+
+
+class Framer:
+    """Framer of one direction of a connection.
+
+    `most`: bytes that are kept of a frame. `lost_places`: how often the place was lost.
+    """
+
+    __slots__ = ("begins", "body", "first", "left", "lost", "lost_places", "most", "open", "prefix", "size")
+
+    def __init__(self, begins: Begins, most: int, *, lost: bool) -> None:
+        self.begins, self.most = begins, most
+        self.lost = lost
+        self.lost_places = 0
+        self.prefix = b""
+        """First bytes of a length field that is not all here."""
+        self.left = 0
+        """Bytes of the current frame that are still to come."""
+        self.size = 0
+        self.body = bytearray()
+        self.open = False
+        """No byte of the current frame is missing so far."""
+        self.first = 0.0
+
+    def receive(self, piece: StreamPiece) -> list[CutFrame]:
+        data, missing, time = piece
+        length = len(data) - LENGTH
+        plain = not (self.left or self.lost or missing or self.prefix) and 0 <= length <= self.most
+        if plain and length == int.from_bytes(data[:LENGTH], "big"):  # a segment that is one frame, as most are
+            return [CutFrame(LENGTH + length, data[LENGTH:], time, time)]
+        if self.lost:
+            if not self.begins(data):
+                return []
+            self.lost = False
+        frames: list[CutFrame] = []
+        pos = self._go_on(data, time, frames) if self.left else 0
+        end = len(data)
+        while pos < end and not self.lost:
+            if self.prefix or end - pos < LENGTH:
+                pos = self._length(data, pos, time, frames)
+                continue
+            size = int.from_bytes(data[pos : pos + LENGTH], "big", signed=True)
+            after = pos + LENGTH + size
+            if 0 <= size <= self.most and after <= end:
+                frames.append(CutFrame(LENGTH + size, data[pos + LENGTH : after], time, time))
+                pos = after
+            else:
+                pos = self._begin(size, data, pos + LENGTH, time, time, frames)
+        if missing:
+            self._miss(missing, time, frames)
+        return frames
+
+    def _length(self, data: bytes, pos: int, time: float, frames: list[CutFrame]) -> int:
+        """Take the next bytes of a length field that comes in pieces."""
+        if not self.prefix:
+            self.first = time
+        take = LENGTH - len(self.prefix)
+        self.prefix += data[pos : pos + take]
+        if len(self.prefix) < LENGTH:
+            return len(data)
+        size = int.from_bytes(self.prefix, "big", signed=True)
+        self.prefix = b""
+        return self._begin(size, data, pos + take, self.first, time, frames)
+
+    def _begin(self, size: int, data: bytes, pos: int, first: float, time: float, frames: list[CutFrame]) -> int:
+        if not 0 <= size <= MAX_FRAME:
+            self._lose()
+            return len(data)
+        self.size, self.left, self.first, self.open = size + LENGTH, size, first, True
+        self.body = bytearray()
+        if size:
+            return self._go_on(data, time, frames, pos)
+        frames.append(CutFrame(LENGTH, b"", first, time))
+        return pos
+
+    def _go_on(self, data: bytes, time: float, frames: list[CutFrame], pos: int = 0) -> int:
+        take = min(self.left, len(data) - pos)
+        if self.open:
+            room = self.most - len(self.body)
+            self.body += data[pos : pos + min(take, room)]
+            self.open = take <= room
+        self.left -= take
+        if not self.left:
+            self._over(time, frames)
+        return pos + take
+
+    def _over(self, time: float, frames: list[CutFrame]) -> None:
+        frames.append(CutFrame(self.size, bytes(self.body), self.first, time))
+        self.body = bytearray()
+
+    def _miss(self, missing: int, time: float, frames: list[CutFrame]) -> None:
+        if self.lost:
+            return
+        self.open = False
+        if self.left:
+            taken = min(self.left, missing)
+            self.left -= taken
+            missing -= taken
+            if not self.left:
+                self._over(time, frames)
+        if missing:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self.lost_places += 1
+        self.prefix = b""
+        self.left = 0
