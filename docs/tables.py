@@ -27,14 +27,13 @@ from pathlib import Path
 from types import ModuleType
 
 import yaml
-from kproxy.rules.kinds.base.live import LiveRule
 
 from kproxy.record.events import schema as events
 from kproxy.record.events.column import EventType
 from kproxy.record.events.schema import EVENT_TYPES, json_schema
 from kproxy.rules.document.reference import markdown_table, rows, sentence
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.session.session_state import TRANSITIONS, SessionPhase
 
 PAGES = Path(__file__).parent
