@@ -181,6 +181,12 @@ SHARE = 0.25
 PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
 
 
+# Clients' own metrics, put together: the inbox for what they push, and where it goes when it has been read.
+#
+# Strategy. Nothing of this is imported without the section in the config. Payloads are read in a thread, which has a
+# share of a core, since it does not let go of the interpreter; addresses take turns. A connection that has ended
+# meanwhile loses nothing, since the last push of a client comes just before its end. So many bytes wait at most, and of
+# one address only a part of them; who comes then is told to come later.
 class ClientTelemetry:
     """Clients' metrics in one process. `totals`: where they are added up, if they are; `also` gets each payload that
     could be read. `audit`: records payloads, where a config wants that."""

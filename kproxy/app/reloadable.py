@@ -124,6 +124,8 @@ class ProcessParts:
             self.otlp.start_traces()
 
 
+# Parts of a supervisor that the config makes come, change and go while it runs: the metrics of all workers, what they
+# count by label, and the export of both. `Parts` does this for a process that carries traffic.
 class PoolParts:
     """Parts of the process that is the supervisor of these workers. `own`: makes the collectors of what it counts
     itself."""

@@ -183,6 +183,11 @@ BURST = 100
 """Lines of one event in `PAUSE` seconds, whatever their keys: a host with a /64 of IPv6 has any number of addresses."""
 
 
+# Counters of connections, as plain integers, and a logger that never writes too many lines about them.
+#
+# Clients can cause lines of the log at will, and must not fill a disk. So a line is left out when there was one with
+# the same event and key, or when there were very many with the same event and any key, in the last seconds. What was
+# left out is counted in the next line of that key, or of that event.
 class LogThrottle:
     """Logger with a limit; `key` tells apart lines with the same event."""
 

@@ -162,6 +162,11 @@ async def talk(sock: socket.SocketType) -> None:
         raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")
 
 
+# Watch over the clusters of the config in force: whether each leads back to kproxy, and whether its brokers answer.
+#
+# Strategy. A config may have thousands of clusters, and may bring or take all of them at once. What is known of a
+# cluster follows the config in that step; the tasks that ask its brokers begin and end behind it, a few at a time. Each
+# step looks at what is in force then, so another config that comes meanwhile needs no order.
 class Probing(NamedTuple):
     """Probe at work. `once`: until its cluster has answered."""
 

@@ -179,6 +179,9 @@ MOST = 50
 """Connections that begin to drain in a second at most, in all workers together."""
 
 
+# Ages at which connections are drained, drawn when they begin, and the pace at which this is done.
+#
+# Each connection that goes comes back with a handshake, here and at a broker, hence the pace. The oldest go first.
 class MaxAges:
     """Greatest ages of connections, by the names of their listeners, and the pace of one process."""
 
@@ -243,6 +246,10 @@ class MemoryServer(Protocol):
     def wake(self, sessions: Sequence[Any]) -> None: ...
 
 
+# Eviction of held frames that keep memory from others: `session/held_memory.py` decides, this module measures and
+# closes.
+#
+# Runs only while frames wait for memory, every `INTERVAL` seconds, in short steps.
 class MemoryWatch:
     """Watch over one budget of held frames."""
 
@@ -336,6 +343,13 @@ ASK = 2
 """Seconds between two questions whether a client that sends nothing more is still there."""
 
 
+# Clients that end while a rule holds a frame of theirs: nobody reads their sockets, so their end would not be seen.
+#
+# Strategy. A FIN says no more than that the client sends nothing more. It may have left, or it may wait for its answer;
+# and what it sent before, the last write of a producer with acks 0, say, is for the broker all the same. So what is
+# held stays held, and those who look are told. The kernel of a client that has left entirely answers for another
+# minute, then it resets the connection: that is an end like any other. It is asked again and again, so that this is
+# seen soon.
 class HeldWatch:
     """Watch over the clients of all frames that are held in this process; at work only while there are any."""
 

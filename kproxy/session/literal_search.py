@@ -9,7 +9,7 @@ First look at a request: finds the rules that can apply to the names in it. Most
 
 Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
 else; the index knows the rules for each name. Rules that go by what requests mention elsewhere, or that screen answers,
-are looked for by the bytes of names (`session/live/name_scan.py`). It gives up where names do not tell: in fetch
+are looked for by the bytes of names. It gives up where names do not tell: in fetch
 sessions, which have to be followed, and for topic ids that nobody has named yet. Then the request is looked at as if
 there were no first look.
 """

@@ -9,7 +9,7 @@ which the client sends of a cluster that it knows from before: it is answered as
 SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker hears nothing of it.
 
 Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions is answered as the
-broker would (early_versions.py), SaslHandshake and SaslAuthenticate are answered here, anything else closes the
+broker would, SaslHandshake and SaslAuthenticate are answered here, anything else closes the
 connection, as at a broker (SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. No broker is
 dialled before: the first request afterwards does that. Then the request lane is as fast as without it; it leads back
 here with a SaslHandshake (KIP-368), and when the session has ended.

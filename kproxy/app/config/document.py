@@ -392,6 +392,9 @@ HAS_WORKERS = HAS_EPOLL and HAS_HAND_OVER and HAS_FORKS
 NO_WORKERS = "several workers need Linux, whose kernel hands connections from one process to another"
 
 
+# Settings that need what only some systems have: right in any document, and refused where kproxy is to run.
+#
+# `kproxy check` does not ask for this: a config may be written and checked on a laptop, for servers.
 def system_needs(config: Config) -> Iterator[Wrong]:
     """Yield the settings that cannot be used on this system, with the reason."""
     if config.workers > 1 and not HAS_WORKERS:

@@ -91,6 +91,13 @@ class Reconfigured(Protocol):
     def ending(self) -> bool: ...
 
 
+# Config at work: another one is checked whole, together with the rules, and put in force all of it or nothing.
+#
+# Strategy. A document is read and checked as at a start, and so are the rule files that it names, together with the
+# rules that came over the API: a rule that selects a listener which goes is a mistake at the rule's place. Then all
+# that can fail is done beside what serves: certificates are read, ports are opened (`network.py`). Only then the rules
+# and the config are put in force together, in one step of the loop. What cannot change while kproxy runs is told, and
+# refused unless whoever applies it says that it may stay as it is.
 class PlacedStep(NamedTuple):
     """Step to another config, with its place in the document (`file:line:column`, empty for what is not in it)."""
 

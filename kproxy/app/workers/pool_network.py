@@ -189,6 +189,13 @@ class PoolNetwork:
             self.port_service.prune(listener)
 
 
+# Change of a supervisor's network to another config: what it owns is opened here, workers make the rest ready.
+#
+# Strategy. The same as in one process (`runtime.network`), in two halves. The supervisor binds ports, and asks for the
+# ids of clusters that are reached in another way, so that all workers get one answer. Workers read files and make
+# clusters and listeners, when they are asked to prepare. Once all of them are ready, the supervisor puts its half in
+# force, in one step of the loop, and tells the workers to do so with theirs; each gets clients again when it has done
+# it.
 class PoolChange(ConfigChange):
     """Change of `network` to another config, of which the workers are told, too. Blocks when it is made. Raises
     UnusableSetting, and nothing has changed then."""

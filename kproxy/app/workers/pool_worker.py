@@ -253,6 +253,10 @@ class PoolWorker:
             self.kill()
 
 
+# Ledger of a worker's connections: those it has told of, and those that are on their way to it.
+#
+# Strategy. A worker tells absolute numbers, so nothing that is miscounted stays so: how many connections it has taken
+# since it began, and how many are open. What it was handed beyond those it has taken is on its way, and counts as open.
 class Ledger:
     """Ledger of one worker process. `by_address`: connections from one address are counted, too."""
 

@@ -222,6 +222,14 @@ class ChangingConfig(Protocol):
     def take_over(self, change: Any, rules: RuleSet, terms: NetworkTerms) -> object: ...
 
 
+# Rules of a worker: what the supervisor hands it is made ready, and put into force when it says so.
+#
+# Strategy. The supervisor says how all rules are to be, each time; a worker that has just begun is told the same way as
+# one that has been at work for days. Rules are told apart by numbers that the supervisor has given them: one that goes
+# on keeps its `Running`, and with it its counters. Models are made beside the loop, and only those that are new.
+#
+# A config comes the same way, with the rules that hold beside it. What is asked for later stands: an answer of before
+# that comes late is an answer to nothing.
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """State that could be put into force. `running`: its live rules at work by the number they were born with.

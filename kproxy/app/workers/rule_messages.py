@@ -112,6 +112,19 @@ LOOK = 0.02
 """Seconds between two looks at counters while somebody waits for one."""
 
 
+# Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
+#
+# Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
+# cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
+# that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
+# was ready for is started again.
+#
+# A config goes the same way, together with the rules that hold beside it (`load_with`). Of that all workers that take
+# connections have to say that they are ready, also one that ends meanwhile: what has killed it may be the config.
+#
+# The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
+# workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said
+# last stays in the sums.
 class PoolRuleKeeper(RuleKeeper):
     """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
     for the pool to call."""

@@ -1,6 +1,6 @@
 """Columns and event types of a schema, and the rules for counting events (docs/numbers.md).
 
-`kproxy stats` counts with these functions. The pipeline uses `lake/columnar/recipes.py`, the same rules for Arrow's
+`kproxy stats` counts with these functions. The pipeline uses `lake/columnar/columns.py`, the same rules for Arrow's
 columns; a test compares both. Lines of a summary add up to the counts of its events.
 """
 

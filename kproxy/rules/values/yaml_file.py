@@ -3,7 +3,7 @@
 Strategy: libyaml gives a flat stream of events; the tree is built here, with a stack of our own, so that nesting is
 bounded (the C composer recurses and kills the process at some ten thousand brackets). An alias shares the node that its
 anchor marked; `weight` counts what it would be if written out, so that aliases of aliases stay bounded too. Nothing is
-interpreted yet: `values.py` does that.
+interpreted yet: `source.py` does that.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 Thing = TypeVar("Thing")
 
 
+# Work is suspended after a slice of 5 ms. This module makes two decisions.
 class WorkLevel(NamedTuple):
     """Level of work that needs more slices than the levels below allow. `slices`: after these, work moves up.
 

@@ -126,6 +126,17 @@ class Timer(Protocol):
     def close(self) -> None: ...
 
 
+# Pollers of a reactor: what tells it which descriptors are ready, and the timer that goes with each.
+#
+#     epoll         the kernel keeps the set, and the timer is a descriptor of it (Linux)
+#     TrioPoller    a trio task waits for each descriptor and direction, and trio sleeps until the timer's time
+#
+# Strategy of the second one. trio knows how each system waits (kqueue, AFD of Windows), so this asks trio, by its
+# public API, in place of the system. A task waits once and notes what is ready; `poll` takes the notes, and a
+# descriptor that is still wanted afterwards is waited for anew before the next sleep. So a callback that leaves
+# something is called again, as with epoll. Two things are weaker: an event costs two passes through trio's scheduler,
+# and a descriptor for which neither IN nor OUT is wanted tells nothing, where epoll reports HUP and ERR in any case.
+# Who closes a descriptor must say so first (`Reactor.forget`).
 class AwaitedDescriptor:
     """Descriptor of a TrioPoller. `waiting`: the events that tasks wait for; `noted`: those that have come."""
 
@@ -278,6 +289,15 @@ BATCHES = 8
 """Batches that `task` and `portable` serve at once before other tasks get their turn."""
 
 
+# Three ways for a trio task to drive a reactor. `nested` is the one to have; the others need trio's public API only.
+#
+#     nested   the reactor's epoll set holds trio's own: while no task can run, the program sleeps in the reactor's
+# poll,
+#              and trio is not passed at all by a frame that comes and goes
+#     task     trio's epoll set holds the reactor's: each wake passes trio's scheduler
+#     portable  there is no epoll: trio waits for each descriptor by itself (see pollers.py), several times as dear
+#
+# Under a test's MockClock use `task`: `nested` sleeps by the real clock.
 class PlannedTurns(Protocol):
     """Turns of a reactor that were put aside."""
 

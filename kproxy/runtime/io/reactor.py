@@ -313,6 +313,16 @@ BURST = 0.25
 """Seconds of a share that may have been saved up."""
 
 
+# Work of milliseconds that clients cause, done in a thread: one piece at a time, and each address has its turn.
+#
+# Strategy. To check a password takes as long as hundreds of frames do, and whoever can connect can have one checked. In
+# the event loop it would keep everybody waiting; hashlib lets go of the interpreter, so a thread beside the loop keeps
+# nobody. There is one, so that guessing takes no more than one core. Work waits in a queue by address, and the
+# addresses take turns: one that guesses on a thousand connections delays the login of another one by one hash.
+#
+# Work that does not let go of the interpreter keeps the loop waiting while it is done, some milliseconds for each turn
+# of the loop. It has a queue of its own, with a share of a core: after it has used that up, it pauses. So nobody's
+# login waits for it, and however much of it there is, most of the time is the loop's.
 class WorkDone(NamedTuple):
     """Result of a piece of work, or what it has raised, and the seconds of a core that it took."""
 

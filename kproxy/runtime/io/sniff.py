@@ -223,6 +223,12 @@ FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
 }
 
 
+# PROXY protocol: a proxy's word, before anything else, about whose connection it passes on; read and written.
+#
+# Source: https://github.com/haproxy/haproxy/blob/master/doc/proxy-protocol.txt, §2.1 (version 1, a line of text) and
+# §2.2 (version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen.
+# An address that is not trusted is the client itself. If that sends a header all the same, it is no Kafka and no TLS,
+# and whoever reads its first bytes says so.
 class BadHeader(InputError):
     """First bytes that are no PROXY header, or a wrong one."""
 

@@ -119,6 +119,11 @@ IPV6_TRANSPARENT = 75  # linux/in6.h
 SOCKADDR_IN, SOCKADDR_IN6 = Struct("!2xH4s8x"), Struct("!2xHI16sI")
 
 
+# Transparent connections, diverted to kproxy by the kernel: their destinations, and how to go on from here.
+#
+# REDIRECT rewrites the destination and remembers it (netfilter's SO_ORIGINAL_DST); TPROXY leaves it as it is and gives
+# the connection to a socket that may have addresses of others (IP_TRANSPARENT, ip(7)). kproxy's own connections carry a
+# mark (SO_MARK, socket(7)), by which the firewall knows that they are not to be diverted again.
 @dataclass(frozen=True, slots=True)
 class Route:
     """Destination of a diverted connection, and the address to come from, if not kproxy's own."""

@@ -250,6 +250,11 @@ MOST_SKIPPED = 15
 """Looks for more behind a short record that are left out at most, after several in vain."""
 
 
+# Side whose socket speaks TLS: the same as `Side`, three differences apart.
+#
+# "not now" comes as SSLWantReadError and SSLWantWriteError, which are OSErrors but no BlockingIOErrors OpenSSL may hold
+# bytes that epoll does not see: they must be read before the side goes back to waiting what is read comes in records of
+# 16 KiB at most: several are gathered, so that session and peer see one piece
 class TlsSide(Side):
     """Side on an `ssl.SSLSocket` whose handshake is done."""
 

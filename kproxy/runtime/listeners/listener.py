@@ -405,6 +405,12 @@ HANDSHAKE = 10.0
 BEGINS, ENDS = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
+# Connection that kproxy opens to one of its own listeners, as a client of it would be.
+#
+# Strategy. It is a pair of sockets of this machine: one end goes to the listener as any client that has come in, so
+# that who may connect, limits, TLS and rules are as for others; the other end is for whoever wants to ask something.
+# What stands before a listener (its port, a PROXY header, the choice among listeners that share a port) is not gone
+# through.
 class NotLetIn(InputError):
     """Error for a connection of kproxy's own that a listener does not take."""
 

@@ -108,6 +108,24 @@ Bind = Callable[[int, int], bool]
 """(port, node) → whether kproxy listens there now."""
 
 
+# Pool of ports that stand for nodes.
+#
+# Strategy. A client that has cached an address must find the same node behind it, after a restart too. So a node keeps
+# its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
+# of the same config even without a state file. Controllers (ids below -1) take theirs from the top of the range, out of
+# the way. Only when all are taken is one given to another node, and only if nobody has used it for `FORGOTTEN`.
+#
+# A broker may name any number of nodes, each time others. So finding a port costs the same however many are taken: the
+# search goes on where the last one ended, a port that cannot be bound is left alone for `BUSY`, and the order of `used`
+# is that of their last use.
+#
+# The state file says which port stands for which node, and where that node was last, so that a restart changes neither.
+# It is JSON, replaced atomically, written in a thread; one that cannot be read stops the start instead of being
+# replaced.
+#
+#     {"version": 1,
+#      "ports": {"outside 9093-10092": {"1": 9094}},                  by listener and range: node id → port
+#      "nodes": {"main": {"1": ["b1.example.com", 9092]}}}            by cluster: node id → address
 class PortPool:
     """Pool of the ports of one range on one listener. `bind` and `release` open and close them."""
 

@@ -106,6 +106,12 @@ STAGGER = 0.25
 Greet = Callable[[socket.SocketType], bytes]
 
 
+# Dialler: connects to one of several servers, the first that answers wins, and dead ones cost a quarter of a second.
+#
+# Strategy. All of it is callbacks of the reactor, save name look-ups and TLS handshakes, which are trio tasks. An
+# attempt that fails lets the next one begin at once, one that hangs after `STAGGER` (RFC 8305, "happy eyeballs", for
+# servers as well as for addresses of one server). On the same host or for a refusal the kernel knows the outcome before
+# `connect` is asked a second time, and then no event is waited for.
 class DialOptions(NamedTuple):
     """Options of a connect: `greet` gives the first bytes of a connected socket, `mark` is for the firewall (0:
     none), `source` is the address to come from if it is not the machine's own; `own` are the addresses where kproxy

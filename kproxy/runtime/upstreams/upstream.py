@@ -195,6 +195,11 @@ BrokerKey = HostPort | int | None
 """A broker: the address, its node id, or any of the cluster."""
 
 
+# Answers of a cluster's brokers to ApiVersions, asked for by kproxy itself and kept for a while.
+#
+# They are for clients that have not authenticated yet: what these send costs no broker anything, however many they are.
+# One question is asked for all clients that wait for its answer, on a connection of its own and without a login, which
+# brokers want none for (KIP-35).
 class CachedVersions(NamedTuple):
     """Answer to ApiVersions in the cache, valid `until` a time of `monotonic()`.
 
@@ -315,6 +320,16 @@ class MetadataConsumer(Protocol):
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
 
 
+# Poller of each cluster's topics, on a connection of kproxy's own, for the record of its topology, and locator of nodes
+# by their addresses.
+#
+# A cluster that wants authentication, and at which kproxy does not log in itself, does not answer; then what clients
+# are shown has to do.
+#
+# For listeners that are not transparent, answers are rewritten, and what they say is known from that. At transparent
+# ones they pass unread, and where a diverted connection goes is an address only. So kproxy asks Metadata for the
+# brokers now and then, looks their names up, and finds the node of a connection by its destination. Until then, and
+# where the brokers do not answer it, there is none.
 class MetadataPoller:
     """Poller of one cluster's Metadata; `picture` learns the responses. `request` makes the requests.
 

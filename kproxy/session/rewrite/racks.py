@@ -10,7 +10,7 @@ A Fetch is changed only for clients that name their library (KIP-511), as both c
 not look for followers may send an empty rack all the same, and would ask the leader for ever, which sends it away.
 
 What a client says of itself is never changed. Fetch, the one frequent request among them, has a shorter way of its
-own, `fetch_racks.py`.
+own.
 
 Racks of Fetch requests: filled in where the frame lies, by templates of requests that were met before.
 

@@ -198,7 +198,7 @@ class Rewriter:
     """Rewriter of one (api, version, direction): all rewrites of it, compiled when a frame of it first passes.
 
     `repeats`: responses whose rewrites ask the context for no more than addresses and the exchange's note, and leave
-    nothing in it but counts. Those that were rewritten before need not be again (`kept_answers.py`).
+    nothing in it but counts. Those that were rewritten before are cached.
     """
 
     def __init__(

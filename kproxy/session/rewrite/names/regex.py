@@ -16,7 +16,7 @@ Strategy. The broker would match the pattern against its own names. So kproxy ma
 broker-side names of what matched. What the client wrote is remembered for each member: a later heartbeat, in which
 null means "unchanged", gets a new pattern when the set of names has changed, and describe answers show the original.
 
-A pattern that RE2 refuses, or that takes too long (`patterns.py`), is sent with `*` in front, which no RE2 accepts: the
+A pattern that RE2 refuses, or that takes too long, is sent with `*` in front, which no RE2 accepts: the
 client hears INVALID_REGULAR_EXPRESSION, and it is certain that a broker with other limits does not match broker-side
 names with it.
 

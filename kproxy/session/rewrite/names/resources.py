@@ -115,7 +115,7 @@ def filter_resource(translators: Translators, one: Resource, context: Context) -
 
 def deletion_filter(translators: Translators, one: Resource, context: Context) -> Resource:
     """Return the resource of a filter for ACLs that are to be deleted. One for all that matches a name would reach ACLs
-    that cover more than a tenant: it becomes one for a name that nobody has (see `refusals.py`)."""
+    that cover more than a tenant: it becomes one for a name that nobody has (see `tenant_denials.py`)."""
     new = filter_resource(translators, one, context)
     return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(translators, one.kind, one.pattern) else new
 

@@ -6,7 +6,7 @@ the client: `*`, or a prefix of its prefix. Both are sent as a filter that match
 answered with INVALID_REQUEST and the reason.
 
 *Election of leaders* of everything there is. Where an answer only lists, what belongs to others is left out of it
-(`plain.py`, `answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and no list that kproxy
+(`answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and no list that kproxy
 has could stand for the client's own: it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED
 where the version has a code for it.
 

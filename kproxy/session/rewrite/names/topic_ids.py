@@ -11,7 +11,7 @@ Topic ids of clients that live in a part of the cluster: an id of somebody else'
 
 Strategy. kproxy knows the names of ids from every answer of the cluster that tells them, and asks for those that it
 does not know (see `session/cluster.py`). Only zeros, which mean "none", and an id that is known to be that of a visible
-topic leave as they are. Every other one is sent in disguise (`disguise.py`), as an id that no topic has, so the broker
+topic leave as they are. Every other one is sent in disguise, as an id that no topic has, so the broker
 itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the client finds what it sent.
 
 An answer that names a topic of others by its id alone has the disguise in its place: what it is about stays unsaid.
@@ -127,7 +127,7 @@ NOT_THERE_FOR = 10.0
 """Seconds for which an id that the broker did not know is not asked for again on its connection."""
 ANSWERS_BY_ID = {PRODUCE: 13, FETCH: 13, OFFSET_COMMIT: 10, TXN_OFFSET_COMMIT: 6, SHARE_FETCH: 0, SHARE_ACKNOWLEDGE: 0}
 """Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
-version on. They name no id that was not sent in a request of the same connection (see `fetch_owner.py`)."""
+version on. They name no id that was not sent in a request of the same connection."""
 DISGUISED = "topic_ids_disguised"
 """In the memory of a connection: it has sent such an id, so that answers have to be looked at."""
 
