@@ -1,1 +1,1 @@
-"""Sinks of what was seen: metrics, the audit, captures and the lines of `kproxy tail`."""
+"""Observation of the traffic and its recordings: metrics, audit, captures, live view and OTLP."""

@@ -1,9 +1,9 @@
 """Prometheus metrics of parts of the proxy: the counters of rules, the audit, a supervisor with its workers, and the
 process itself with its version, whether it is ready, and when its certificates expire.
 
-Labels of the rules' counters are their names, which users choose: only so many rules have lines of their own
-(`limits.rule_labels`), the others of each kind are added up under the name "other". What belongs to the proxy as one
-thing and not to a worker process is added by the process with the admin address.
+Labels of the rules' counters are their names, which users choose. Only `limits.rule_labels` rules have lines of their
+own; the others of each kind are summed under the name "other". Values of the proxy as a whole, not of a worker, are
+added by the process with the admin address.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class RefusedClients(Protocol):
 class WorkerCollector(Collector):
     """Collector of a supervisor's own counts.
 
-    Beside it, workers count connections refused, too: those with a bad TLS handshake.
+    Workers also count refused connections with a failed TLS handshake.
     """
 
     def __init__(self, pool: CountedWorkers, counts: RefusedClients) -> None:
@@ -239,8 +239,8 @@ class Expiry:
 class ProcessCollector(Collector):
     """Collector of `kproxy_build_info`, `kproxy_ready`, `kproxy_cluster_ready` and `kproxy_certificate_expiry_seconds`.
 
-    `ready` and `clusters` are set by whoever asks for a scrape, since workers have to be asked for them, and `look` is
-    called before it with the `files` of that moment, in a thread.
+    The scrape sets `ready` and `clusters`, since workers have to be queried for them. `look` is called before it with
+    the current `files`, in a thread.
     """
 
     def __init__(self, certificates: CertificateFiles) -> None:
@@ -276,8 +276,8 @@ class ProcessCollector(Collector):
         return set(self.certificates.values())
 
     def look(self, files: Collection[str]) -> None:
-        """Find out when the certificates in these files expire. Blocks. A file is read again only when it has changed;
-        those that cannot be read have no number: the log says so at the next handshake, which is what users notice."""
+        """Find out when the certificates in these files expire. Blocks. A file is read again only after a change.
+        Unreadable files have no number: the next handshake logs the error."""
         before, found = self.read, dict[str, Expiry]()
         for file in files:
             with suppress(OSError):
@@ -290,7 +290,7 @@ class ProcessCollector(Collector):
 
 
 def first_expiry(file: str) -> datetime | None:
-    """Return the earliest `not after` of the certificates in a PEM file, None where there is none. Raises OSError."""
+    """Return the earliest `not after` of the certificates in a PEM file; None without certificates. Raises OSError."""
     from cryptography.x509 import load_pem_x509_certificates  # 10 MB and 50 ms, only for those who use TLS
 
     text = read_named(file, MAX_CERTIFICATE_BYTES)

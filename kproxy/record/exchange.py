@@ -17,12 +17,12 @@ from kproxy.protocol.table import schema
 
 
 class Depth(IntEnum):
-    """Amount that is wanted of the frames of an API; each value includes those before it."""
+    """Required part of the frames of an API; each value includes those before it."""
 
     COUNT = 0
     """Only that a frame passed: size, time, API, version, correlation id."""
     ROWS = 1
-    """Rows of a summary: records, bytes and errors of partitions for Produce and Fetch, else as COUNT."""
+    """Rows of a summary: records, bytes and errors of partitions for Produce and Fetch; otherwise like COUNT."""
     LINES = 2
     """A line of text for each exchange (see templated_lines.py), else as SKETCH."""
     SKETCH = 3
@@ -32,7 +32,7 @@ class Depth(IntEnum):
 
 
 class Form(IntEnum):
-    """Form in which `Frame.data` holds a frame."""
+    """Form of the frame in `Frame.data`."""
 
     NONE = 0
     HEAD = 1
@@ -78,7 +78,7 @@ ExchangeOutcome = Literal["answered", "no_answer_due", "unanswered", "closed"]
 
 
 class Errors(NamedTuple):
-    """Error codes of one response, each once, in its order. `top`: the first one stands at the top of the response."""
+    """Error codes of one response, each once, in its order. `top`: the first one is at the top of the response."""
 
     codes: tuple[int, ...] = ()
     top: bool = False
@@ -153,7 +153,7 @@ class ObservedExchange:
     rule_wait: tuple[float, float] = (0.0, 0.0)
     other_wait: tuple[float, float] = (0.0, 0.0)
     unread: str = ""
-    """Why the request's or the response's body could not be read; empty as long as nobody has found that."""
+    """Reason why the body of the request or response is unreadable; empty if it is readable or was not read."""
     known_throttle: int = 0
     """throttle_time_ms of its response, as far as the first bytes show it."""
     throttler: str = ""
@@ -169,11 +169,11 @@ class ObservedExchange:
 
     @property
     def answer(self) -> Frame | None:
-        """Return the response if it came to its end: one of which only a part went out was no answer."""
+        """Return the response if it was complete; a response that was sent in part does not count."""
         return self.response if self.outcome == "answered" else None
 
     def add_wait(self, seconds: float, *, response: bool, by_rule: bool) -> None:
-        """Add `seconds` for which a frame of the exchange waited, to its rule waits or to its other waits."""
+        """Add `seconds` that a frame of the exchange waited to its rule waits or to its other waits."""
         request, answer = self.rule_wait if by_rule else self.other_wait
         both = (request, answer + seconds) if response else (request + seconds, answer)
         if by_rule:
@@ -222,7 +222,7 @@ class ObservedExchange:
 
     @property
     def response_body(self) -> dict[str, Any] | None:
-        """Return the response's fields; None if there is no response, it was not kept, or it cannot be read."""
+        """Return the response's fields; None if the response is missing, was not kept, or is unreadable."""
         return self._body(1, self.response)
 
     def forget_bodies(self) -> None:

@@ -69,7 +69,7 @@ class ClusterMetadata:
         `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
         topics, and its addresses are the brokers' own.
         """
-        listed, before = {}, list(self.topics) if own else []  # what others learn while this breathes stays
+        listed, before = {}, list(self.topics) if own else []  # names learned by others while this yields are kept
         for topic in each(body.get("topics") or ()):
             name = topic.get("name")
             if name and not topic["error_code"]:
@@ -95,7 +95,7 @@ class ClusterMetadata:
                     self.by_id.pop(topic_id, None)
 
     def learn_names(self, names: Mapping[str, str]) -> None:
-        """Remember the names of topics by their ids, of which no more is known."""
+        """Store the names of topics that are known only by their ids."""
         for topic_id, name in names.items():
             if len(self.by_id) < 2 * MOST_TOPICS:
                 self.by_id.setdefault(topic_id, name)
@@ -120,10 +120,9 @@ def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
 
 
 class Sink(Protocol):
-    """Receiver of exchanges. Called in the loop's thread: what takes long belongs on a thread of its own. Must not
-    raise.
+    """Receiver of exchanges. Called in the loop's thread: long work belongs on another thread. Must not raise.
 
-    `broker_side`: it wants `take_behind`, too; does not change while it is attached.
+    `broker_side`: `take_behind` is called as well; constant while attached.
     """
 
     @property
@@ -156,11 +155,11 @@ class Sink(Protocol):
 class Fanout:
     """Fan-out of one process's exchanges to its sinks.
 
-    `changed` is called when sinks come or go, after which observers have to be told of `depth` anew;
-    `changed_samplers` when samplers do, for which there is time. `steady` sinks
-    want everything; `samplers` take what there is time for: while not `looking`, nothing is shown to them. `sinks` are
-    those that are shown something now. `turn` counts changes of that, which come too often to go through all
-    connections each time: each learns of them before its next bytes. `spend` is told what looking has cost meanwhile.
+    `changed` is called when sinks are attached or detached; observers then need the new `depth`. `changed_samplers` is
+    called for samplers, without urgency. `steady` sinks receive everything. `samplers` receive exchanges as far as the
+    budget allows: none while `looking` is False. `sinks` are those that are shown something now. `turn` counts changes
+    of that, which come too often to go through all connections each time: each learns of them before its next bytes.
+    `spend` receives the cost of sampling.
     """
 
     def __init__(self, log: FilteringBoundLogger, changed: Callable[[], None] = lambda: None) -> None:
@@ -181,20 +180,20 @@ class Fanout:
         return self.pictures.setdefault(cluster, ClusterMetadata(cluster))
 
     def add(self, sink: Sink, *, slowly: bool = False) -> None:
-        """Attach a sink; it gets what begins from now on. `slowly`: of open connections some at a time, for a sink that
-        may miss something."""
+        """Attach a sink; it receives exchanges that begin later. `slowly`: of open connections some at a time, for a
+        sink that may miss something."""
         self.steady = (*self.steady, sink)
         self._begin_turn()
         (self.changed_samplers if slowly else self.changed)()
 
     def look_anew(self) -> None:
-        """Have observers look for what sinks want now, which is something else than before, some at a time."""
+        """Have observers apply the changed needs of the sinks, in several steps."""
         self._begin_turn()
         self.changed_samplers()
 
     def add_sampler(self, sink: Sink, spend: Callable[[float], None]) -> None:
-        """Attach a sink that takes what there is time for, until `look(False)`. `spend` gets the seconds that each call
-        of an observer took while it is attached."""
+        """Attach a sink that receives exchanges within the budget, until `look(False)`. `spend` gets the seconds that
+        each call of an observer took while it is attached."""
         self.samplers, self.spend, self.looking = (*self.samplers, sink), spend, True
         self._begin_turn()
         self.changed_samplers()
@@ -209,7 +208,7 @@ class Fanout:
         changed()
 
     def look(self, looking: bool) -> None:
-        """Show exchanges to samplers from now on, or no more; connections learn of it before their next bytes."""
+        """Start or stop showing exchanges to samplers; connections apply it before their next bytes."""
         if looking is not self.looking:
             self.looking = looking
             self._begin_turn()
@@ -221,8 +220,8 @@ class Fanout:
             self._unsampled.steady = self._unsampled.sinks = (*self.steady, *self.samplers)
 
     def unsampled(self) -> Fanout:
-        """Return a fan-out to the same sinks to which samplers are as all others: it is for the few connections on
-        which somebody waits for what passes."""
+        """Return a fan-out to the same sinks that treats samplers as other sinks, for the few connections with a
+        waiting viewer."""
         if self._unsampled is None:
             self._unsampled = Fanout(self.log)
             self._unsampled.pictures = self.pictures
@@ -284,7 +283,7 @@ class Fanout:
 
 
 def _spend_freely(seconds: float) -> None:
-    """Do nothing: without samplers nobody counts the time."""
+    """Do nothing: without samplers the time is not counted."""
 
 
 MOST_WAITING = 10_000
@@ -352,7 +351,7 @@ class TailSink:
         self.wake()
 
     def take_behind(self, seen: ObservedExchange) -> None:
-        """Never called: it tells what clients see."""
+        """Not called: it shows the client side."""
 
     def opened(self, who: Who, now: float) -> None:
         """Do nothing: connections are not shown."""
@@ -370,7 +369,7 @@ class TailSink:
         return drained
 
     def missed(self) -> Missed:
-        """Return what the listener has missed since the last call."""
+        """Return the number of missed exchanges since the last call."""
         now = Missed(self.dropped, self.wanted.unknown, self.wanted.why)
         before, self._missed_before = self._missed_before, now
         apis, self._dropped_apis = self._dropped_apis, Counter()

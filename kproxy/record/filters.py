@@ -43,8 +43,8 @@ _NEGATED = {"!=": "==", "!~": "~"}
 class Filter:
     """Filter of exchanges, compiled from one text. Raises FilterError if the text is wrong.
 
-    `unknown` counts the exchanges that could not be judged, since the bytes that the filter asks about were not kept;
-    `why` says so of the last one. Such an exchange does not pass the filter.
+    `unknown` counts the exchanges that could not be evaluated, since the required bytes were not kept; `why` gives the
+    reason for the last one. Such an exchange does not pass the filter.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -70,7 +70,7 @@ class Filter:
         return self._depth is Depth.FULL
 
     def holds(self, view: View) -> bool:
-        """Return True if the exchange passes the filter; False, too, if that cannot be told (see `unknown`)."""
+        """Return True if the exchange passes the filter; False also if that is unknown (see `unknown`)."""
         self._looks.left = MOST_LOOKS
         try:
             return self._holds(view)
@@ -179,7 +179,7 @@ def _may(node: FilterNode, view: _KnownView) -> bool | None:
 
 
 class _KnownView:
-    """View of an exchange of which only these columns are known, and so the values of these fields of a filter."""
+    """View of an exchange with only these known columns, and thus known values of these fields of a filter."""
 
     def __init__(self, known: dict[str, Any], *fields: str) -> None:
         self.known, self.fields = known, fields
@@ -279,7 +279,7 @@ class ExchangeView:
 
 
 class AskedRecords:
-    """Records of one exchange that are read once, as far as somebody asks, however many claims are about them."""
+    """Records of one exchange, read once and lazily for all conditions about them."""
 
     def __init__(self, seen: ObservedExchange, limits: RecordLimits) -> None:
         self.rest = records_of(seen, limits)
@@ -307,7 +307,7 @@ MOST_FILTERS = 100
 
 
 class SessionWho:
-    """Description of a connection by its session alone, where there is no driver that knows more."""
+    """Description of a connection by its session alone, without a driver."""
 
     def __init__(self, session: SessionState) -> None:
         facts, self.identity = session.facts, session.identity
@@ -346,8 +346,8 @@ class SessionWho:
 
 
 class FilterJudge:
-    """Judge of filters for rules, as `HoldingDesk.judge`. `make`: an exchange's data as filters see it; `who`: whoever
-    knows most of a session's connection; `records`: whether anybody may ask about users' records."""
+    """Judge of filters for rules, as `HoldingDesk.judge`. `make`: an exchange's data for filters. `who`: the best known
+    description of a session's connection. `records`: users' records may be read."""
 
     def __init__(
         self, make: MakeData, who: Callable[[SessionState], Who] = SessionWho, *, records: bool = True
@@ -360,7 +360,7 @@ class FilterJudge:
         now: float,
     ) -> bool:  # fmt: skip
         """Return True if the filter with this text holds; `request` and `response` are without their sizes. Raises
-        NotKept for one that asks about what nobody may see."""
+        NotKept for one that needs forbidden data."""
         if not self.records and self.compiled(wanted).needs_records:
             raise NotKept("the filter asks about records, and the config has `view: {records: false}`")
         key, version = exchange.api.key, exchange.version

@@ -1,4 +1,4 @@
-"""The audit: events of what passes, and where they are written.
+"""The audit: events of the traffic, and the outlets that write them.
 
 An *event* is `(type name, time, data)` of kproxy/record/events/schema.py; a *line* is it as one JSON object. An
 *outlet* is a place that lines go to: files, or a Kafka topic. *Durable* is a line that a kill or a power cut can no

@@ -50,7 +50,7 @@ DEPTHS = {"connections": Depth.COUNT, "summary": Depth.ROWS, "requests": Depth.L
 
 
 class ConnectionAccount:
-    """Record of an open connection that the audit keeps: its client, its summary and what was told last."""
+    """State of an open connection in the audit: its client, its summary and the last reported values."""
 
     __slots__ = ("client_id", "outcome", "summary", "unsent_lines", "who")
 
@@ -89,7 +89,7 @@ class AuditSink:
             self.events.put(REQUEST_EVENT.name, self.wall(seen.request.first), event)
 
     def take_behind(self, seen: ObservedExchange) -> None:
-        """Never called: the audit tells what the client saw."""
+        """Not called: the audit records the client side."""
 
     def opened(self, who: Who, now: float) -> None:
         live = cast("LiveWho", who)
@@ -121,18 +121,18 @@ class AuditSink:
         return account
 
     def summary_for(self, who: Who) -> Summary:
-        """Return the summary in which an observer counts what passes on this connection."""
+        """Return the summary in which an observer counts the exchanges of this connection."""
         summary = self.account(cast("LiveWho", who)).summary
         if self.labels is not None:
             self.labels.join(who, summary, self.counts)
         return summary
 
     def journal_for(self, who: Who) -> RequestLines:
-        """Return what writes the request events of this connection that are like others before them."""
+        """Return the journal for request events of this connection that match a template."""
         return RequestLines(self.account(cast("LiveWho", who)), self.events, self.wall, self.config.partitions)
 
     def counts(self, key: int, version: int) -> bool:
-        """Return True if the requests of this API are told as a summary."""
+        """Return True if requests of this API are counted in summaries."""
         return self.config.detail_of(api_name(key)) == "summary"
 
     def tick(self, now: float) -> Iterator[None]:
@@ -171,10 +171,10 @@ def api_name(key: int) -> str:
 _encode = msgspec.json.Encoder().encode
 
 BEGUN, ENDED, LATENCY, REQUEST_SIZE, RESPONSE_SIZE, RECORDS_SIZE, LAST_OFFSET, VALUES = range(8)
-"""Places of what fills gaps: when the request came and the response left, ms between them; sizes of both frames and of
-the batch, and its last offset, 0 where there is none; then the numbers of both frames, from VALUES on."""
+"""Indices of the values that fill gaps. Times: start of the request, end of the response, latency in ms. Then the sizes
+of both frames and of the batch, and its last offset (0: none). The numbers of both frames start at VALUES."""
 SUM = -1
-"""Number of the gap, in a template being learnt, whose value is a base offset plus a number of records."""
+"""Gap, in a template that is being learned, whose value is a base offset plus a number of records."""
 TIMES = {"request_in": BEGUN, "request_out": BEGUN, "response_in": ENDED, "response_out": ENDED}
 LATENCIES = ("latency_ms", "broker_ms")
 FIRST_MARK, BETWEEN_MARKS = 1_000_000_000_000_000_000, 10_000_000_000_000
@@ -184,7 +184,7 @@ PLAIN, WRITTEN, READ = range(3)
 
 
 class MarkedNumber(int):
-    """Number of an exchange that differs from one to the next. `place`: of what fills its gap."""
+    """Number of an exchange that differs from one to the next. `place`: index of the value that fills the gap."""
 
     place: int
 
@@ -207,7 +207,7 @@ class MarkedNumber(int):
 
 
 class TextGap(NamedTuple):
-    """Value of an event that is no number of a frame. `form`: how it is written."""
+    """Value of an event that is not a number of a frame. `form`: how it is written."""
 
     place: int
     form: bytes
@@ -216,7 +216,7 @@ class TextGap(NamedTuple):
 class LineTemplate:
     """Line of the data of request events about exchanges that are alike, as text for `%` with the values of `places`.
 
-    `base`: where among the response's numbers the base offset of what was written stands; 0: nowhere.
+    `base`: index of the base offset among the numbers of the response; 0: none.
     """
 
     __slots__ = ("base", "client_id", "kind", "pick", "text")
@@ -332,7 +332,7 @@ class RequestLines:
     __slots__ = ("about", "account", "events", "most", "wall", "who")
 
     def __init__(self, account: ClientAccount, events: EventGate, wall: ToWallTime, most: int) -> None:
-        """`account`: is told the client id of the last exchange."""
+        """`account`: receives the client id of the last exchange."""
         who = account.who
         self.account, self.who, self.events, self.wall, self.most = account, who, events, wall, most
         self.about = {"connection": who.number}

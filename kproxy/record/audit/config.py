@@ -1,4 +1,4 @@
-"""The `audit` section of the config: what is recorded, how deep, and where to.
+"""The `audit` section of the config: recorded APIs, level of detail, and outlets.
 
 audit:
   dir: audit/
@@ -37,7 +37,7 @@ OF_BROKERS = frozenset(
         "LeaderAndIsr", "StopReplica", "UpdateMetadata", "AlterPartition",
     )
 )  # fmt: skip
-"""APIs that brokers and controllers use among themselves, in case kproxy stands between them."""
+"""APIs between brokers and controllers, for a kproxy that is between them."""
 
 
 def _by_name() -> dict[str, str]:
@@ -45,7 +45,7 @@ def _by_name() -> dict[str, str]:
 
 
 class KafkaTopic(Model):
-    """Kafka topic that gets the audit's events, too."""
+    """Kafka topic that also receives the audit's events."""
 
     bootstrap: str = Field(description="brokers of any cluster, host:port separated by commas")
     topic: str = Field(default="kproxy-audit", description="the topic; it must exist or be allowed to be created")

@@ -49,7 +49,7 @@ from .event_sink import OutletCounters
 
 OPEN, PACKING, PACKED, BAD = ".ndjson.tmp", ".ndjson.gz.tmp", ".ndjson.gz", ".ndjson.bad"
 SESSION, NEW_SESSION = ".session", ".session.tmp"
-BOOT_DIGITS = 8  # of 32: enough to tell the starts of one instance apart
+BOOT_DIGITS = 8  # of 32: enough to distinguish the starts of one instance
 LONGEST_INSTANCE = 200  # bytes; file systems allow names of 255, and the rest of the name takes 41
 
 
@@ -73,7 +73,8 @@ class WriterIdentity:
 
     @property
     def stem(self) -> str:
-        """Return the beginning of the names of its files; an underscore stands for what a file name should not have."""
+        """Return the prefix of its file names. An underscore replaces each character that file names should not
+        contain."""
         instance = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance).lstrip("._") or "kproxy"
         return f"{instance[:LONGEST_INSTANCE]}-{self.boot.replace('-', '')[:BOOT_DIGITS]}-{self.worker}"
 
@@ -104,8 +105,8 @@ MODE = 0o640
 """Permissions of event files: the group may read them, others may not."""
 
 ATTEMPTS = 100
-"""Times that a mark is made anew. Another process that starts at the same moment may look at it before it is locked,
-take it for a dead one's and delete it; several workers start at the same moment."""
+"""Attempts to create a mark. Another process that starts at the same moment may look at it before it is locked, take it
+for a dead one's and delete it; several workers start at the same moment."""
 
 
 class OpenFile:
@@ -181,10 +182,10 @@ def sync_folder(folder: Path) -> None:
 class ProcessMark:
     """Mark of this process: a small file, locked as long as it lives and deleted when it ends in order.
 
-    So an unclean end is found even when no event file was open at that moment, and a file of a living process is told
-    from one of a dead process without guessing from process ids. The lock goes with the process, however it ends. The
-    mark gets its name when it is locked and written, so a mark that is not locked is always that of a dead process.
-    Made on construction. Raises OSError.
+    So recovery finds an unclean end even if no event file was open. It also distinguishes the files of living and dead
+    processes without guessing from process ids. The lock goes with the process, however it ends. The mark gets its name
+    when it is locked and written, so a mark that is not locked is always that of a dead process. Made on construction.
+    Raises OSError.
     """
 
     def __init__(self, folder: Path, identity: WriterIdentity) -> None:

@@ -1,10 +1,10 @@
 """The outlet that writes to a topic of any Kafka cluster, through librdkafka.
 
-Strategy: one thread takes lines from the queue, produces them, and serves the delivery reports; a line counts as queued
-until all in-sync replicas have it, so that the queue's bounds hold for librdkafka's own queue, too. Deliveries have no
-time limit. What the cluster refuses is produced again every few seconds, but for lines that it can never take (too
-large), which are dropped and told. A line that was produced again may be in the topic twice: readers drop what has the
-same source and id, as they do with files.
+One thread takes lines from the queue, produces them, and serves the delivery reports. A line counts as queued until all
+in-sync replicas have it. So the bounds of the queue also hold for librdkafka's own queue. Deliveries have no time
+limit. Rejected lines are produced again every few seconds. Lines that the cluster can never accept (too large) are
+dropped and reported. A line that was produced again may be in the topic twice: readers drop what has the same source
+and id, as they do with files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .event_sink import OutletCounters, Unblocked, WhenFull
 from .recorder import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue, PutRecovered, gap_event
 
 BEAT = 0.05
-"""Seconds for which delivery reports are waited for; new lines wait as long at most."""
+"""Seconds of one poll for delivery reports, and longest delay of a new line."""
 
 LAST_WAIT = 1.0
 """Seconds at most for the reports on lines that are taken back; they come at once."""
@@ -35,7 +35,7 @@ LAST_WAIT = 1.0
 UNSENDABLE = frozenset(
     ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
 )
-"""Errors that are about the one line: it would be refused for ever."""
+"""Errors of a single line, which would be rejected again."""
 
 FAILED_PRODUCER = "_FATAL"
 """Error of a producer that has failed for good and has to be replaced."""
@@ -79,7 +79,7 @@ class LineInFlight:
 class KafkaOutlet:
     """Outlet that writes to a topic.
 
-    Key of a message: the connection's number, else the source. Headers: `type`, `content-type`.
+    The key of a message is the number of the connection, or the source. Headers: `type`, `content-type`.
     """
 
     name = "kafka"
@@ -257,7 +257,7 @@ class KafkaOutlet:
             "client.id": "kproxy-audit",
             "compression.type": "lz4",
             "linger.ms": 50,
-            "log_level": 0,  # what matters comes through error_cb
+            "log_level": 0,  # important errors arrive through error_cb
             **settings.options,
             "bootstrap.servers": settings.bootstrap,
             "acks": "all",
@@ -273,7 +273,7 @@ class KafkaOutlet:
             raise WrongOptions(f"audit.kafka: {error}") from error
 
     def _replace_producer(self) -> None:
-        """Make a new producer in place of one that has failed for good, whose lines go to the new one."""
+        """Replace a producer after a fatal error. The new producer takes over its lines."""
         self._producer.purge()
         self._producer.flush(LAST_WAIT)
         self._producer = self._new_producer()

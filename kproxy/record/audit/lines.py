@@ -1,8 +1,8 @@
 """Encoding of events as lines, and of the texts and times in them: a line is a CloudEvents 1.0 JSON object.
 
-Strategy: only the data is encoded, by msgspec. What stands around it is the same for all events of a type but for the
-number and the time, and is put together from bytes; the time's text is made anew once a second. JSON escapes control
-characters, so a line holds no other newline and no NUL, on which recovery relies.
+Strategy: only the data is encoded, by msgspec. The envelope of a type is constant except for the number and the time.
+It is joined from bytes, and the text of the time is formatted once a second. JSON escapes control characters. So a line
+contains no other newline and no NUL, which recovery relies on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ of bounded size."""
 
 MICROSECONDS = 1_000_000
 FIRST, LAST = -30_610_224_000, 253_402_300_799
-"""Seconds since 1970 of the years 1000 and 9999, since RFC 3339 writes four digits; damaged captures tell of others."""
+"""Seconds since 1970 of the years 1000 and 9999: RFC 3339 has four digits, and damaged captures contain other times."""
 
 
 LINE_START = b'{"specversion":"1.0","id":"'
-"""Beginning of each line; the number stands right behind it."""
+"""Start of each line; the number follows immediately."""
 
 _encode = msgspec.json.Encoder().encode
 _LINE = LINE_START + b'%d","source":%b.%06dZ","datacontenttype":"application/json","data":%b}\n'
@@ -98,7 +98,7 @@ class EventEncoder:
         return _LINE % (number, head, micro, _encode(data))
 
     def encoded_line(self, type_name: str, time: bytes, data: bytes) -> bytes:
-        """Return the line of an event whose time is RFC 3339 and whose data is JSON already; else as `line`."""
+        """Return the line of an event with a time in RFC 3339 and data in JSON; otherwise like `line`."""
         self.last_id = number = self.last_id + 1
         if time[:SECONDS_END] != self._stamp:
             self._heads.clear()

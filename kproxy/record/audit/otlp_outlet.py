@@ -1,13 +1,12 @@
 """The outlet that sends events to an OpenTelemetry collector, as log records.
 
-Strategy: one thread takes batches from the queue and sends each as one request; a line counts as queued until the
-collector has said that it took it. What it does not take is sent again, at the time that it asks for or after some
-seconds, in order and without limit, so the queue's bounds and the policy decide. Data that it can never take (400, 413)
-are sent in halves, down to the one event that is dropped and told. A batch whose answer got lost is sent twice: readers
-drop what has the same source and id, as they do with files and the topic.
+One thread takes batches from the queue and sends each as one request. A line counts as queued until the collector has
+acknowledged it. Rejected batches are sent again, in order and without limit, after the time that the collector requests
+or after some seconds. The bounds and the policy of the queue decide about newer lines. Data that it can never take
+(400, 413) are sent in halves, down to the one event that is dropped and told. A batch with a lost response is sent
+twice. Readers drop events with equal source and id, as for files and the topic.
 
-The body of a record is the event's line as it is in files, so that nothing is told twice; attributes have its parts
-that one selects by.
+The body of a record is the event's line, as in files. Attributes contain its parts that queries select by.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from .event_sink import OutletCounters, Unblocked, WhenFull
 from .recorder import QUEUE_BYTES, LineBatch, LineQueue, PutRecovered, gap_event
 
 INFO = 9
-"""SEVERITY_NUMBER_INFO of the proto: an event is a fact, and an alarm only to whoever says so."""
+"""SEVERITY_NUMBER_INFO of the protocol. Alarms on events are left to the collector."""
 RETRY = 2.0
-"""Seconds to the next attempt after a mistake of kproxy's own."""
+"""Seconds to the next attempt after an internal error."""
 LOOK = 1.0
 """Seconds between two looks at whether there is another collector to go to, while one asks to wait."""
 LAST_WAIT = 0.5
@@ -39,7 +38,7 @@ LAST_WAIT = 0.5
 
 
 class Envelope(msgspec.Struct):
-    """Parts of a line that a log record shows beside it."""
+    """Fields of a line that a log record also contains."""
 
     id: str
     source: str
@@ -48,7 +47,7 @@ class Envelope(msgspec.Struct):
 
 
 class OtlpOutlet:
-    """Outlet that sends to a collector. `flush`: seconds for which events wait for others, to go together."""
+    """Outlet that sends to a collector. `flush`: seconds to wait for further events of a batch."""
 
     name = "otlp"
 
@@ -151,7 +150,7 @@ class OtlpOutlet:
         self._recovered()
 
     def _halve(self, batch: LineBatch[bytes], delivery: Delivery) -> None:
-        """Send the halves of what was refused for itself, or drop it if it is one event."""
+        """Send the halves of a rejected batch, or drop a batch of one event."""
         middle = len(batch.items) // 2
         if not middle:
             self.counters.errors[delivery.outcome] += 1

@@ -29,7 +29,8 @@ from .recorder import QUEUE_BYTES, Gap, LineBatch, LineQueue, Outlet, PutRecover
 from .recover import UncleanProcess, find_unclean
 
 MOST_UNPUBLISHED = 2
-"""While so many files wait for compression the open one grows beyond its size: better a large file than many open."""
+"""While this many files wait for compression, the open file exceeds its size: one large file is better than many open
+ones."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class FileSettings:
 
 
 class FileWriter:
-    """Writer of the event files of one process. `run` is its thread; `tell_gap` makes an event of what was dropped."""
+    """Writer of the event files of one process. `run` is its thread; `tell_gap` makes an event of dropped lines."""
 
     def __init__(
         self, settings: FileSettings, queue: LineQueue[bytes], publisher: Publisher, log: FilteringBoundLogger,
@@ -195,8 +196,8 @@ class FileWriter:
     # ---- the end
 
     def _end(self) -> None:
-        """Write what is left, its gaps, and close the file. What cannot be written now is given up."""
-        for _ in range(2):  # the second for the gap that the first one tells
+        """Write what is left, its gaps, and close the file. Lines that cannot be written now are dropped."""
+        for _ in range(2):  # the second attempt is for the gap that the first one reports
             self._attempt(self._step)
         reason = self.queue.refusal
         if self._file is not None:

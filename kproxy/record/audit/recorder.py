@@ -33,8 +33,8 @@ QUEUE_BYTES = 1 << 26
 """64 MiB: a hundred thousand events of the usual 600 bytes."""
 
 OVERSHOOT = 100_000
-"""Under `block`, so many events are taken beyond the bound: of exchanges that are under way when clients begin to wait.
-A client may have thousands of them, and a small queue must not mean that they are lost."""
+"""Events over the bound that `block` accepts: those of exchanges in flight when client reading stops. A client may have
+thousands of them, and a small queue must not mean that they are lost."""
 
 OVERSHOOT_BYTES = QUEUE_BYTES
 """Bytes of lines that are taken beyond the bound under `block`."""
@@ -59,7 +59,7 @@ class LineBatch(Generic[QueuedLine]):
 
 @dataclass
 class Gap:
-    """Range of events that were dropped since the last gap was told."""
+    """Range of events that were dropped since the last reported gap."""
 
     dropped: int = 0
     first_id: int = 0
@@ -195,7 +195,7 @@ class LineQueue(Generic[QueuedLine]):
         self._look()
 
     def take_gap(self) -> Gap | None:
-        """Return the gap of what was dropped since the last call, None if nothing was."""
+        """Return the gap since the last call; None if no events were dropped."""
         with self._lock:
             gap, self._gap = self._gap, Gap()
         return gap if gap.dropped else None
@@ -239,7 +239,7 @@ class Outlet(Protocol):
         ...
 
     def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
-        """Start the outlet; never fails for what may get better by itself, such as a full disk."""
+        """Start the outlet. Does not raise for temporary conditions such as a full disk."""
         ...
 
     def add(

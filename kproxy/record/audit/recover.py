@@ -1,9 +1,9 @@
 """Recovery of event files that processes before this one have left behind.
 
 Strategy: a process that lives holds locks on its mark (`event_files.ProcessMark`) and on its open files. A mark that
-can be locked is that of a process that did not end in order. First the `recovered` event is made durable, then the file
-is published, then the mark is deleted: killed anywhere, the next start does the rest, and tells of it again rather than
-not at all.
+can be locked is that of a process that did not end in order. First the `recovered` event becomes durable, then the file
+is published, then the mark is deleted. After a kill at any point, the next start does the rest and may repeat the
+event.
 
 | killed | found | done |
 |---|---|---|
@@ -20,7 +20,7 @@ not at all.
 | during recovery, after that | the mark, file or packed one | done again: the event is there twice |
 | with no line in the file | the mark, an empty file | deleted; the event says 0 lines |
 
-A file whose first line is no event is not ours to judge: it is put aside as `….ndjson.bad`, and the event says so.
+A file whose first line is not an event is renamed to `….ndjson.bad`, and the event reports it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LeftoverFile:
     data: dict[str, object]
 
     def publish(self) -> None:
-        """Publish the file, or delete it if there is no line in it. Raises OSError."""
+        """Publish the file, or delete it if it contains no lines. Raises OSError."""
         if self.lines:
             publish(self.folder, self.stem, self.day, self.fd)
         else:
@@ -104,7 +104,7 @@ class UncleanProcess:
     files: list[LeftoverFile] = field(default_factory=list)
 
     def events(self) -> list[EventData]:
-        """Return the data of an event for each file, or of one that says that there is none."""
+        """Return the data of an event for each file, or of one event if no files exist."""
         return [file.data for file in self.files] or [{"reason": "unclean_end", "of_source": self.source, "lines": 0}]
 
     def end(self) -> None:
@@ -120,7 +120,7 @@ class UncleanProcess:
 
 
 def find_unclean(folder: Path, own: str) -> Iterator[UncleanProcess]:
-    """Yield the processes that did not end in order, but the one whose files begin with `own`. Raises OSError."""
+    """Yield the processes with an unclean end, except the one whose files start with `own`. Raises OSError."""
     for path in _ending(folder, NEW_SESSION):
         if (fd := lock_if_ended(path)) is not None:
             path.unlink(missing_ok=True)
@@ -158,7 +158,7 @@ def _unclean_process(folder: Path, stem: str, *, marked: bool) -> UncleanProcess
         elif (held := lock_if_ended(path)) is not None:
             dead.files.append(_cut(folder, path, held))
     for file in dead.files if source else ():
-        file.data.setdefault("of_source", source)  # a file without a whole line does not say whose it is
+        file.data.setdefault("of_source", source)  # a file without a whole line does not name its process
     return dead if marked or dead.files else None
 
 

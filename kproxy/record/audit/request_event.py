@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kproxy.record.captures.writer import ToWallTime
 
 WORDS = ("error_message", "acknowledge_error_message")
-"""Fields with what a broker says about a request or a partition; not those that are about single records."""
+"""Fields with a broker's message about a request or a partition, except those about single records."""
 
 SILENT = frozenset((CREATE_TOPICS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS))
 """APIs that set configs: brokers quote the value that they do not like, and that may be a password."""
@@ -97,7 +97,7 @@ class ErrorCodes:
 
 
 def error_columns(errors: Errors, seen: ObservedExchange) -> dict[str, Any]:
-    """Return the columns that tell of the errors in a response, none if there are no errors."""
+    """Return the columns about errors in a response; empty without errors."""
     if not errors.codes:
         return {}
     data: dict[str, Any] = {"error": error_name(errors.codes[0])}
@@ -111,7 +111,7 @@ def error_columns(errors: Errors, seen: ObservedExchange) -> dict[str, Any]:
 
 @cache
 def error_fields(key: int, version: int) -> tuple[ErrorField, ...]:
-    """Return the fields of an API's response in which codes and texts stand."""
+    """Return the fields of an API's response that contain codes and messages."""
     return fields_inside(layout.body(key, version, "response"), key not in SILENT)
 
 
@@ -197,7 +197,7 @@ class ColumnExtractor:
                 data[name] = text
 
     def put_answered(self, data: dict[str, Any], response: BodyFields, top_code: int) -> None:
-        """Set the columns of a response; a failed one only tells its errors and how long the client is to wait."""
+        """Set the columns of a response. A failed response sets only its errors and its throttle time."""
         put(data, self.of_failed if top_code else self.response_columns, response)
         members = None
         if self.key == JOIN_GROUP:
@@ -236,13 +236,13 @@ class ColumnExtractor:
 def column_extractor(key: int, version: int) -> ColumnExtractor:
     """Return the column extractor of an API and version, the same object each time.
 
-    A version that the table lacks is only read where a broker lacks it, too, and answers as in version 0 (KIP-511).
+    A version that the table lacks is read only if the broker also lacks it and sends a response of version 0 (KIP-511).
     """
     return ColumnExtractor(key, version if version in schema.load(key).versions else 0)
 
 
 def add_subscription(table: TopicTable, request: Mapping[str, Any], who: Who) -> None:
-    """Add to the table the topics that a member names, and the partitions that it says it has."""
+    """Add the topics and the owned partitions that a member reports to the table."""
     for name in each(request["subscribed_topic_names"] or ()):
         table.put(0, TopicElement(None, 0, name, None, 0, []), None)
     add_partitions(table, request.get("topic_partitions"), 0, who)
@@ -262,7 +262,7 @@ def add_partitions(table: TopicTable, topics: list[dict[str, Any]] | None, direc
 
 
 MOST = 100
-"""Topics, partitions and resources that one event tells one by one."""
+"""Topics, partitions and resources that one event lists."""
 
 
 SUMMED_TIMES = ("minute", "first", "last")
@@ -281,7 +281,7 @@ def request_event(
 ) -> dict[str, Any]:
     """Return the data of a `REQUEST_EVENT`, absent columns left out.
 
-    `most`: topics, partitions and resources, each, in it. `longest`: bytes up to which a response with lists is read.
+    `most`: topics, partitions and resources, each, in it. `longest`: bytes up to which responses with lists are read.
     """
     data = connection_columns(seen.who)
     if seen.client_id:

@@ -61,7 +61,7 @@ def word(words: Mapping[int, str], number: int) -> str:
 
 
 def listed(words: list[str]) -> str:
-    """Join words with commas, and say how many were left out beyond MOST_KEYS."""
+    """Join words with commas, and append the number of words beyond MAX_KEYS."""
     more = len(words) - MOST_KEYS
     return ", ".join(words[:MOST_KEYS]) + (f" and {more} more" if more > 0 else "")
 
@@ -87,7 +87,7 @@ def more_partitions(requested: MessageElement, answered: MessageElement) -> str:
 
 
 def acl(element: MessageElement, filters: str = "") -> str:
-    """Describe an ACL, or a filter over ACLs, whose field names end in `_filter`."""
+    """Describe an ACL, or an ACL filter, whose field names end in `_filter`."""
     pattern = next((element[name] for name in PATTERN_FIELDS if name in element), None)
     principal, host = element[f"principal{filters}"], element[f"host{filters}"]
     words = [
@@ -183,9 +183,9 @@ ResourceRow = dict[str, Any]
 NOTHING: MessageElement = {}
 OF_TOPICS = frozenset(("topic", "topic_id"))
 NAMES = {"dir": "log_dir", "member": "member", "instance": "member"}
-"""Roles whose resource type is another word."""
+"""Roles with another name as resource type."""
 TOPICS_WITH_DETAIL = frozenset((CREATE_TOPICS, CREATE_PARTITIONS))
-"""CreateTopics and CreatePartitions: what was asked for of a topic stands in its resource."""
+"""CreateTopics and CreatePartitions: the resource contains the requested properties of a topic."""
 
 
 def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -208,7 +208,7 @@ def type_and_name(roles: Mapping[str, Any]) -> tuple[str, str | None]:
 class ApiResources:
     """Extractor of the resources of one API and version.
 
-    `requested`, `answered`: the levels at which they stand in the request and the response; None: there is none.
+    `requested`, `answered`: their levels in the request and the response; None: not present.
     """
 
     def __init__(self, form: Shape) -> None:
@@ -225,7 +225,7 @@ class ApiResources:
     ) -> dict[str, Any]:
         """Return the columns about resources.
 
-        `top_code`: the error code at the top of the response, None: there was none.
+        `top_code`: error code at the top of the response; None: no such field.
         """
         other = OTHERS.get(self.form.api.key)
         if other is not None:
@@ -287,7 +287,7 @@ class ApiResources:
 
 
 def resource_level(levels: tuple[Level, ...], key: int) -> Level | None:
-    """Return the outermost level if it is not one of topics, else None."""
+    """Return the outermost level unless it is a level of topics; otherwise None."""
     if not levels:
         return None
     roles = {role for role, _ in levels[0].keys}

@@ -1,8 +1,7 @@
 """Events about connections, rules and clusters: all that are about no exchange.
 
-Of a connection: that it was opened, that its client was authenticated or refused, that it closed. Of rules: sets that
-came into force or were refused, and the counts of each live rule by the minute. Of a cluster: its nodes and topics,
-when they have changed, and every hour.
+Connections: opened, authenticated or refused, closed. Of rules: sets that came into force or were refused, and the
+counts of each live rule by the minute. Clusters: nodes and topics, after each change and every hour.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a connection and totals of what passed on it. `connect`: seconds until the broker's connection stood."""
+    """End of a connection and totals of its traffic. `connect`: seconds until the broker's connection was
+    established."""
 
     cause: str
     message: str
@@ -141,7 +141,7 @@ RuleCounts = tuple[int, int, int, int]
 LiveRules = Callable[[], Iterable[Running]]
 MOST_BOUND = 100  # rules in one event of a connection
 MOST_MISTAKES = 100
-"""Mistakes of a refused set that its event tells; the log and the API have them all."""
+"""Problems of a rejected set that its event lists; the log and the API have all of them."""
 MINUTE = 60.0
 
 
@@ -149,7 +149,7 @@ HOUR = 3600.0
 AT_MOST_EVERY = 10.0
 """Seconds between two tellings of one cluster, though it may change more often: leaders move one by one."""
 MOST_LEADERS = 5000
-"""Partitions told in one event, some 50 kB; a cluster with more is told in parts."""
+"""Partitions in one event, about 50 kB. Larger clusters are split over several events."""
 
 
 class RuleEvents:
@@ -225,10 +225,10 @@ class TopologyEvents:
     def __init__(self, events: EventGate, pictures: Mapping[str, ClusterMetadata]) -> None:
         self.events, self.pictures = events, pictures
         self.reported: dict[str, tuple[ClusterMetadata, int, float]] = {}
-        """By cluster: what was told, its version, and the time."""
+        """By cluster: reported metadata, its version, and the time of the report."""
 
     def due(self, now: float) -> list[ClusterMetadata]:
-        """Return the clusters of which something is to be told at `now`, seconds since 1970."""
+        """Return the clusters with a due report at `now`, seconds since 1970."""
         found = []
         for cluster, picture in self.pictures.items():
             told, version, when = self.reported.get(cluster, (picture, 0, 0.0))
@@ -249,7 +249,7 @@ class TopologyEvents:
 
 
 def topology_events(picture: ClusterMetadata) -> list[dict[str, Any]]:
-    """Return the data of the events that tell all of a cluster's metadata; nodes are in each of them."""
+    """Return the data of the events with all metadata of a cluster. Each event contains the nodes."""
     nodes = []
     for number, node in sorted(picture.nodes.items()):
         columns = {"node": number, "host": node.host, "port": node.port}

@@ -54,8 +54,7 @@ RESPONSE = (
     ("producer_epoch", "producer_epoch"),
 )
 NEGATIVE = {"acks": frozenset((0,)), "generation": NEW_HEARTBEATS}
-"""Column → APIs in which a number below zero says something: acks=all, and the epochs with which a member leaves
-(KIP-848)."""
+"""Column → APIs in which a negative number has a meaning: acks=all, and the epochs of leaving members (KIP-848)."""
 
 OF_PARTITION_REQUESTED = (
     ("fetch_offset", "fetch_offset"),
@@ -84,7 +83,7 @@ OF_PARTITION_ANSWERED = (
 
 
 def present(table: tuple[tuple[str, str], ...], struct: Struct | None, key: int = -1) -> ColumnFields:
-    """Return the lines of a table whose field this struct has.
+    """Return the lines of a table with a field that this struct has.
 
     `key`: of the API, where numbers below zero may count.
     """
@@ -114,7 +113,7 @@ MOST_DETAILED = 10 * MOST_BATCHES
 
 
 class BatchDetail:
-    """Room for batches that one event tells one by one, all its partitions together."""
+    """Remaining batches that one event lists, over all partitions."""
 
     __slots__ = ("room",)
 
@@ -148,7 +147,7 @@ def put_batches(row: dict[str, Any], digest: RecordsDigest | None, read: bool, d
 
 
 def batch_columns(digest: RecordsDigest, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each of the first batches whose headers are there."""
+    """Yield the columns of each of the first batches with known headers."""
     markers = digest.markers or {}
     for number, header in enumerate((digest.headers or ())[:most]):
         columns: dict[str, Any] = {column: value for column, value in zip(OF_BATCH, header, strict=True) if value >= 0}
@@ -166,7 +165,7 @@ def aborted_columns(transactions: Sequence[Mapping[str, Any]]) -> list[dict[str,
 class TopicElement(NamedTuple):
     """Topic in a message, and its partitions.
 
-    `around`: what tells it from the same topic elsewhere in the message. `partitions`: elements, or numbers.
+    `around`: distinguishes it from the same topic elsewhere in the message. `partitions`: elements, or numbers.
     """
 
     around: Hashable
@@ -211,7 +210,7 @@ class TopicReader:
             )
 
     def codes_around(self, body: Mapping[str, Any]) -> dict[Hashable, int]:
-        """Return the error codes of what is around topics, also where there are none inside."""
+        """Return the error codes of the structs around topics, even of those without topics."""
         if self.around is None or self.around_code is None:
             return {}
         return {element[self.around_field]: element[self.around_code] for element in self.around.elements(body)}
@@ -222,8 +221,7 @@ def slots(struct: Struct | None) -> tuple[Slot, ...]:
 
 
 def topic_reader(key: int, version: int, *, answered: bool) -> TopicReader | None:
-    """Return the reader of the topics in the requests or the responses of an API and version; None if there are
-    none."""
+    """Return the reader of the topics in the requests or the responses of an API and version; None without topics."""
     walk = topic_walk(key, version, "response" if answered else "request")
     columns = OF_PARTITION_ANSWERED if answered else OF_PARTITION_REQUESTED
     return None if walk is None else TopicReader(walk, columns)
@@ -233,7 +231,7 @@ LAST_OFFSET = (1 << 63) - 1
 """Largest possible offset; a batch that begins there ends beyond it."""
 
 ELSEWHERE = frozenset((6, 74))
-"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the broker says who leads (KIP-951)."""
+"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: the response names the leader (KIP-951)."""
 
 
 class ExchangeTopic:
@@ -252,7 +250,7 @@ class ExchangeTopic:
 
 
 class TopicTable:
-    """Table of the topics of one exchange, in the order in which they are first met."""
+    """Table of the topics of one exchange, in the order of their first occurrence."""
 
     def __init__(self, requested: TopicReader | None, answered: TopicReader | None) -> None:
         self.sides = (requested, answered)
@@ -317,9 +315,9 @@ class TopicTable:
         return topic
 
     def tell(self, seen: ObservedExchange, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
-        """Return the columns about topics. `top_code`: the error code at the top of the response, None: there was none.
+        """Return the columns about topics. `top_code`: error code at the top of the response; None: no such field.
 
-        `several`: topics say to which group, or transaction, they belong.
+        `several`: topics name their group or transaction.
         """
         topics: list[dict[str, Any]] = []
         room = most
@@ -352,7 +350,7 @@ class TopicTable:
     def partition_columns(self, number: int, pair: list[Any], around: int, seen: ObservedExchange) -> dict[str, Any]:
         """Return the columns of one partition.
 
-        `pair`: elements of the request and the response. `around`: the error code of what the partition is in.
+        `pair`: elements of the request and the response. `around`: error code of the struct around the partition.
         """
         row: dict[str, Any] = {"partition": number}
         code = around

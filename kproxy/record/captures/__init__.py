@@ -1,5 +1,5 @@
-"""Captures: pcapng files with what passed, written from exchanges and read back as exchanges.
+"""Captures: pcapng files with the traffic, written from exchanges and read back as exchanges.
 
-*Packet*: what a file holds, with its time and its interface. *Segment*: the TCP part of a packet. *Piece*: the next
+*Packet*: a unit of the file, with its time and its interface. *Segment*: the TCP part of a packet. *Piece*: the next
 bytes of a stream, in order, and how many behind them are missing. *Frame*, *exchange*: as in kproxy.record.exchange.
 """

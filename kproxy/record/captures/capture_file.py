@@ -1,12 +1,12 @@
 """Thread that writes a capture: exchanges come in over a bounded queue, packets go out to the file.
 
-Strategy: whoever puts never waits. What does not fit into the queue is dropped and counted, and the count stands in the
-file's last block. The thread ends by itself at a limit or when the file cannot be written; `stopped` says why.
+`put` never waits. Exchanges that do not fit into the queue are dropped and counted. The last block of the file contains
+the count. The thread ends by itself at a limit or after a failed write; `stopped` gives the reason.
 
 Several processes may write into one capture. The blocks of pcapng are whole by themselves, and those of a connection
 are all from one process. So each process collects blocks and writes them in one go to a descriptor in append mode,
-which the kernel does not mix with others'. How large the file is and how many exchanges are in it stands in the table
-that the processes share: whoever wants to write asks for room first, so that limits hold exactly.
+which the kernel does not mix with others'. The table that the processes share contains the size of the file and its
+number of exchanges. Each writer reserves room first, so limits hold exactly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_WAITING_BYTES = 64 << 20
 LONGEST_TROUBLE = 300
 """Characters of the reason why topics were not recorded."""
 FLUSH = 1.0
-"""Seconds after which what was written can be read by others."""
+"""Seconds after which other programs can read written exchanges."""
 PERMISSIONS = 0o600  # it holds what clients write
 
 LAST_ENTRIES = 2.0
@@ -119,7 +119,7 @@ class CapturePart:
 
 @dataclass(frozen=True, slots=True)
 class CaptureLimits:
-    """Limits at which one capture ends: bytes of its file, seconds, exchanges."""
+    """Limits of one capture: bytes of its file, seconds, exchanges."""
 
     size: int = 1 << 30
     seconds: float = 3600.0
@@ -145,7 +145,7 @@ class CaptureFile:
         self.trouble = ""
         """Why the topics of the capture were not recorded, or not all of them."""
         self.cut_at = inf
-        """Monotonic seconds from which exchanges are no longer taken."""
+        """Monotonic seconds from which exchanges are not accepted."""
         self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
         self.about = about
         self.stopped: StopReason = ""
@@ -170,7 +170,7 @@ class CaptureFile:
 
     @property
     def written(self) -> WrittenTotals:
-        """Return the totals of what is in the file so far."""
+        """Return the totals of the file so far."""
         return WrittenTotals() if self.writer is None else self.writer.written
 
     @property
@@ -181,7 +181,7 @@ class CaptureFile:
     # ---- the loop's side
 
     def exchange(self, seen: ObservedExchange, server: CaptureEndpoint, opened: float | None, *, behind: bool) -> None:
-        """Queue an exchange to be written, or drop it if there is no room. `behind`: as the broker saw it."""
+        """Queue an exchange to be written, or drop it if the queue is full. `behind`: as the broker saw it."""
         if self.stopped or self.leaving:
             if not behind and (seen.request is None or seen.request.first <= self.cut_at):
                 self.count(self.open, seen)
@@ -318,7 +318,7 @@ class CaptureFile:
     def _put_together(
         self, totals: Totals, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...], most: int
     ) -> StopReason:
-        """Write one entry of a shared capture, for which room is reserved before and released after."""
+        """Write one entry of a shared capture. Its room is reserved before and released after."""
         limits, written, exchange = self.limits, writer.written, int(call == self._front)
         size, exchanges = totals.grow(most, exchange)
         if most and size > limits.size:

@@ -1,7 +1,6 @@
-"""Connection in a capture, with what packets and kproxy's own notes at them say of its client.
+"""Connection in a capture: its client, from packets and from kproxy's own notes.
 
-Strategy: a file may come from anywhere, so what a note says is taken only when it has these names and types; else the
-note counts as empty.
+A file may have any origin. So a note counts as empty unless it has these names and types.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def packet_note(comment: str) -> Note:
 
 
 MOST_TOPICS = 100_000
-"""Topic ids whose names are remembered, some 30 MB."""
+"""Topic ids with remembered names, about 30 MB."""
 LONGEST_TOPIC = 249
 """Characters of a topic's name at Kafka's brokers; longer ones are in damaged captures, or made to take room."""
 NO_ID = "00000000-0000-0000-0000-000000000000"
@@ -130,11 +129,11 @@ class CapturedConnection:
                 setattr(self, name, note[name])
 
     def broker_topic(self, topic: str) -> str | None:
-        """Return None: a capture does not tell the broker's names."""
+        """Return None: a capture does not contain the broker's names."""
         return None
 
     def broker_group(self, group: str) -> str | None:
-        """Return None: a capture does not tell the broker's names."""
+        """Return None: a capture does not contain the broker's names."""
         return None
 
     def topic_of(self, topic_id: str) -> str | None:

@@ -178,7 +178,7 @@ class ExchangePairing:
         self.take(seen)
 
     def _take_note(self, seen: ObservedExchange, note: Note) -> None:
-        """Set the fields of an exchange of which a note tells."""
+        """Set the fields of an exchange from its note."""
         if "who" in note:
             self.who.take_note(note["who"])
         seen.rules = note.get("rules", seen.rules)
@@ -202,7 +202,7 @@ class ExchangePairing:
     def _token(self, cut: CutFrame) -> bool:
         assert self.raw is not None, "asked only then"
         if not self.raw.client_sends_token(cut.size - 4, cut.data[0] if cut.data else -1):
-            if self.raw.answered or self.raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+            if self.raw.answered or self.raw.rounds is None:  # the client speaks Kafka now: no further tokens follow
                 self.raw = None
             return False
         self.raw.from_client += 1
@@ -210,7 +210,7 @@ class ExchangePairing:
         return True
 
     def _learn(self, seen: ObservedExchange) -> None:
-        """Take in what later frames cannot be understood without: topic ids' names, the client's software, raw SASL."""
+        """Store the context that later frames need: topic ids' names, the client's software, raw SASL."""
         if seen.key == METADATA:
             self.who.names.learn(seen.response_body)
         elif seen.key == API_VERSIONS and seen.version >= 3 and self.who.software_name is None:
@@ -360,7 +360,7 @@ class SupposedClient:
 
 
 class UndecidedConnections:
-    """Connections of a capture whose client is not known yet. `never`: how many were forgotten."""
+    """Connections of a capture whose client is not identified yet. `never`: how many were forgotten."""
 
     def __init__(self) -> None:
         self.by_pair: dict[FlowKey, SupposedClient] = {}
@@ -394,5 +394,5 @@ class UndecidedConnections:
         return None
 
     def forget(self, there: FlowKey, back: FlowKey) -> None:
-        """Forget a connection whose client has become known by a SYN."""
+        """Remove a connection whose client a SYN has identified."""
         self.by_pair.pop(min(there, back), None)

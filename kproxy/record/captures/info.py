@@ -16,7 +16,7 @@ from .pcapng import read_note
 from .reader import KAFKA_PORT, Capture
 
 MOST_SERVERS = 20
-"""Addresses of servers that are told one by one."""
+"""Server addresses in the list."""
 
 
 def describe(path: str | Path, ports: Iterable[int] = ()) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Exchanges as clients saw them, each with what passed of it at the broker: in kproxy's own captures, and live.
+"""Client-side exchanges, each paired with its broker-side exchange, in kproxy's own captures and live.
 
 Strategy. A capture has an exchange at the broker's side only where its bytes are others than at the client's, or where
-kproxy asked by itself. It stands right behind its front, or soon, on a connection of the same number, with the same
+kproxy asked by itself. It follows its front at once or soon, on a connection with the same number, with the same
 correlation id. But ids are the client's to choose: it may use one again and again, or one that kproxy uses itself. So
-times decide, too: the broker gets a request after the client has sent it, and answers before the client has the answer.
-What still fits more than one belongs to the last that was sent before it.
+times also decide: the broker receives a request after the client has sent it, and responds before the client receives
+the response. If several still match, the last one that was sent before it wins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_WAIT = 5.0
 BROKER = "broker"
 
 MOST_CONNECTIONS = 10_000
-"""Connections on which nothing waits that are kept beside those on which something does."""
+"""Connections without waiting exchanges that are kept."""
 
 F = TypeVar("F")
 B = TypeVar("B")
@@ -49,7 +49,7 @@ class BothSides(NamedTuple):
 
     @property
     def at_broker(self) -> ObservedExchange | None:
-        """Return what the broker saw: None where kproxy answered in its place."""
+        """Return the broker-side exchange; None if kproxy sent the response."""
         if self.behind is not None or self.front is None:
             return self.behind
         return None if self.front.answered_by_rule else self.front
@@ -57,9 +57,9 @@ class BothSides(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class UnmatchedExchange(Generic[F, B]):
-    """Exchange whose other side may still come, on the connection of `sides`. `alone`: what is given back if nothing
-    does. `began`, `ended`: between those of a front lie those of what passed at the broker. `until`: the capture's time
-    up to which it waits."""
+    """Exchange that may still get its other side, on the connection of `sides`. `alone`: returned if the other side
+    does not appear. `began`, `ended`: the times of the broker side lie between those of its front. `until`: end of the
+    wait, in the capture's time."""
 
     alone: tuple[F | None, B | None]
     sides: UnmatchedSides[F, B]
@@ -73,7 +73,7 @@ class UnmatchedExchange(Generic[F, B]):
 
 @dataclass(slots=True, eq=False)
 class UnmatchedSides(Generic[F, B]):
-    """Exchanges of one connection that wait, at each side the oldest first. `client`, `broker`: who it is there."""
+    """Exchanges of one connection that wait, at each side the oldest first. `client`, `broker`: the addresses there."""
 
     number: int
     fronts: deque[UnmatchedExchange[F, B]] = field(default_factory=deque)
@@ -82,7 +82,8 @@ class UnmatchedSides(Generic[F, B]):
     broker: Who | None = None
 
     def is_other(self, who: Who, *, at_broker: bool) -> bool:
-        """Return True if the exchanges are of an earlier connection with the same number; else note who it is."""
+        """Return True if the exchanges are of an earlier connection with the same number; otherwise store the
+        addresses."""
         known = self.broker if at_broker else self.client
         if known is not None and known is not who:
             return True
@@ -94,11 +95,11 @@ class UnmatchedSides(Generic[F, B]):
 
 
 class SideMatcher(Generic[F, B]):
-    """Matcher of what was seen at the client with what was seen at the broker, whichever comes first.
+    """Matcher of client-side and broker-side exchanges, in any order of arrival.
 
-    Each exchange comes with a value of the caller's. Given back are pairs of these values, (front, behind), with None
-    for a side of which nothing has come, or will; each value is in one of them. What waits is bounded: in exchanges of
-    a connection and of all, in bytes as the callers count them, and by the capture's time: `wait` seconds of it.
+    Each exchange comes with a value of the caller's. Results are pairs of these values, (front, behind). None replaces
+    a side that is missing for good. Each value is in one pair. Waiting exchanges are bounded: by number for a
+    connection and for all, by bytes as the callers count them, and by `wait` seconds of the capture's time.
     """
 
     def __init__(self, wait: float = LONGEST_WAIT) -> None:
@@ -162,7 +163,7 @@ class SideMatcher(Generic[F, B]):
         return [*settled, (best.alone[0], value)]
 
     def oldest(self) -> Pairs[F, B]:
-        """Return what has waited longest, which waits no more; nothing if nothing waits."""
+        """Return the oldest waiting exchange, which stops waiting; empty if nothing waits."""
         return [self._remove(next(iter(self.waiting))).alone] if self.waiting else []
 
     def rest(self) -> Pairs[F, B]:
@@ -170,12 +171,12 @@ class SideMatcher(Generic[F, B]):
         return [self._remove(one).alone for one in list(self.waiting)]
 
     def end(self, number: int) -> Pairs[F, B]:
-        """Return what waits on the connection with this number, which is over."""
+        """Return the waiting exchanges of the connection with this number, which has ended."""
         sides = self.connections.pop(number, None)
         return [] if sides is None else [self._remove(one).alone for one in (*sides.fronts, *sides.behinds)]
 
     def _begin(self, who: Who, *, at_broker: bool) -> tuple[Pairs[F, B], UnmatchedSides[F, B]]:
-        """Return what waited in vain on an earlier connection with this number, and the sides of this one."""
+        """Return the unmatched exchanges of an earlier connection with this number, and the sides of this one."""
         settled = self.end(who.number)
         if len(self.connections) >= MOST_CONNECTIONS:
             self.connections = {one.number: one for one in self.connections.values() if one.fronts or one.behinds}
@@ -214,8 +215,8 @@ class SideMatcher(Generic[F, B]):
 
 @dataclass(slots=True, eq=False)
 class PairInOrder:
-    """Place of an exchange among those that are given out in the order of the file. `settled`: nothing more comes to
-    it; without either side it is none any more, as what passed at the broker has gone to its front."""
+    """Place of an exchange among those that are given out in the order of the file. `settled`: it is complete. Without
+    either side it is void: its broker side was paired with its front."""
 
     front: ObservedExchange | None
     behind: ObservedExchange | None
@@ -229,8 +230,9 @@ class PairInOrder:
 
 
 def paired(capture: Capture) -> Iterator[BothSides]:
-    """Yield the exchanges of a capture that was opened for both sides, each once and in the file's order.
-    Raises CaptureError as the capture does, behind what was read, and ValueError for one of one side."""
+    """Yield the exchanges of a capture that was opened for both sides, each once and in the file's order. Raises
+    CaptureError as the capture does, after yielding the exchanges read so far, and ValueError for a capture of one
+    side."""
     if capture.side != "both":
         raise ValueError(f"the capture is read for the {capture.side}'s side only")
     order = FileOrder()
@@ -241,7 +243,7 @@ def paired(capture: Capture) -> Iterator[BothSides]:
                 yield from order.take(seen)
             else:
                 yield BothSides(seen, None)
-    except CaptureError as error:  # what was read before counts
+    except CaptureError as error:  # exchanges read before the error count
         damage = error
     yield from order.rest()
     if damage is not None:
@@ -280,7 +282,8 @@ class FileOrder:
 
 
 def settle(pairs: Iterable[tuple[PairInOrder | None, PairInOrder | None]]) -> None:
-    """Put what passed at the broker beside its front, which may be given out then, as what stays alone may."""
+    """Pair a broker-side exchange with its front. The front may be yielded then, as may an exchange that stays
+    alone."""
     for front, behind in pairs:
         if front is not None and behind is not None:
             front.behind, behind.behind = behind.behind, None

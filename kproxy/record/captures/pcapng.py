@@ -50,7 +50,7 @@ def block(kind: int, body: bytes) -> bytes:
 
 
 def options(given: BlockOptions) -> bytes:
-    """Return options as they stand at the end of a block, empty if there are none."""
+    """Return options in the form for the end of a block; empty without options."""
     if not given:
         return b""
     parts = [pack("<HH", code, len(value)) + value + _ENDS[len(value) & 3] for code, value in given]
@@ -144,7 +144,7 @@ OPTION = {order: Struct(f"{order}HH").unpack_from for order in "<>"}
 
 @dataclass(slots=True)
 class Interface:
-    """Interface of a capture at which packets were recorded.
+    """Interface of a capture that recorded packets.
 
     `units`: ticks of a second; `offset`: seconds to add to every time.
     """

@@ -25,7 +25,7 @@ from kproxy.record.observer.response_errors import is_known
 
 Payload = Literal["none", "head", "sketch", "full"]
 CaptureSide = Literal["client", "broker", "both"]
-"""Side of the proxy whose frames are captured, or read back."""
+"""Side of the proxy whose frames are captured or read."""
 HEAD = 512
 """Bytes of `head`: enough for the topics of most requests, and for the names of most groups."""
 LONGEST_HEADER = 1024
@@ -47,7 +47,7 @@ class KeptBytes(NamedTuple):
 class Policy:
     """Policy of a capture.
 
-    `payload`: none, only headers; head, so many bytes from the header on; sketch, all fields, of record batches their
+    `payload`: none, only headers; head, this many bytes from the header on; sketch, all fields, of record batches their
     headers; full, all that the observer keeps.
     """
 
@@ -71,7 +71,7 @@ class Policy:
         if self.payload != "sketch" or frame.withheld or frame.form is Form.NONE:
             return KeptBytes(self.kept(seen, frame, response=response), False)
         if is_known(seen.key, seen.version):
-            if sketch(seen.key, seen.version, direction) is None:  # there is no place for records in it
+            if sketch(seen.key, seen.version, direction) is None:  # it has no field for records
                 return KeptBytes(frame.data, False)
             data = sketched(seen, frame, direction)
             if data is not None:
@@ -92,7 +92,7 @@ class Policy:
 
 
 def known_header(seen: ObservedExchange, *, response: bool) -> bytes:
-    """Return the beginning of a frame's header, made from what is known of it without its bytes."""
+    """Return the beginning of a frame's header, made from its known fields without its bytes."""
     if response:
         return pack(">i", seen.correlation_id)
     fixed = pack(">hhi", seen.key, seen.version, seen.correlation_id)
@@ -103,7 +103,7 @@ def known_header(seen: ObservedExchange, *, response: bool) -> bytes:
 
 
 def header_end(seen: ObservedExchange, data: bytes, *, response: bool) -> int:
-    """Return the offset at which the body begins; if it cannot be told, the end of the fixed part."""
+    """Return the offset at which the body begins; if unknown, the end of the fixed part."""
     direction = "response" if response else "request"
     form = version_of_header(seen.key, seen.version, direction)
     for candidate in range(form, -1, -1):  # without tags that cannot be read, then without a client id

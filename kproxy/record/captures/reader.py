@@ -5,8 +5,8 @@
     capture = Capture("traffic.pcapng")                `read` with what it counted on the way
 
 Strategy: packets → segments → pieces of streams → frames → exchanges, one packet at a time, so that a file of any size
-needs the memory of the connections that are open in it. Which side is the server tells the SYN, else the port, else
-whose bytes are requests. What cannot be read is counted, never guessed.
+needs the memory of the connections that are open in it. The SYN identifies the server, or else the port, or else the
+side whose bytes are requests. Unreadable data is counted, never guessed.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ MOST_FRAME = 1 << 20
 MOST_CONNECTIONS = 50_000
 """Remembered at a time, some 200 MB; beyond, those that were silent longest are taken to be over."""
 AT_ONCE = 16
-"""Share of the connections, one in so many, that are taken to be over in one go: to look for the silent ones takes as
-long as there are connections."""
+"""Fraction (1/n) of the connections that are ended together: a search for silent ones takes time linear in the
+connections."""
 MOST_ENDED = 10_000
 LINGER = 60.0
-"""Seconds after its end in which segments of a connection are still on their way (TIME-WAIT in RFC 9293: twice the
-longest life of a segment), and so many of these connections are remembered."""
+"""Seconds after its end during which late segments of a connection are expected (TIME-WAIT in RFC 9293: twice the
+longest life of a segment), and number of such connections that are remembered."""
 APPLICATION = "kproxy"
 
 
 @dataclass(slots=True)
 class CaptureCounts:
-    """Counts of what was met in a capture. Segments count whose payload is not empty."""
+    """Counts of a capture. Segments count only with a payload."""
 
     packets: int = 0
     other_packets: int = 0
     """Not TCP, or fragments of IP, or cut within their headers."""
     truncated: int = 0
-    """Segments of which not all bytes were captured."""
+    """Segments captured in part."""
     connections: int = 0
     not_kafka: int = 0
-    """Connections on which nothing like Kafka was found; TLS is not."""
+    """Connections without Kafka frames; TLS is not readable."""
     exchanges: int = 0
     gaps: int = 0
     lost_bytes: int = 0
     lost_places: int = 0
-    """Times that frames could not be told apart any more, until one began with a segment."""
+    """Times that frame boundaries were lost until a segment started with a frame."""
     unread: int = 0
     strangers: int = 0
     tokens: int = 0
@@ -70,7 +70,7 @@ class CaptureCounts:
     began: float | None = None
     ended: float | None = None
     back: float = 0.0
-    """Seconds by which the time of a packet is before that of an earlier one."""
+    """Seconds by which a packet's time precedes that of an earlier packet."""
 
     def add(self, connection: TcpConnection) -> None:
         exchanges = connection.exchanges
@@ -98,7 +98,7 @@ class RecordedConnection:
 
 
 class Capture:
-    """Capture whose exchanges iterating once yields. `counts` and `file` fill on the way.
+    """Capture; iterating over it once yields its exchanges. `counts` and `file` fill on the way.
 
     `following`: the next files of the same program, which rotates its files. `ports`: of brokers, for connections
     without a SYN. `most`: kept bytes of a frame. `side`: of kproxy's own captures, the frames at the client, or those
@@ -205,7 +205,7 @@ class Capture:
         connection.who.take_note(note)
 
     def _begun_before(self, segment: Segment, there: FlowKey, back: FlowKey, packet: Packet) -> None:
-        """Take a segment of a connection whose beginning is not in the file, and open it once its client is known."""
+        """Take a segment of a connection that began before the file, and open it once its client is identified."""
         to_known, from_known = segment.target_port in self.ports, segment.source_port in self.ports
         if to_known != from_known:
             decided: tuple[FlowKey, list[KeptSegment]] | None = (
@@ -236,11 +236,11 @@ class Capture:
         return connection
 
     def _last_heard(self, key: FlowKey) -> float:
-        """Return when the last segment of a connection came, by which the silent ones are found."""
+        """Return the time of a connection's last segment, which identifies silent connections."""
         return self.open[key].last
 
     def _end(self, key: FlowKey, time: float | None) -> None:
-        """Finish a connection that is over, or whose file is (`time` None)."""
+        """Finish a connection at its end, or at the end of the file (`time` None)."""
         connection = self.open.pop(key)
         connection.finish(time)
         self.counts.add(connection)
@@ -288,6 +288,6 @@ def connections(
 
 
 def sorted_by_request(recorded: RecordedConnection) -> RecordedConnection:
-    """Sort the exchanges by their requests: those without acks are over before what they came behind."""
+    """Sort the exchanges by their requests: those without acks end before earlier ones."""
     recorded.exchanges.sort(key=lambda seen: seen.number)
     return recorded

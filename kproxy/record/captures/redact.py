@@ -33,7 +33,7 @@ from .captured_connection import CapturedConnection
 NETWORKS = {4: IPv4Address("10.0.0.0"), 6: IPv6Address("fd00::")}
 """Addresses are numbered from here on: private networks."""
 ANYBODY = ("", "*", "ANONYMOUS")
-"""Names that mean nobody in particular."""
+"""Names that do not identify a client or user."""
 
 
 class Pseudonyms:
@@ -146,7 +146,7 @@ class RedactionCounts:
 
 @dataclass(slots=True)
 class Redaction:
-    """Redaction of one capture, with counts of what it did. `names`: None to leave them."""
+    """Redaction of one capture, with counts. `names`: None to leave them."""
 
     names: Pseudonyms | None = None
     records: RedactionCounts = field(default_factory=RedactionCounts)
@@ -184,16 +184,16 @@ class Redaction:
         return client_id if client_id is None or self.names is None else self.names.client(client_id)
 
     def frame(self, seen: ObservedExchange, frame: Frame, direction: str) -> Frame:
-        """Return a request or response as it may be shown. Its size changes with what was edited."""
+        """Return a request or response as it may be shown. Its size changes with the edits."""
         if frame.form is Form.NONE:
             return frame
-        if not frame.withheld:  # nothing is left to take out, unless somebody has made a mistake
+        if not frame.withheld:  # defence in depth: the edits have left nothing to remove
             data, why = take_out(frame.data, seen.key, seen.version, direction)
             if why:
                 form = frame.form if len(data) == len(frame.data) else Form.HEAD
                 frame = replace(frame, data=data, form=form, withheld=why)
         start = header_of(frame.data, seen.key, seen.version, direction)
-        if start is None:  # where the body begins cannot be told, so nothing in it can
+        if start is None:  # the start of the body is unknown, so its fields are, too
             self.cut += 1
             return replace(frame, data=frame.data[: FIXED[direction]], form=Form.HEAD)
         body = self._body(seen, frame, direction, start)
@@ -236,7 +236,7 @@ class Redaction:
         return b"".join(edits.pieces()) + bytes(len(data) - after)
 
     def _value(self, data: bytes, start: int, end: int, slot: Slot) -> bytes | None:
-        """Return the encoded value as it shall be; None to leave it."""
+        """Return the encoded replacement of the value; None to leave it."""
         if slot.type == "records":
             return self._records(data, start, end, slot.compact)
         assert self.names is not None, "only then it is a place"
@@ -259,9 +259,9 @@ class Redaction:
         return (write_uvarint(len(redacted) + 1) if compact else len(redacted).to_bytes(4, "big")) + redacted
 
     def _safe_end(self, seen: ObservedExchange, frame: Frame, direction: str, start: int) -> int:
-        """Return the offset at which to cut a frame that cannot be edited.
+        """Return the offset at which to cut a frame that does not support edits.
 
-        That is before the first field to be redacted, or before what cannot be read.
+        This is before the first field to be redacted, and before the first unreadable byte.
         """
         end = start
         try:
@@ -286,7 +286,7 @@ class Redaction:
 
 
 def header_of(data: bytes, key: int, version: int, direction: str) -> int | None:
-    """Return the offset at which the header ends; None if that cannot be told.
+    """Return the offset at which the header ends; None if unknown.
 
     An API that is not known is taken to have the header that most have.
     """
@@ -346,7 +346,7 @@ def _entry(entry: Entry, done: RedactionCounts) -> bytes:
 
 
 def blank(record: Record) -> Record:
-    """Return the record with fillers for what users wrote; what is null stays null."""
+    """Return the record with fillers for the users' data; null stays null."""
     headers = tuple((FILLER.decode() * _length(name), _fill(value)) for name, value in record.headers)
     return Record(record.offset, record.timestamp, _fill(record.key), _fill(record.value), headers, record.attributes)
 
@@ -360,7 +360,7 @@ def _fill(data: bytes | None) -> bytes | None:
 
 
 def _filled(raw: memoryview) -> bytes:
-    """Return the entry's header and fillers behind it; if it is too short to tell its format, fillers only."""
+    """Return the entry's header followed by fillers; if it is too short to show its format, fillers only."""
     if len(raw) <= MAGIC_AT:
         return FILLER * len(raw)
     magic = raw[MAGIC_AT]

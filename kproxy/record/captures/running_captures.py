@@ -159,7 +159,7 @@ MOST_REMEMBERED = 100
 """Captures that are over and still listed."""
 HEADS, USUAL = Policy(), CaptureLimits()
 STOP_TIMEOUT = 5.0
-"""Seconds for what still waits to be written, when one is stopped."""
+"""Seconds for waiting exchanges to be written when a capture is stopped."""
 
 
 class CaptureRefused(InputError):
@@ -281,7 +281,7 @@ class Captures:
             await self.begun(capture)
 
     def stop(self, name: str, why: StopReason = "asked") -> StartedCapture:
-        """Stop a capture; what waits is still written. Raises NoSuchCapture."""
+        """Stop a capture; waiting exchanges are still written. Raises NoSuchCapture."""
         capture = self[name]
         self.fanout.remove(capture.sink)
         if not capture.file.stopped:
@@ -351,7 +351,7 @@ def make_folder(folder: Path) -> None:
 
 
 def not_written(path: Path, error: OSError) -> CaptureRefused:
-    """Return the refusal that says why a capture's file cannot be made."""
+    """Return the error for a capture file that cannot be created."""
     if isinstance(error, FileExistsError):
         if not path.parent.is_dir():
             return CaptureRefused("capture_failed", f"{path.parent} is no folder")

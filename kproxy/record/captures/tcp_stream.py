@@ -27,7 +27,7 @@ IP_AT = {NULL: 4, RAW_BSD: 0, RAW_OPENBSD: 0, RAW: 0, LOOP: 4, SLL: 16, IPV4: 0,
 VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 TCP, FRAGMENT = 6, 44
 EXTENSIONS = frozenset((0, 43, 60, 135))
-"""IPv6 headers that stand before TCP: hop-by-hop, routing, destination, mobility."""
+"""IPv6 headers before TCP: hop-by-hop, routing, destination, mobility."""
 PLAIN_IPV4 = 0x45
 """First byte of an IPv4 header without options, which has 20 bytes."""
 FIN, SYN, RST, ACK = 1, 2, 4, 16
@@ -226,7 +226,7 @@ LENGTH = 4
 
 
 class CutFrame(NamedTuple):
-    """Frame of a capture: its size with the length field, what there is of it behind that, and when it came."""
+    """Frame of a capture: its size with the length field, the available bytes after that, and its time."""
 
     size: int
     data: bytes

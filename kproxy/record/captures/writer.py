@@ -54,7 +54,7 @@ def checksum(data: bytes) -> int:
 
 
 def packed(address: str) -> bytes | None:
-    """Return an IP address as 4 or 16 bytes, without a scope (`%eth0`); None for text that is no address."""
+    """Return an IP address as 4 or 16 bytes, without a scope (`%eth0`); None if the text is not an address."""
     try:
         return ip_address(address.partition("%")[0]).packed
     except ValueError:
@@ -74,8 +74,8 @@ def pool_address(number: int) -> bytes:
 class Conversation:
     """TCP conversation at interface `number`, as pcapng blocks.
 
-    `client`, `server`: packed address and port. `start`: the first sequence number of both, which tells connections at
-    the same ports apart.
+    `client`, `server`: packed address and port. `start`: the first sequence number of both, which distinguishes
+    connections at the same ports.
     """
 
     __slots__ = ("ends", "next", "number", "ports", "pseudo")
@@ -104,10 +104,10 @@ class Conversation:
         yield self._packet(0, ACK, b"", 0, time, "")
 
     def send(self, side: int, data: bytes, size: int, first: float, last: float, comment: str) -> Iterator[bytes]:
-        """Yield `size` bytes from side 0 (client) or 1, of which `data` are kept. The comment is at the last packet.
+        """Yield `size` bytes from side 0 (client) or 1, of which `data` is kept. The comment is at the last packet.
 
-        What took time comes in two packets at least: one when it began, one when it was over. Of what is cut the first
-        one has all that is kept, and is not the length field alone: Wireshark reassembles only what is all there.
+        A frame that took time has at least two packets: one at its start and one at its end. The first packet of a cut
+        frame has all kept bytes, and more than the length field: Wireshark reassembles only complete frames.
         """
         begin = 0 if first == last else min(4 if len(data) == size else LONGEST_SEGMENT, size - 1)
         sent = 0
@@ -122,7 +122,7 @@ class Conversation:
             self.next[side] = (self.next[side] + piece) & 0xFFFFFFFF
 
     def _packet(self, side: int, flags: int, data: bytes, size: int, time: float, comment: str) -> bytes:
-        """Return one packet from a side. `data`: what is kept of `size` bytes."""
+        """Return one packet from a side. `data`: the kept part of `size` bytes."""
         ports, ends = self.ports[side], self.ends[side]
         acknowledged = self.next[1 - side] if flags & ACK else 0
         length = _TCP_SIZE + size
@@ -154,7 +154,7 @@ INTERFACES = ("client", "broker")
 """Names of the interfaces: frames at the client, and frames at the broker where these are other bytes."""
 APPLICATION = "kproxy"
 MOST_KNOWN = 100_000
-"""Connections whose sequence numbers are remembered; the one that began first is forgotten beyond, some 100 MB."""
+"""Connections with remembered sequence numbers, about 100 MB; the oldest one is evicted."""
 PACKET = 128
 """Bytes of a packet without its payload: its block, and headers of IPv6 and TCP."""
 AROUND = 4096
@@ -182,14 +182,14 @@ class ConnectionInFile:
 
 @dataclass(slots=True)
 class WrittenTotals:
-    """Totals of what is in a file so far."""
+    """Totals of a file so far."""
 
     size: int = 0
     exchanges: int = 0
     connections: int = 0
     broker_exchanges: int = 0
     dropped: int = 0
-    """Exchanges that there was no time to write."""
+    """Exchanges dropped for lack of time."""
     began: float | None = None
     ended: float | None = None
     names: dict[str, bytes] = field(default_factory=dict)
@@ -238,7 +238,7 @@ class CaptureWriter:
         self._exchange(BROKER, seen, broker, None, older=False)
 
     def most(self, seen: ObservedExchange) -> int:
-        """Return the bytes that the file grows by at most when this is written, with what stands at its end."""
+        """Return the most bytes by which the file grows when this is written, including its end."""
         return AROUND + sum(
             self.policy.most(frame) + (3 + frame.size // LONGEST_SEGMENT) * PACKET
             for frame in (seen.request, seen.response)
@@ -327,7 +327,7 @@ class CaptureWriter:
         return known, {}
 
     def _address(self, host: str) -> bytes:
-        """Return the packed address of a host. A name gets an address of its own, and a block says whose it is."""
+        """Return the packed address of a host. A name gets an address of its own, and a block maps it to the name."""
         address = packed(host) or self.written.names.get(host)
         if address is None:
             address = self.written.names[host] = pool_address(self.names_from + len(self.written.names))
@@ -341,7 +341,7 @@ class CaptureWriter:
 
 
 def about_client(who: Who) -> dict[str, Any]:
-    """Return what is known of a connection's client that the packets do not say."""
+    """Return the facts about a connection's client that are not in the packets."""
     client = {
         "cluster": who.cluster, "listener": who.listener, "node": who.node, "broker": who.broker,
         "principal": who.principal, "software_name": who.software_name, "software_version": who.software_version,
@@ -350,12 +350,12 @@ def about_client(who: Who) -> dict[str, Any]:
 
 
 def about_errors(errors: Errors) -> dict[str, Any]:
-    """Return the note about a response's errors, which the bytes that are kept need not tell; empty without any."""
+    """Return the note about a response's errors, which may be missing in the kept bytes; empty without errors."""
     return {"errors": list(errors.codes), "error_at_top": errors.top} if errors.codes else {}
 
 
 def about_exchange(seen: ObservedExchange) -> dict[str, Any]:
-    """Return what the bytes do not say of an exchange; empty for most."""
+    """Return the facts about an exchange that are not in its bytes; empty for most."""
     note: dict[str, Any] = {}
     if seen.rules:
         note["rules"] = list(seen.rules)

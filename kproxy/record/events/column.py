@@ -14,7 +14,7 @@ ColumnType = Literal["string", "boolean", "int", "long", "double", "timestamp", 
 """int has 32 bits, long 64; a timestamp is RFC 3339 in UTC with microseconds; a struct has columns of its own."""
 
 EventData = Mapping[str, Any]
-"""Columns of an event, or of a struct in it, by name; what is unknown is left out. Times are RFC 3339 text or aware
+"""Columns of an event, or of a struct in it, by name; unknown values are omitted. Times are RFC 3339 text or aware
 datetimes."""
 
 
@@ -22,7 +22,7 @@ datetimes."""
 class Column:
     """Declaration of one value of an event. Every value may be absent: null is not written.
 
-    `array`: many of `type`. `columns`: of a struct. `unit`: "" for none, else "bytes", "ms", "records", ….
+    `array`: many of `type`. `columns`: of a struct. `unit`: "bytes", "ms", "records", …, or "".
     """
 
     name: str
@@ -60,7 +60,7 @@ def walk_columns(columns: tuple[Column, ...], parent: str = "") -> Iterator[tupl
 WRITES = ("Produce",)
 READS = ("Fetch", "ShareFetch")
 FINISHED = ("answered", "no_answer_due")
-"""Outcomes of exchanges whose partitions count. Without an answer it is unknown what became of the request."""
+"""Outcomes of exchanges with counted partitions. Without a response the result of the request is unknown."""
 CUT_OFF = ("unanswered", "closed")
 """Outcomes of exchanges that were due an answer and got none."""
 
@@ -68,8 +68,8 @@ CUT_OFF = ("unanswered", "closed")
 def partitions(data: EventData) -> Iterator[tuple[EventData, EventData]]:
     """Yield (topic, partition) for the partitions of a request event that count as written to or read from.
 
-    Left out are those of other APIs; of exchanges without an answer that was due; of a request that was refused as a
-    whole; and partitions that a fetch session kept to itself, though the request asked for them.
+    Omitted are partitions of other APIs, of exchanges with a missing response, of a request that was refused as a
+    whole, and those that a fetch session did not report although the request contained them.
     """
     api = data.get("api")
     if not (api in WRITES or api in READS) or data.get("outcome", "answered") not in FINISHED:
@@ -83,12 +83,12 @@ def partitions(data: EventData) -> Iterator[tuple[EventData, EventData]]:
 
 
 def is_mentioned(part: EventData) -> bool:
-    """Return True if a read's answer tells of this partition: an error, the high watermark, or bytes."""
+    """Return True if the response of a read reports this partition: an error, the high watermark, or bytes."""
     return part.get("error") is not None or part.get("high_watermark") is not None or bool(part.get("bytes"))
 
 
 def is_stored(acks: int | None, error: str | None) -> bool:
-    """Return True if a broker has said that it has stored what was written to a partition."""
+    """Return True if a broker confirmed that it has stored the data written to a partition."""
     return error is None and acks != 0
 
 

@@ -121,7 +121,7 @@ SUMMARY_EVENT = EventType(
 )  # fmt: skip
 
 MOST_BATCHES = 32
-"""Batches, and aborted transactions, that an event tells one by one of each partition."""
+"""Batches, and aborted transactions, that an event lists for each partition."""
 
 BATCH = (
     Column("base_offset", "long", "as its header says: of a Fetch, its place in the log"),
@@ -386,7 +386,7 @@ def struct_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
 
 
 def column_schema(column: Column) -> dict[str, Any]:
-    """Return the schema of a value, with its meaning, its unit, and the version of kproxy since which it is there."""
+    """Return the schema of a value, with its meaning, its unit, and the version of kproxy that introduced it."""
     element = struct_schema(column.columns) if column.type == "struct" else dict(FORMS[column.type])
     annotations = {"description": column.meaning, "x-unit": column.unit, "x-since": column.since}
     form = {"type": "array", "items": element} if column.array else element

@@ -1,4 +1,4 @@
-"""Live view of what passes, for people: exchanges that are kept for a while, and the rows and details of them.
+"""Live view of the traffic for people: recent exchanges, with their rows and details.
 
 Nothing here has a socket or a task: `admin` serves it, and each process that carries traffic has one `ViewWatch`.
 """

@@ -74,10 +74,10 @@ class LookBudget:
         self.filled = now
         self.looking = True
         self.paused = False
-        """Whether something was left out since the last call of `ask`."""
+        """True if exchanges were omitted since the last call of `ask`."""
 
     def spend(self, seconds: float) -> None:
-        """Pay for what was done, and stop looking if that was the last."""
+        """Pay for work, and stop sampling if the budget is used up."""
         self.left -= min(seconds, LONGEST_CHARGE)
         if self.left < 0.0 and self.looking:
             self.looking = False
@@ -85,7 +85,7 @@ class LookBudget:
             self.turned(False)
 
     def fill(self, now: float) -> None:
-        """Fill the budget with what has become due, and look again if there is some."""
+        """Fill the budget with the accrued amount, and resume sampling if some is left."""
         self.left = min(self.most, self.left + (now - self.filled) * self.share)
         self.filled = now
         if self.left > 0.0 and not self.looking:

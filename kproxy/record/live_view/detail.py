@@ -25,15 +25,15 @@ from .frame_steps import show_frame, show_records
 StepSpan = tuple[int, int]
 """First byte and the one behind the last."""
 MOST_CHANGES = 1000
-"""Fields that are told as changed; who changes more of them has made another frame."""
+"""Fields reported as changed; beyond that the frames are different."""
 
 
 def changes(
     client: Iterable[list[Any]], broker: Iterable[list[Any]], ours_data: bytes = b"", theirs_data: bytes = b""
 ) -> list[dict[str, Any]]:
-    """Return the fields whose values differ between the steps of two frames, or that only one has, in the order of
-    their paths: each with its place in both frames, None where it is not there. With the bytes of both frames values
-    that are bytes are compared by these, else by their length."""
+    """Return the fields whose values differ between the steps of two frames, or that only one has. They are in the
+    order of their paths, each with its place in both frames; None if it is missing. With the bytes of both frames, byte
+    values are compared by content, otherwise by length."""
     ours, theirs = values(client, ours_data), values(broker, theirs_data)
     found: list[dict[str, Any]] = []
     for path in each((*ours, *(path for path in theirs if path not in ours))):
@@ -69,9 +69,9 @@ def detail_of(
     name: str, event: ViewedEvent, seen: ObservedExchange, behind: ObservedExchange | None, *,
     source: str = "live", first: int = 0, records: bool = True, again_of: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the details of an exchange with this id. `event`: the data of its event; `behind`: as the broker saw it,
-    None where that is the same; `first`: number of the first step of each frame that is told; `records`: whether users'
-    records may be shown; `again_of`: id of the exchange whose request was sent again as this one."""
+    """Return the details of an exchange with this id. `event`: the data of its event. `behind`: the broker side; None
+    if it is the same. `first`: number of the first reported step of each frame. `records`: users' records may be shown.
+    `again_of`: id of the exchange whose request was resent as this one."""
     return {
         "id": name,
         "source": source,
@@ -86,7 +86,7 @@ def detail_of(
 def both(
     seen: ObservedExchange, behind: ObservedExchange | None, direction: FrameDirection, first: int, records: bool
 ) -> dict[str, Any] | None:
-    """Return a frame on both sides, and the fields in which they differ; None where there is no frame."""
+    """Return a frame on both sides, and the fields that differ; None without a frame."""
     front, back = frame_of(seen, direction), None if behind is None else frame_of(behind, direction)
     if behind is None or not frames_differ(front, back):
         back = None
@@ -113,8 +113,8 @@ def frame_bytes(
     *,
     records: bool,
 ) -> bytes | None:
-    """Return what was kept of one frame and may be shown, with the length field in front if it is whole; None where
-    there is none. A broker's frame that is the same as the client's is the client's."""
+    """Return the kept bytes of one frame that may be shown, after the length field if it is whole; None without a
+    frame. A broker's frame that is the same as the client's is the client's."""
     found = behind if side == "broker" and behind is not None else seen
     frame = frame_of(found, direction)
     if frame is None:
@@ -127,8 +127,8 @@ def frame_bytes(
 def saved_exchange(
     seen: ObservedExchange, behind: ObservedExchange | None, server: CaptureEndpoint, wall: ToWallTime, *, records: bool
 ) -> bytes:
-    """Return a pcapng file with an exchange, and with what passed of it at the broker where that was something else.
-    `server`: the address at kproxy that its client was connected to; `records`: whether users' records may be in it."""
+    """Return a pcapng file with an exchange, and its broker side if that differs. `server`: the address at kproxy that
+    its client was connected to; `records`: whether users' records may be in it."""
     file = BytesIO()
     writer = CaptureWriter(file, Policy("full"), wall=wall, about={"side": "both"})
     writer.write(shown(seen, records), server)

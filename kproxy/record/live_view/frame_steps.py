@@ -65,7 +65,7 @@ class PackedRecords:
             return
 
     def of(self, record: Record, place: str, depth: int, start: int, end: int) -> Iterator[list[Any]]:
-        """Yield the steps of one record, all with the place of what is packed."""
+        """Yield the steps of one record, all with the place of the compressed data."""
         value = {"offset": record.offset, "time": record.timestamp, "packed": True}
         yield [start, end, depth, place, "record", "RECORD", value]
         for name, part in (("key", record.key), ("value", record.value)):
@@ -76,7 +76,7 @@ class PackedRecords:
             yield [start, end, depth + 2, f"{place}.headers[{number}]", "header", "HEADER", named]
 
     def bytes_in(self, part: bytes | None) -> dict[str, Any] | None:
-        """Return the length of a key or a value with its bytes in base64, null if there is no room for those."""
+        """Return the length of a key or a value with its bytes in base64; null if the bound is reached."""
         if part is None:
             return None
         fits = len(part) <= self.room
@@ -86,7 +86,7 @@ class PackedRecords:
 
 def record_steps(batch: Batch, path: str, depth: int, begin: int) -> Iterator[list[Any]]:
     """Yield the steps of the records of a batch without a codec; nothing behind the first that cannot be read. `path`:
-    of the batch, which stands at byte `begin` of its frame; `depth`: of a record."""
+    path of the batch, which starts at byte `begin` of its frame; `depth`: depth of a record."""
     data, position = batch.payload, 0
     at = begin + len(batch.raw) - len(data)
     try:
@@ -139,11 +139,11 @@ AT_ONCE = 2000
 MOST_STEPS = 100_000
 """Steps that are made of one frame at most."""
 LONGEST_TEXT = 65536
-"""Characters of one value; longer ones are cut, and their bytes are there."""
+"""Characters of one value; longer ones are cut, and their bytes remain."""
 NO_RECORDS = "records, which this view does not show"
 
 ShownStep = list[Any]
-"""[first byte, byte behind the last, depth, path, what, type, value], and a name for what is a number."""
+"""[first byte, end, depth, path, kind, type, value], and a name for some numbers."""
 
 
 @dataclass(slots=True)
@@ -192,8 +192,8 @@ def frame_steps(
     key: int, version: int, direction: str, data: bytes, *, records: bool = True
 ) -> Iterator[TraceStep | ShownStep]:
     """Yield the steps of a frame: of the header, of the body, and of the batches in it; at last what is left over.
-    `records`: whether single records are told.
-    Raises DecodeError at the first byte that does not fit, and KeyError for a version that is not known."""
+    `records`: include single records. Raises DecodeError at the first byte that does not fit, and KeyError for a
+    version that is not known."""
     end, packed = 0, PackedRecords() if records else None
     parts = (
         ("header", layout.header(direction, header_version(key, version, direction))),
@@ -214,8 +214,8 @@ def is_records(step: TraceStep) -> bool:
 
 
 def batch_steps(field_step: TraceStep, begin: int, packed: PackedRecords | None) -> Iterator[ShownStep]:
-    """Yield a step for each batch in a records field, and for what is in it; nothing behind the first batch that cannot
-    be read. `packed`: for those of packed batches; None where single records are not told."""
+    """Yield a step for each batch in a records field, and for its contents; stops at the first unreadable batch.
+    `packed`: for those of packed batches; None where single records are not told."""
     try:
         for number, entry in enumerate(entries(memoryview(field_step.value))):
             end = begin + len(entry.raw)
@@ -231,7 +231,7 @@ def batch_steps(field_step: TraceStep, begin: int, packed: PackedRecords | None)
 
 
 def batch_shown(entry: Entry) -> dict[str, Any]:
-    """Return what the header of a batch says, or of a message of an older form."""
+    """Return the fields in the header of a batch, or of a message of an older form."""
     if isinstance(entry, Cut):
         return {"cut": len(entry.raw)}
     codec = CODECS.get(entry.codec, f"codec {entry.codec}")
@@ -258,7 +258,7 @@ def shown_step(step: TraceStep) -> ShownStep:
 
 
 def depth_of(path: str) -> int:
-    """Return how many names stand above the last one of a path; an index is a name of its own."""
+    """Return the number of names above the last one of a path; an index is a name of its own."""
     return path.count(".") + path.count("[") + (not path.startswith("header"))
 
 
@@ -294,7 +294,7 @@ def compact(slot: Slot) -> str:
 
 
 def name_of(step: TraceStep) -> str:
-    """Return the name that a number stands for: of an error or an API; empty for all others."""
+    """Return the name of a number of an error or an API; empty for other numbers."""
     slot = step.slot
     if slot is None or step.what != "value" or type(step.value) is not int:
         return ""
@@ -326,14 +326,14 @@ MOST_SHOWN = 4 << 20
 
 
 class ShownRecords:
-    """Records of one exchange for an answer, with what room is left there."""
+    """Records of one exchange for a response, and the remaining room."""
 
     def __init__(self) -> None:
         self.left, self.room = MOST_RECORDS, MOST_SHOWN
         self.unpacked = Unpacked(headers=MAX_SHOWN_HEADERS)
 
     def partition(self, field: RecordsField) -> dict[str, Any]:
-        """Return the batches of one partition, as far as they can be read; `why` says what cannot."""
+        """Return the readable batches of one partition; `why` is the reason for unreadable ones."""
         shown: dict[str, Any] = {
             "topic": field.topic, "partition": field.partition, "bytes": len(field.data), "batches": [], "why": ""
         }  # fmt: skip
@@ -345,8 +345,8 @@ class ShownRecords:
         return shown
 
     def batch(self, entry: Entry) -> dict[str, Any]:
-        """Return a batch with its records. `omitted`: those that there was no room for, as its header counts them;
-        None: nobody knows how many."""
+        """Return a batch with its records. `omitted`: those beyond the bound, as its header counts them; None: unknown
+        number."""
         shown = {**batch_shown(entry), "bytes": len(entry.raw), "records": [], "omitted": 0, "why": ""}
         if isinstance(entry, Cut):
             return shown

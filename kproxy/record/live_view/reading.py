@@ -37,7 +37,7 @@ from kproxy.record.captures.reader import Capture
 from kproxy.record.exchange import Errors, ExchangeOutcome, Form, Frame, ObservedExchange
 
 LONGEST_RECORD = 64 << 20
-"""Bytes; a record has two frames of 64 KiB each. What says to be longer is none."""
+"""Bytes; a record has two frames of 64 KiB each. A longer length is invalid."""
 WHO = (
     "number", "interface", "client_address", "client_port", "server_address", "server_port", "opened",
 )  # fmt: skip
@@ -146,7 +146,7 @@ class Spool:
         return self._at(self._place(number, 0))
 
     def behind(self, number: int) -> ObservedExchange | None:
-        """Return what passed at the broker; None where it was the same, or is not in the capture."""
+        """Return the broker side; None if it was the same, or is not in the capture."""
         place = self._place(number, 1)
         return None if place < 0 else self._at(place)
 
@@ -155,7 +155,7 @@ class Spool:
         return self._place(number, 1) >= 0
 
     def close(self) -> None:
-        """Let go of the file, which is gone then. What is asked for afterwards raises OSError."""
+        """Let go of the file, which is gone then. Later reads raise OSError."""
         with self.lock:
             if self.file >= 0:
                 os.close(self.file)
@@ -176,12 +176,12 @@ class Spool:
 MEMORY = 1 << 30
 """Bytes of addresses that the process may use; the reader remembers 50,000 connections, some 200 MB, at most."""
 SECONDS = 120
-"""CPU seconds after which it stops reading, and says so; half as many more, and the kernel ends it."""
+"""CPU seconds after which it stops reading and reports that. The kernel kills it after half as many more."""
 MOST_EXCHANGES = 1_000_000
 MOST_SPOOLED = 1 << 30
 """Bytes of the spool."""
 MOST_UNPACKED = 2 << 30
-"""Bytes of what is in the file, which may be packed."""
+"""Bytes of the uncompressed contents of the file."""
 MOST_TOPICS = 10_000
 """Names of topic ids that are remembered."""
 KEPT = 65_536
@@ -219,7 +219,7 @@ class SpoolWriter:
         self.file, self.size = file, 0
         self.places = array("q")
         self.matcher = SideMatcher[int, int]()
-        """Numbers of exchanges from 0 on, and places of what passed at the broker."""
+        """Numbers of exchanges from 0 on, and places of the broker side."""
 
     @property
     def exchanges(self) -> int:
@@ -250,7 +250,7 @@ class SpoolWriter:
 
 
 class LimitedFile(PacketFile):
-    """File of packets that ends where the time or the number of bytes is over; `stopped` says which."""
+    """File of packets that ends at the limit of time or bytes; `stopped` names the limit."""
 
     stopped = ""
     reads = 0
@@ -341,7 +341,7 @@ if __name__ == "__main__":
 MOST_SOURCES = 4
 """Open at a time, those that are being sent or read included."""
 IDLE = 3600.0
-"""Seconds after which a source goes that nobody has looked at."""
+"""Seconds without use after which a source is closed."""
 
 
 @dataclass(eq=False)
@@ -355,11 +355,11 @@ class OpenedCapture:
     spool: Spool
     opened: float = field(default_factory=time)
     looked_at: float = field(default_factory=monotonic)
-    """When somebody has last looked at it, by the monotonic clock."""
+    """Monotonic time of the last use."""
 
     @property
     def left(self) -> float:
-        """Return the seconds after which it goes if nobody looks."""
+        """Return the seconds until it is closed if unused."""
         return max(0.0, self.looked_at + IDLE - monotonic())
 
 
@@ -371,11 +371,11 @@ class OpenedCaptures:
         self.most, self.stay = most, stay
         self.by_id: dict[str, OpenedCapture] = {}
         self.opening = self.count = 0
-        self.looks = False  # whether somebody looks now and then whose time is over
+        self.looks = False  # whether sources expire after their time
 
     @property
     def full(self) -> bool:
-        """Return True if there is no place for another one; those whose time is over make room."""
+        """Return True if the limit is reached; expired sources are closed first."""
         self.expire()
         return len(self.by_id) + self.opening >= self.most
 
@@ -387,7 +387,7 @@ class OpenedCaptures:
         return source
 
     def find(self, identifier: str) -> OpenedCapture | None:
-        """Return the source of this id, and note that somebody looks at it; None if there is none."""
+        """Return the source of this id and mark it as used; None if missing."""
         self.expire()
         source = self.by_id.get(identifier)
         if source is not None:
@@ -400,13 +400,13 @@ class OpenedCaptures:
         source.spool.close()
 
     def expire(self) -> None:
-        """Close the sources that nobody has looked at for an hour."""
+        """Close the sources without use for an hour."""
         if not self.stay:
             for source in [one for one in self.by_id.values() if not one.left]:
                 self.remove(source)
 
     def close(self) -> None:
-        """Close all sources, whoever looks at them."""
+        """Close all sources, even those in use."""
         for source in list(self.by_id.values()):
             self.remove(source)
 

@@ -27,8 +27,8 @@ SMALLEST = 1000
 
 class KeptExchange:
     """Exchange that is kept. `behind`: as the broker saw it, where its bytes are others. `row`: as JSON, once it was
-    made. `over`: it is answered, or known to remain without an answer; else it is under way. `again_of`: id of the
-    exchange whose request was sent again as this one, empty if none was."""
+    made. `over`: it has a response, or will not get one; False: in flight. `again_of`: id of the exchange whose request
+    was resent as this one, or empty."""
 
     __slots__ = ("again_of", "behind", "number", "over", "place", "row", "seen", "size")
 
@@ -58,7 +58,7 @@ class ExchangeRing:
         return len(self.by_number)
 
     def use(self, most_bytes: int) -> Iterator[None]:
-        """Keep at most so many bytes, one exchange less in each step until it is so. What comes meanwhile is kept."""
+        """Keep at most this many bytes; evict one exchange in each step. Exchanges added in the meantime are kept."""
         self.wanted = most_bytes
         while self.wanted == most_bytes and self.bytes > most_bytes and len(self.by_number) > 1:
             self._drop_oldest()
@@ -68,7 +68,7 @@ class ExchangeRing:
             self.most_bytes = most_bytes
 
     def add(self, seen: ObservedExchange, *, over: bool = True) -> KeptExchange:
-        """Keep an exchange, and let go of the oldest ones for which there is no room any more."""
+        """Keep an exchange, and evict the oldest ones beyond the bounds."""
         self.place += 1
         kept = self.by_number[self.next] = KeptExchange(self.next, self.place, seen, over)
         self.next += 1
@@ -76,14 +76,14 @@ class ExchangeRing:
         return kept
 
     def end(self, kept: KeptExchange) -> None:
-        """Note that an exchange which was under way is over; it has another place from now on."""
+        """Mark an exchange in flight as over; its place changes."""
         self.place += 1
         kept.place, kept.over, kept.row = self.place, True, b""
         if kept.number in self.by_number:
             self.measure(kept)
 
     def put_behind(self, kept: KeptExchange, behind: ObservedExchange) -> None:
-        """Keep what the broker saw of an exchange, which its row tells from now on."""
+        """Keep the broker side of an exchange, which its row then reports."""
         kept.behind, kept.row = behind, b""
         if kept.number in self.by_number:
             self.measure(kept)
@@ -112,7 +112,7 @@ class ExchangeRing:
         return self.first <= number < self.oldest
 
     def newest(self, before: int | None = None) -> Iterator[KeptExchange]:
-        """Yield the exchanges with numbers below `before`, the newest first; others may come and go meanwhile."""
+        """Yield the exchanges with numbers below `before`, newest first; others may be added and evicted in between."""
         last = self.next if before is None else min(before, self.next)
         for number in range(last - 1, self.oldest - 1, -1):
             kept = self.by_number.get(number)
@@ -160,7 +160,7 @@ MOST_TOLD = 10
 MOST_PARTITIONS = 6
 """Partitions of a topic that a row names."""
 LONGEST_ABOUT = 300
-"""Characters of what an exchange is about."""
+"""Characters of the summary of an exchange."""
 
 Wall = Callable[[float], float]
 """Turns the times of an exchange into seconds since 1970."""
@@ -192,9 +192,9 @@ def event_row(
     name: str, time: float | None, data: Mapping[str, Any], *, over: bool = True, wait: int | None = None,
     kept: bool = True, changed: bool = False, again_of: str = "",
 ) -> list[Any]:  # fmt: skip
-    """Return the row of an exchange of which the event is known. `name`: its id. `over`: False while it is under way.
-    `wait`: milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for. `changed`: other
-    bytes passed at the broker. `again_of`: id of the exchange whose request was sent again as this one."""
+    """Return the row of an exchange with a known event. `name`: its id. `over`: False while it is under way. `wait`:
+    milliseconds that a Fetch may wait at the broker. `kept`: its frames can be asked for. `changed`: other bytes passed
+    at the broker. `again_of`: id of the exchange whose request was resent as this one."""
     topic, partition = first_topic(data)
     about = topics(data, MOST_PARTITIONS)
     return [
@@ -239,7 +239,7 @@ def event_row(
 
 
 def first_topic(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the first topic of an event, and its first partition; empty where there is none."""
+    """Return the first topic of an event, and its first partition; empty without topics."""
     topic: Mapping[str, Any] = next(iter(data.get("topics") or ()), {})
     return topic, next(iter(topic.get("partitions") or ()), {})
 

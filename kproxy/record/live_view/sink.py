@@ -1,4 +1,4 @@
-"""Sink of all who look at what passes in a process: keeps the exchanges, and gives each viewer those that it wants.
+"""Sink for all viewers of a process: keeps the exchanges, and gives each viewer the matching ones.
 
 Strategy. What is expensive is paid from the budget (`config.py`) by whoever calls; here filters are asked, and what
 fits waits for its viewer as it is. Rows are made when the viewer comes for them. The broker's side of an exchange is
@@ -86,11 +86,10 @@ class Looked:
 
 
 class Viewer:
-    """One who looks: a page, or a terminal. `wake` is called when there is something for it. What waits for it stays,
-    though it is gone from the ring: so many bytes at most.
+    """One who looks: a page, or a terminal. `wake` is called when there is something for it. Waiting exchanges stay
+    after their eviction from the ring, up to this many bytes.
 
-    Counters of what it was not given: `too_many` rows in a second, `too_slow` to come for them; of what it was:
-    `matched`.
+    Counters of omitted rows: `too_many` in a second, `too_slow` reading; and of sent rows: `matched`.
     """
 
     def __init__(self, wanted: Filter, rows: int, now: float, wake: Callable[[], None]) -> None:
@@ -118,15 +117,15 @@ class Viewer:
         return True
 
     def take(self) -> KeptExchange:
-        """Return what has waited for the longest time, and let go of it."""
+        """Remove and return the exchange that has waited longest."""
         kept = self.waiting.popleft()
         self.bytes = max(0, self.bytes - kept.size) if self.waiting else 0  # its size may be another one by now
         return kept
 
 
 class Resent:
-    """Request that is sent again for somebody who looks. `of`: id of the exchange that it is from; `kept`: what is kept
-    of the new exchange, once it was seen."""
+    """Request that is resent for a viewer. `of`: id of the original exchange; `kept`: the new exchange in the ring,
+    once observed."""
 
     __slots__ = ("kept", "of")
 
@@ -146,9 +145,9 @@ class ViewSink:
         self.looked = Looked()
         self.matcher = SideMatcher[KeptExchange, ObservedExchange](math.inf)
         self.early: dict[int, KeptExchange] = {}
-        """By `id` of the exchange, those that were told as under way."""
+        """By `id` of the exchange: exchanges that were reported in flight."""
         self.resent: dict[tuple[str, int], Resent] = {}
-        """By the client's address of the connection on which they are sent again."""
+        """By the client's address of the connection that resends them."""
 
     def depth(self, key: int, version: int) -> Depth:
         """Return SKETCH, or more where a viewer's filter asks about records."""
@@ -174,7 +173,7 @@ class ViewSink:
         """Take an exchange that has been under way for long; `take` gets it once more when it is over."""
         if id(seen) in self.early:
             return
-        if len(self.early) > 2 * len(self.ring):  # what they were is gone from the ring
+        if len(self.early) > 2 * len(self.ring):  # they were evicted from the ring
             self.early = {key: one for key, one in self.early.items() if self.ring.get(one.number) is not None}
         kept = self.early[id(seen)] = self._keep(seen, over=False)
         self._offer(kept, important=True)
@@ -188,7 +187,7 @@ class ViewSink:
             self.resent.pop((who.client_address, who.client_port), None)
 
     def look_again(self) -> None:
-        """Forget what waits for its counterpart, which has passed while nobody looked."""
+        """Discard exchanges whose counterpart passed while sampling was off."""
         self.matcher = SideMatcher(math.inf)
 
     def _keep(self, seen: ObservedExchange, *, over: bool = True) -> KeptExchange:
@@ -207,7 +206,7 @@ class ViewSink:
             kept.seen.forget_bodies()
 
     def _settle(self, pairs: Iterable[tuple[KeptExchange | None, ObservedExchange | None]]) -> None:
-        """Keep what passed at the broker beside its counterpart, where it is another."""
+        """Keep a broker-side exchange with its counterpart if they differ."""
         for kept, behind in pairs:
             if kept is not None and behind is not None and differ(kept.seen, behind):
                 self.ring.put_behind(kept, behind)

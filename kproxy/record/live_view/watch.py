@@ -28,7 +28,7 @@ from .rows import COLUMNS, ExchangeRing, KeptExchange, encode, row_of
 from .sink import Looked, Viewer, ViewSink
 
 UNKNOWN = -1
-"""Stands for how many exchanges are missing where nobody knows."""
+"""An unknown number of missing exchanges."""
 
 
 class LatencyTotals(msgspec.Struct, frozen=True):
@@ -52,8 +52,8 @@ AuditTotals = tuple[int, int, int, int, int]
 
 
 class ViewTotals(msgspec.Struct, frozen=True):
-    """Totals of one process, or of several, since it began. `read`: bytes from clients, and from brokers; `missed`:
-    exchanges that were not looked at, as far as somebody had wanted to look."""
+    """Totals of one process, or of several, since it began. `read`: bytes from clients and from brokers. `missed`:
+    exchanges that were not sampled although a viewer was connected."""
 
     passed: int = 0
     looked_at: int = 0
@@ -68,10 +68,10 @@ class ViewTotals(msgspec.Struct, frozen=True):
 
 
 class ViewPart(msgspec.Struct, frozen=True):
-    """Part of what a viewer is told. `rows`: a list in JSON, empty if there are none; `place`: up to here everything of
-    this process has been told. The others are totals: `matched` the filter, and were left out, for too many or since
-    the viewer was too slow; could not be judged, for the reason `why`. `missing`: exchanges that had gone before this
-    part, once; UNKNOWN: nobody knows how many."""
+    """Part of a stream to a viewer. `rows`: a list in JSON, or empty. `place`: everything of this process up to here
+    has been sent. The others are totals: `matched` the filter, and were left out, for too many or since the viewer was
+    too slow; could not be judged, for the reason `why`. `missing`: exchanges that were evicted before this part,
+    reported once; UNKNOWN: unknown number."""
 
     place: int
     rows: bytes = b""
@@ -90,7 +90,7 @@ def totals_of(
     tallies: Iterable[ApiTally], looked: Looked, *, missed: int, connections: int, read: tuple[int, int],
     held: int = 0, audit: AuditTotals | None = None,
 ) -> ViewTotals:  # fmt: skip
-    """Return the totals of a process. `tallies`: what its metrics count of frames."""
+    """Return the totals of a process. `tallies`: the frame counts of its metrics."""
     apis: dict[str, ApiTotals] = {}
     passed = 0
     for tally in list(tallies):
@@ -160,8 +160,8 @@ def latency_shown(latency: LatencyTotals) -> dict[str, Any]:
 
 
 def tick_of(now: ViewTotals, before: ViewTotals, seconds: float) -> dict[str, Any]:
-    """Return what has happened between two totals, as it is told to those who look. Totals that are smaller than those
-    before are of a process that has begun anew: nothing is told of that second."""
+    """Return the differences between two totals for viewers. Totals that are smaller than the previous ones are of a
+    restarted process: that second is not reported."""
     apis = {}
     for api, totals in now.apis.items():
         more = plus(totals, before.apis.get(api, NOTHING), -1)
@@ -182,13 +182,13 @@ def tick_of(now: ViewTotals, before: ViewTotals, seconds: float) -> dict[str, An
 
 
 LINGER = 60.0
-"""Seconds for which exchanges are kept after the last viewer has gone."""
+"""Seconds for which exchanges are kept after the last viewer has disconnected."""
 EVERYTHING = 1e6
 """Share of the time that looking may take where all of it is to be seen: more than there is."""
 LONG = 1.0
-"""Seconds after which an exchange is told although it is under way."""
+"""Seconds after which an exchange in flight is reported."""
 SET = 0.01
-"""Seconds by which two clocks differ when one was set."""
+"""Seconds by which two clocks differ after one was set."""
 EVERY_PARTITION = 1 << 31
 THROTTLE = COLUMNS.index("throttle")
 LONGEST_SEARCH = 0.2
@@ -203,12 +203,12 @@ class ViewTimers(Protocol):
 
 
 class WatchedTraffic(Protocol):
-    """Traffic of a process, as far as what is told each second goes."""
+    """Traffic of a process, for the totals of each second."""
 
     def tallies(self) -> Iterable[ApiTally]: ...
 
     def under_way(self, before: float) -> Iterator[Iterable[ObservedExchange]]:
-        """Yield, a connection a step, the exchanges whose requests came before that time and are not answered."""
+        """Yield the exchanges with a request before that time and without a response, one connection a step."""
 
     def connections(self) -> int: ...
     def bytes_read(self) -> tuple[int, int]: ...
@@ -217,8 +217,8 @@ class WatchedTraffic(Protocol):
 
 
 class ViewWatch:
-    """Looking at one process. `process`: its number, with which ids of exchanges begin; `first`: the number of its
-    first exchange, which no process in this place had before; `kept`: bytes of frames that are kept at most."""
+    """Looking at one process. `process`: its number, the prefix of exchange ids. `first`: the number of its first
+    exchange, unused by earlier processes in this place. `kept`: most bytes of kept frames."""
 
     def __init__(
         self, fanout: Fanout, timers: ViewTimers, watched: WatchedTraffic, *, kept: int, process: int = 0,
@@ -230,7 +230,7 @@ class ViewWatch:
         self.sink = ViewSink(self.ring, self.whole, clock)
         self.budget = LookBudget(self.turned, clock())
         self.attached = self.always = False
-        self.until = 0.0  # when looking ends, while there are no viewers
+        self.until = 0.0  # end of sampling, without viewers
         self.scanned = 0.0
         self.base = self.missed = 0
         self.offset = wall() - clock()
@@ -238,7 +238,7 @@ class ViewWatch:
     # ---- who looks
 
     def open(self, viewer: Viewer) -> None:
-        """Look for this viewer, too: from now on it is given what fits."""
+        """Attach this viewer: it receives matching exchanges from this call on."""
         self.sink.viewers.append(viewer)
         if not self.attached:
             self.attach()
@@ -251,12 +251,12 @@ class ViewWatch:
             self.until = self.clock() + LINGER
 
     def look_always(self) -> None:
-        """Keep every exchange from now on, whoever looks and whatever it costs; called before anybody looks."""
+        """Keep every exchange, independent of viewers and cost; call it before the first viewer."""
         self.always, self.budget = True, LookBudget(self.turned, self.clock(), EVERYTHING)
         self.attach()
 
     def keep(self, most_bytes: int) -> None:
-        """Keep at most so many bytes of frames from now on; what is too much is let go some at a time."""
+        """Keep at most this many bytes of frames; the excess is evicted in steps."""
         self.timers.work_through(self.ring.use(most_bytes))
 
     def attach(self) -> None:
@@ -277,7 +277,7 @@ class ViewWatch:
         self.ring.clear()
 
     def tick(self) -> None:
-        """Fill the budget, look for what is under way, and end when nobody has looked for long."""
+        """Fill the budget, report exchanges in flight, and detach after a minute without viewers."""
         now = self.clock()
         if not self.sink.viewers and now >= self.until and not self.always:
             self.detach()
@@ -311,15 +311,15 @@ class ViewWatch:
         return sum(tally.requests for tally in list(self.watched.tallies()))
 
     def count_missed(self) -> None:
-        """Count what has passed and was not looked at. What is under way has passed and cannot have been looked at; it
-        is known from a second in which nothing was left out."""
+        """Count what has passed and was not looked at. Exchanges in flight were not observed. Their number is known
+        from a second without omissions."""
         unseen = self.passed - self.sink.looked.exchanges
         if self.budget.ask():
             self.missed += max(0, unseen - self.base)
         self.base = unseen
 
     def totals(self) -> ViewTotals:
-        """Return what is told each second, as totals since the process began."""
+        """Return the totals for each second, since the process started."""
         watched = self.watched
         return totals_of(
             watched.tallies(), self.sink.looked, missed=self.missed, connections=watched.connections(),
@@ -337,7 +337,7 @@ class ViewWatch:
         return when + self.offset
 
     def follow_clock(self) -> None:
-        """Follow the system's clock, if that was set; else the same exchange has the same time whenever it is told."""
+        """Follow the system's clock after it was set; otherwise an exchange keeps its reported time."""
         offset = self.now_1970() - self.clock()
         if abs(offset - self.offset) > SET:
             self.offset = offset
@@ -379,7 +379,7 @@ class ViewWatch:
                 return
 
     def paid(self, steps: Iterable[object]) -> Iterator[None]:
-        """Go through steps of work for somebody who looks, and pay for each."""
+        """Run steps of work for a viewer, and pay for each."""
         begun = thread_time()
         for _ in steps:
             now = thread_time()

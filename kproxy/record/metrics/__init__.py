@@ -1,1 +1,1 @@
-"""Metrics by topic, client, principal and group: which names have series, what is counted, and what workers tell."""
+"""Metrics by topic, client, principal and group: names with series, counters, and the workers' totals."""

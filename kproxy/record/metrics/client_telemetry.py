@@ -56,7 +56,7 @@ STANDARD: Final = tuple(
     }.items()
     for name in names
 )  # fmt: skip
-"""KIP-714's standard metrics, but for rates, which whoever reads counters works out."""
+"""KIP-714's standard metrics without rates, which users derive from counters."""
 
 
 def _prefix(text: str) -> str:
@@ -112,7 +112,7 @@ class TelemetryConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that targets and labels stand once."""
+        """Check that targets and labels are unique."""
         for name in ("to", "labels"):
             given = raw.get(name)
             listed = given if isinstance(given, list) else []
@@ -128,7 +128,7 @@ class TelemetryConfig(Model):
         return ("",) if self.metrics == "all" else tuple(self.metrics)
 
     def takes(self, name: str) -> bool:
-        """Return True if a metric is taken that a client has pushed; rates are what counters tell already."""
+        """Return True if a pushed metric is accepted; rates are covered by counters."""
         if name.endswith(".rate"):
             return False
         return name in _STANDARD if self.metrics == "standard" else name.startswith(self.requested)
@@ -138,10 +138,10 @@ _STANDARD = frozenset(STANDARD)
 
 
 CLIENT_TELEMETRY: Final = "client_telemetry"
-"""Label under which it is told how many series there are."""
+"""Label for the number of series."""
 PREFIX: Final = "kproxy_client_telemetry_"
 MOST_NAMES: Final = 300
-"""Names of metrics beside the standard ones: Java's clients have some 110 each, of which most are the same."""
+"""Names of non-standard metrics. Java's clients have about 110 each, most of them equal."""
 MOST_ROWS: Final = 1000
 """Gauges that are taken in one step: a millisecond."""
 BETWEEN: Final = "\x1f"
@@ -172,22 +172,22 @@ class GaugeCell:
         self.before: GaugeRow | None = None
 
     def move_to(self, period: int) -> None:
-        """Go on to this interval; what is older than the one before it is forgotten."""
+        """Go on to this interval; older ones than the previous are discarded."""
         if period > self.period:
             self.before = self.now if period == self.period + 1 else None
             self.now, self.period = None, period
 
 
 class GaugeTotals:
-    """Gauges of one process by metric and series: what is told is told a metric at a time, since there may be a hundred
-    thousand cells. `interval`: seconds in which each client tells them once."""
+    """Gauges of one process by metric and series. They are reported one metric at a time, since there may be a hundred
+    thousand cells. `interval`: seconds between two pushes of a client."""
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
         self.cells: dict[str, dict[str, GaugeCell]] = {}
 
     def use(self, interval: float) -> None:
-        """Follow another interval. What was told in the one before is forgotten: each client tells it again."""
+        """Follow another interval. The previous interval's values are discarded: each client pushes them again."""
         if interval != self.interval:
             self.interval = interval
             self.cells = {}
@@ -240,14 +240,14 @@ class TelemetryTotals:
         self.refused, self.born = 0, next(BIRTHS)
 
     def admits(self, metric: str, *, grows: bool) -> bool:
-        """Return True if a number of this metric is taken, as a counter if it `grows`, else as a gauge; count it if it
-        is not."""
+        """Return True if a number of this metric is accepted, as a counter if it `grows`, otherwise as a gauge; count
+        rejections."""
         told = self.is_told(metric, grows=grows)
         self.refused += not told
         return told
 
     def is_told(self, metric: str, *, grows: bool) -> bool:
-        """Return True if a metric of this name is told, as a counter if it `grows`, else as a gauge."""
+        """Return True if a metric of this name is reported, as a counter if it `grows`, otherwise as a gauge."""
         kind = self.kinds.get(metric)
         if kind is None and len(self.kinds) < MOST_NAMES + len(STANDARD):
             base = metric.removesuffix("_total")
@@ -268,7 +268,7 @@ class TelemetryTotals:
         return found
 
     def take_rows(self, worker: int, rows: Sequence[GaugeRow]) -> Iterator[None]:
-        """Take the gauges that a worker tells in place of those that it told before, some of them a step."""
+        """Replace the gauges of a worker by the new ones, some in each step."""
         found, refused = dict[str, list[GaugeRow]](), 0
         for first in range(0, len(rows), MOST_ROWS):
             for row in rows[first : first + MOST_ROWS]:
@@ -277,7 +277,7 @@ class TelemetryTotals:
                 else:
                     refused += 1
             yield
-        self.refused += max(0, refused - self.refused_rows.get(worker, 0))  # it tells the same ones again and again
+        self.refused += max(0, refused - self.refused_rows.get(worker, 0))  # it repeats its previous report
         self.told[worker], self.refused_rows[worker] = found, refused
 
     def forget_worker(self, worker: int) -> None:
@@ -285,7 +285,7 @@ class TelemetryTotals:
         self.refused_rows.pop(worker, None)
 
     def forget_workers(self) -> None:
-        """Forget the gauges of all workers, which tell others now."""
+        """Remove the gauges of all workers, which now report others."""
         self.told.clear()
         self.refused_rows.clear()
 
@@ -306,22 +306,22 @@ def grows(name: str) -> bool:
 
 
 def sample_name(name: str, *, grows: bool) -> str:
-    """Return what a client's metric is called here, without the beginning that all have: its name without Kafka's, in
-    one spelling; counters end with `_total`."""
+    """Return the local name of a client's metric without the common prefix: its name without Kafka's prefix, in one
+    spelling. Counters end with `_total`."""
     text = _NOT_IN_NAMES.sub("_", name.removeprefix(KAFKA).lower()).strip("_")
     return text.removesuffix("_total") + "_total" if grows else text
 
 
 def gauge_value(row: GaugeRow) -> float:
-    """Return the number that is told of a gauge: the largest or the smallest where it is one, else the mean."""
+    """Return the reported value of a gauge: its largest or smallest if it is one, otherwise the mean."""
     if row.metric.endswith("_max"):
         return row.largest
     return row.smallest if row.metric.endswith("_min") else row.total / row.count
 
 
 def series_name(values: Iterable[str]) -> str:
-    """Return the name of the series with these values of its labels, which clients choose. If each of them is the word
-    for what has no series, that is meant, so that no two series are told alike."""
+    """Return the name of the series with these values of its labels, which clients choose. If each part is the word for
+    names without a series, the result is that word, so series stay unique."""
     texts = [label_text(one) for one in values]
     return OTHER if texts and all(one == OTHER for one in texts) else BETWEEN.join(texts)
 
@@ -345,8 +345,8 @@ STANDARD_NAMES: Final = frozenset(sample_name(name, grows=grows(name)) for name 
 @dataclass(slots=True)
 class PushRead:
     """Contents of a payload: counters by series, gauges, and how many points were left out. `size`: bytes, unpacked.
-    `names`: how many metrics. `standard`: numbers of the standard metrics, as events tell them. `labels`: those whose
-    values the names of series are made of."""
+    `names`: how many metrics. `standard`: numbers of the standard metrics, for events. `labels`: labels whose values
+    form the names of series."""
 
     counters: dict[str, dict[LabelLine, float]] = field(default_factory=dict)
     gauges: list[GaugeRow] = field(default_factory=list)
@@ -429,7 +429,7 @@ def standard_numbers(read: PushRead) -> dict[str, float]:
 
 
 def role_of(name: str) -> str:
-    """Return what kind of client a metric of Kafka's is about: producer, consumer or admin; empty for any other."""
+    """Return the role of a client metric of Kafka: producer, consumer or admin; empty for other metrics."""
     first = name.removeprefix(KAFKA).partition(".")[0]
     return first if first in ROLES else ""
 

@@ -43,11 +43,11 @@ from .table import OTHER, LabelLine, label_text
 from .totals import GroupLags, LabelTotals
 
 PATIENCE = 60.0
-"""Seconds for which numbers wait for a name."""
+"""Seconds that counts wait for a name."""
 AGAIN = 20.0
 """Seconds until the brokers are asked for it once more."""
 MOST_UNNAMED = 1000
-"""Topics whose numbers wait; those of more count as `other` at once. A label has at most 500 names."""
+"""Topics with waiting counts; further ones count as `other` at once. A label has at most 500 names."""
 MOST_ASKED = 100
 """Names that a broker is asked for at a time."""
 
@@ -66,7 +66,7 @@ class UnnamedTopic:
 
 
 class UnnamedTopics:
-    """Topics whose numbers wait for a name, on their way to `totals`. `pictures`: what is known of each cluster."""
+    """Topics whose counts wait for a name before they enter `totals`. `pictures`: metadata of each cluster."""
 
     def __init__(self, totals: LabelTotals, pictures: Mapping[str, ClusterMetadata]) -> None:
         self.totals, self.pictures = totals, pictures
@@ -94,19 +94,19 @@ class UnnamedTopics:
                 self.count(topic, OTHER if name is None else label_text(name), now)
 
     def give_up(self, now: float) -> None:
-        """Count all that waits as `other`: topics are told no more."""
+        """Count all waiting counts as `other`: topics are disabled."""
         waiting, self.waiting = self.waiting, {}
         for topic in waiting.values():
             self.count(topic, OTHER, now)
 
     def count(self, topic: UnnamedTopic, label: str, now: float) -> None:
-        """Count the numbers of a topic under this name; without any it takes nobody's place."""
+        """Count the numbers of a topic under this name; without a name it takes no series."""
         if topic.numbers:
             self.totals.add("topic", label, list(topic.numbers.items()), now)
 
     def to_ask(self, now: float) -> dict[str, list[bytes]]:
-        """Return the ids, by cluster, whose names are to be asked for now: each when it comes, and again if nobody has
-        said it for a while."""
+        """Return the ids, by cluster, whose names to request now: each at its arrival, and again if its name stays
+        unknown for a while."""
         wanted: dict[str, list[bytes]] = {}
         for (cluster, topic_id), topic in self.waiting.items():
             ids = wanted.setdefault(cluster, [])
@@ -144,8 +144,8 @@ JOIN_LINE: LabelLine = ("kproxy_group_joins_total", "")
 class LabelSink:
     """Sink that adds the exchanges of all connections to the totals by label.
 
-    `clock`: the observers' time. `pictures`: what is known of each cluster, by which topics are confirmed that were
-    only written to without an answer.
+    `clock`: the observers' time. `pictures`: metadata of each cluster, which confirms topics that were only written to
+    without a response.
     """
 
     broker_side = False
@@ -159,7 +159,7 @@ class LabelSink:
         self.use_labels()
 
     def use_labels(self) -> None:
-        """Count by the labels that the totals have from now on. What is wanted of exchanges may be another depth."""
+        """Count by the new labels of the totals. The required depth of exchanges may change."""
         labels = self.totals.tables.keys()
         self.by_topic, self.by_group = "topic" in labels, "group" in labels
         self.whos = [one for one in ("client_id", "principal") if one in labels]
@@ -167,7 +167,7 @@ class LabelSink:
     # ---- what a Sink does
 
     def depth(self, key: int, version: int) -> Depth:
-        """Ask for rows of partitions and for the exchanges of groups, as far as they are counted, else for nothing."""
+        """Require rows of partitions and the exchanges of groups if they are counted, otherwise nothing."""
         if key in ROWS and (self.by_topic or self.by_group):
             return Depth.ROWS
         return Depth.SKETCH if self.by_group and (key in COMMITS or key in JOINS) else Depth.COUNT
@@ -182,7 +182,7 @@ class LabelSink:
             self.take_join(seen)
 
     def take_behind(self, seen: ObservedExchange) -> None:
-        """Never called: what clients saw is counted."""
+        """Not called: the client side is counted."""
 
     def opened(self, who: Who, now: float) -> None:
         """Pass: the connection's summary is made when its observer is."""
@@ -263,7 +263,7 @@ class LabelSink:
         before = cell.reported
         if numbers == before:
             return
-        seconds = max(seconds, before[2])  # a wait may be told after the exchange
+        seconds = max(seconds, before[2])  # a wait may be reported after the exchange
         cell.reported = (*numbers[:2], seconds, *numbers[3:])
         new = [number - old for number, old in zip(cell.reported, before, strict=True)]
         kind = api_class(key)
@@ -274,7 +274,7 @@ class LabelSink:
                 name = cell.key[2] or (OTHER if crowded and cell.key[2] is None else "")
             lines = WHO_LINES["client" if label == "client_id" else label, kind]
             self.totals.add(label, name, list(zip(lines, new[:5], strict=True)), now)
-        if self.by_topic and cell.told and kind in TOPIC_LINES:  # partitions for which there were no cells
+        if self.by_topic and cell.told and kind in TOPIC_LINES:  # partitions without cells
             self.totals.add("topic", OTHER, list(zip(TOPIC_LINES[kind], new[5:], strict=True)), now)
 
     def read_partition(self, cell: PartitionCounters, who: Who, now: float) -> None:
@@ -309,7 +309,7 @@ class LabelSink:
                 lags.end(place, cell.high_watermark, cell.mark_at)
 
     def is_known(self, cluster: str | None, topic: str) -> bool:
-        """Return True if a broker has said that there is such a topic."""
+        """Return True if a broker has confirmed that the topic exists."""
         picture = self.pictures.get(cluster or "")
         return picture is not None and topic in picture.topics
 
@@ -364,7 +364,7 @@ def topic_name(topic: str | bytes, who: Who) -> str | None:
 
 
 def known_error(code: int) -> str:
-    """Return the name of a partition's error, whoever made it; `unknown` for a number that the protocol lacks."""
+    """Return the name of a partition's error, from broker or kproxy; `unknown` for a number that the protocol lacks."""
     code = code - OWN if code >= OWN // 2 else code
     return error_name(code) if code in numbers() else "unknown"
 

@@ -1,6 +1,6 @@
 """Metrics of several processes merged into one: counters and histograms are added up, sample by sample.
 
-Most gauges are amounts, and are added up, too. Those that are not have their names here.
+Most gauges are amounts, and are added as well. Those that are not have their names here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SampleKey = tuple[str, Labels]
 LARGEST = frozenset((
     "kproxy_audit_last_durable_timestamp_seconds", "kproxy_audit_failing", "kproxy_audit_blocked",
 ))  # fmt: skip
-"""Gauges whose largest value counts: what holds in one process holds for all."""
+"""Gauges that merge by maximum: true for one process means true for all."""
 SMALLEST = frozenset(("process_max_fds",))
 FIRST = frozenset(("process_start_time_seconds", "python_info"))
 """Gauges of the process that the user has started, which comes first."""
@@ -66,7 +66,7 @@ class MergedCollector(Collector):
 
 
 def merge_metrics(processes: Iterable[Sequence[MetricSamples]]) -> list[MetricSamples]:
-    """Return one metric for each name, in the order in which they are first met; so are their samples."""
+    """Return one metric for each name, in the order of first occurrence, as are their samples."""
     first: dict[str, MetricSamples] = {}
     values: dict[str, dict[SampleKey, float]] = {}
     for families in processes:

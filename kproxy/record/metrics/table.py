@@ -64,19 +64,19 @@ class HeavyNames:
 
 
 OTHER = "other"
-"""Name of what has no series. A name that is the same is counted here, too, so that it means one thing only."""
+"""Name for all names without a series. An equal name is also counted here, so the word is unambiguous."""
 LONGEST_NAME = 100
 """Characters of a name that a label has."""
 PIECE = 17
 """Characters of a name that are looked at in one go: where each is escaped, they fill the label."""
 SILENCE = 3600.0
-"""Seconds without a movement after which a series is given up."""
+"""Seconds without movement after which a series is removed."""
 MINUTES = 3
-"""Minutes in a row in which a name has to move more than a series to take its place."""
+"""Minutes in a row in which a name has to move more than a series to replace it."""
 TIMES = 2
 """How many times as much as the smallest series it has to move in each of them."""
 MOST_RESTING = 500
-"""Names whose numbers are kept after another config has left no place for them: as many as can have a series."""
+"""Names whose numbers are kept after another config has removed their series: as many as can have a series."""
 WATCHED = 2
 """Names that are watched for their weight, for each that can have a series."""
 
@@ -102,9 +102,9 @@ class LabelTable:
     """Series of the names of one label, at most `most`.
 
     `chosen(name)`: True if a name may have a series at all; None: all may. `text(name)`: the name as series have it, by
-    default `label_text`. `gone`: called with a series that was given up. `overflow`: what was counted as `other` for
-    want of room, in the unit that whoever adds says. `rests`: numbers of series that other limits leave no place for
-    are kept, for names that get a series again.
+    default `label_text`. `gone`: called with a series that was given up. `overflow`: amount counted as `other` for lack
+    of room, in the caller's unit. `rests`: numbers of series that other limits leave no place for are kept, for names
+    that get a series again.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class LabelTable:
     ) -> LabelSeries:  # fmt: skip
         """Add numbers to the lines of a name, and return its series, which may be `other`.
 
-        `weight`: what the name moved, by which series are chosen; `count`: what it adds to the overflow if there is no
-        room. `known`: somebody else than its sender has confirmed that there is such a name.
+        `weight`: movement of the name, which decides about series; `count`: addition to the overflow if the name has no
+        series. `known`: another party than its sender has confirmed the name.
         """
         series = self.series.get(name)
         if series is None:
@@ -174,9 +174,8 @@ class LabelTable:
             series.weight = 0.0
 
     def use(self, most: int, chosen: Callable[[str], bool] | None) -> None:
-        """Follow other limits: series for which there is no place any more are given up, those first that move least.
-        What comes of their names is `other` from then on. Those that had to go before and have a place now are
-        back."""
+        """Apply other limits: excess series are removed, those with the least movement first. Later counts of their
+        names are `other`. Those that had to go before and have a place now are back."""
         if most != self.most:
             self.heavy, self.streaks = HeavyNames(WATCHED * most), {}
         self.most, self.chosen = most, chosen
@@ -212,7 +211,7 @@ def label_text(name: str) -> str:
     if name.isascii() and name.isprintable():
         return name[:LONGEST_NAME]
     text, at = "", 0
-    while len(text) < LONGEST_NAME and at < min(len(name), LONGEST_NAME):  # what is cut need not be escaped
+    while len(text) < LONGEST_NAME and at < min(len(name), LONGEST_NAME):  # the part that is cut off needs no escape
         text += in_line(name[at : at + PIECE])
         at += PIECE
     return text[:LONGEST_NAME]

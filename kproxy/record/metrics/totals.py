@@ -29,10 +29,10 @@ from .client_telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryConfig, Telem
 from .table import BIRTHS, OTHER, LabelLine, LabelSeries, LabelTable
 
 MetricLabel = Literal["topic", "client_id", "principal", "group"]
-"""Label that metrics can be told by."""
+"""Label of metrics."""
 MOST_SERIES = 500
-"""Names with series of their own, of one label: some twenty lines each, of which Prometheus keeps all, and of which a
-scrape makes those of one metric in one go."""
+"""Names with a series of their own for one label: some twenty lines each. Prometheus keeps all of them, and a scrape
+renders those of one metric in one step."""
 
 
 class MetricsConfig(Model):
@@ -53,7 +53,7 @@ class MetricsConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that each label stands once, and that names are chosen for labels that are told."""
+        """Check that labels are unique, and that names are chosen only for enabled labels."""
         by, only = raw.get("by"), raw.get("only")
         labels = by if isinstance(by, list) else []
         for index, label in enumerate(labels):
@@ -80,8 +80,8 @@ EndRow = tuple[str, str, int, int, float]
 
 
 class GroupLags:
-    """Committed offsets of groups and ends of partitions. `forgotten`: partitions for which there was no room, counted
-    under the number `born`.
+    """Committed offsets of groups and ends of partitions. `forgotten`: evicted partitions, counted under the number
+    `born`.
 
     `series`: groups that can have series.
     """
@@ -91,7 +91,7 @@ class GroupLags:
         self.use(series)
         self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
         self.of_group: dict[str, set[LaggedPartition]] = {}
-        """Partitions for which each group has an offset: hundreds of groups may go at once."""
+        """Partitions with an offset of each group: hundreds of groups may be removed together."""
         self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
         self.forgotten, self.born = 0, next(BIRTHS)
 
@@ -99,7 +99,7 @@ class GroupLags:
         self.most_pairs = TOPICS * series
 
     def commit(self, group: str, partition: LaggedPartition, offset: int, at: float) -> None:
-        """Take note that a group has committed an offset at this time; what is older than what is known is passed."""
+        """Store the offset that a group committed at this time; older commits are ignored."""
         key = group, partition
         known = self.commits.get(key)
         if known is None or known[1] <= at:
@@ -115,8 +115,8 @@ class GroupLags:
                 self.forgotten += 1
 
     def end(self, partition: LaggedPartition, offset: int, at: float) -> None:
-        """Take note of where a partition ended at this time; what is older than what is known is passed. Of what came
-        by one read, in any order, the larger offset holds."""
+        """Store the end of a partition at this time; older ends are ignored. Within one read, in any order, the larger
+        offset wins."""
         known = self.ends.get(partition)
         if known is None or (known[1], known[0]) <= (at, offset):
             self.ends[partition] = offset, at
@@ -125,7 +125,7 @@ class GroupLags:
                 self.ends.popitem(last=False)
 
     def forget(self, group: LabelSeries) -> None:
-        """Forget the offsets of a group, whose series was given up."""
+        """Remove the offsets of a group that lost its series."""
         for partition in self.of_group.pop(group.name, ()):
             del self.commits[group.name, partition]
 
@@ -167,10 +167,10 @@ class GroupLags:
 
 MINUTE = 60.0
 MOST_RESTING = 8
-"""Tables that are kept after a config has said that they are told no more; there are four labels, and sets of labels of
-what clients tell."""
+"""Tables that are kept after a config has disabled them. There are four labels, and sets of labels of client
+metrics."""
 MOST_KNOWN = 1000
-"""Names of which it is remembered whether they may have a series."""
+"""Names with a remembered decision about a series."""
 
 
 class LabelledMetric(NamedTuple):
@@ -183,7 +183,7 @@ class LabelledMetric(NamedTuple):
 
 
 def who_metrics(who: str, of: str) -> tuple[LabelledMetric, ...]:
-    """Return the metrics of a label that says who has sent requests."""
+    """Return the metrics of a label that identifies the sender of requests."""
     return (
         LabelledMetric(f"kproxy_{who}_requests", f"Requests that are over, by {of} and class of API.", "api"),
         LabelledMetric(f"kproxy_{who}_bytes", f"Bytes of requests and responses, by {of} and class of API.", "api"),
@@ -219,21 +219,21 @@ WEIGHTS = {
     "principal": "kproxy_principal_bytes_total",
     "group": "",
 }
-"""Sample by whose sum names are compared, by label; empty: all samples. Of what clients tell numbers are counted."""
+"""Sample whose sum ranks names, by label; empty: all samples. For client metrics, numbers are counted."""
 COUNTS = {
     "topic": "kproxy_topic_records_total",
     "client_id": "kproxy_client_requests_total",
     "principal": "kproxy_principal_requests_total",
     "group": "",
 }
-"""Sample by whose sum the overflow is told, by label, as of weights."""
+"""Sample whose sum is the overflow, by label, as for weights."""
 
 
 class LabelTotals:
-    """Tables of one process, by label, the lag of the groups that have series, and what clients tell of themselves.
+    """Tables of one process, by label, the lag of the groups with series, and the pushed client metrics.
 
     `rests`: numbers that another config leaves no place for are kept, and go on where they were if one gives them a
-    place again. For the process that tells them; those of workers are added up from what is new.
+    place again. Used by the process that serves them; those of workers are added by their growth.
     """
 
     def __init__(self, config: MetricsConfig, telemetry: TelemetryConfig | None = None, *, rests: bool = False) -> None:
@@ -241,16 +241,16 @@ class LabelTotals:
         self.tables: dict[str, LabelTable] = {}
         self.lags: GroupLags | None = None
         self.forgotten = 0
-        """Partitions that were forgotten until the lag was told no more."""
+        """Partitions evicted until lag metrics were disabled."""
         self.telemetry: TelemetryTotals | None = None
         self.resting: dict[tuple[str, ...], tuple[LabelTable, TelemetryTotals | None]] = {}
-        """Tables that are told no more, by their labels."""
+        """Disabled tables, by their labels."""
         self.minute_ends: float | None = None
         self.ready_for(config, telemetry)()
 
     def ready_for(self, config: MetricsConfig, telemetry: TelemetryConfig | None) -> Callable[[], None]:
-        """Return what has these settings followed from then on. Expressions are compiled before that, and asked of the
-        names that there are: it may take longer than the loop should wait."""
+        """Return a function that applies these settings. Expressions are compiled before that, and asked of the names
+        that there are: it may take longer than the loop should wait."""
         chosen = {label: chosen_names(config, label) for label in config.by}
         for label, test in chosen.items():
             table = self.tables.get(label) or self.resting.get((label,), (None,))[0]
@@ -290,7 +290,7 @@ class LabelTotals:
             table.gone = self.lags.forget
 
     def _use_telemetry(self, config: MetricsConfig, wanted: TelemetryConfig | None, table: LabelTable | None) -> None:
-        """Follow what is told of clients' own metrics; `table`: that in which they were counted so far."""
+        """Apply the settings of client metrics; `table`: their previous table."""
         if wanted is None:
             self.telemetry = None
             return
@@ -318,20 +318,20 @@ class LabelTotals:
     def add(
         self, label: str, name: str, lines: list[tuple[LabelLine, float]], now: float, *, known: bool = True
     ) -> None:
-        """Add numbers to the lines of a name of this label, if that is told."""
+        """Add numbers to the series of a name, if this label is enabled."""
         table = self.tables.get(label)
         if table is None:
             return
         if label == CLIENT_TELEMETRY and self.telemetry is not None:
             lines = [line for line in lines if line[1] and self.telemetry.admits(line[0][0], grows=True)]
-            weight = count = float(sum(number > 0 for _, number in lines))  # what a client claims has no weight
+            weight = count = float(sum(number > 0 for _, number in lines))  # values that a client claims have no weight
         else:
             weight = sum_of(WEIGHTS[label], lines)
             count = weight if WEIGHTS[label] == COUNTS[label] else sum_of(COUNTS[label], lines)
         table.add(name, lines, now, weight=weight, count=count, known=known)
 
     def add_gauges(self, rows: Iterable[GaugeRow], now: float) -> None:
-        """Add what clients tell of how things stand. Rows of names without series count as those of `other`."""
+        """Add the clients' gauges. Rows of names without series count as those of `other`."""
         table = self.tables[CLIENT_TELEMETRY]
         assert self.telemetry is not None
         for row in rows:
@@ -340,7 +340,7 @@ class LabelTotals:
                 self.telemetry.gauges.add(row, series.name, now)
 
     def tick(self, now: float) -> None:
-        """Choose anew which names have series, once a minute."""
+        """Choose the names with series again, once a minute."""
         if self.minute_ends is None:
             self.minute_ends = now + MINUTE
         elif now >= self.minute_ends:

@@ -1,4 +1,4 @@
-"""Prometheus metrics, made from plain counters when somebody scrapes; the hot path knows nothing of it.
+"""Prometheus metrics, made from plain counters at each scrape; the hot path does not use Prometheus.
 
 Labels are bounded by the protocol's table and by the configuration: api, version, plan, listener, cause, event.
 """
@@ -38,7 +38,7 @@ class OpenConnections(Protocol):
 
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-"""Media type of what `exposition` yields."""
+"""Media type of `exposition`."""
 MOST_AT_ONCE = 500
 """Lines that are written in one go: a few milliseconds."""
 
@@ -170,7 +170,7 @@ def counter_family(name: str, text: str, label: str, numbers: Mapping[str, int])
 
 
 def cumulative(times: Histogram) -> list[tuple[str, float]]:
-    """Return a histogram in Prometheus' form: each bucket holds all that are smaller, too."""
+    """Return a histogram in Prometheus' form: each bucket includes all smaller ones."""
     total, buckets = 0, []
     for bound, number in zip((*times.bounds, None), times.buckets, strict=True):
         total += number
@@ -202,7 +202,7 @@ def exposition(collected: CollectorRegistry) -> Iterator[bytes]:
         yield generate_latest(_SingleMetric(metric))
         for first in range(MOST_AT_ONCE, len(samples), MOST_AT_ONCE):
             metric.samples = samples[first : first + MOST_AT_ONCE]
-            yield generate_latest(_SingleMetric(metric)).split(b"\n", 2)[2]  # its help and type stand there already
+            yield generate_latest(_SingleMetric(metric)).split(b"\n", 2)[2]  # its help and type are already present
 
 
 class _SingleMetric:

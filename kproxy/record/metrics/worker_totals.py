@@ -22,9 +22,9 @@ from .table import LabelLine, LabelTable
 from .totals import METRICS, CommitRow, EndRow, LabelledMetric, LabelTotals
 
 PARTITIONS = "partition"
-"""Word for the partitions of groups that were forgotten, where overflow is told by label."""
+"""Key of evicted partitions of groups in overflow by label."""
 POINTS = "point"
-"""Word for the numbers of clients that were not taken, where workers tell their overflow."""
+"""Key of rejected client metrics in the workers' overflow."""
 
 
 MOST_ROWS = 1000
@@ -41,8 +41,8 @@ class NameShare(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LabelShare(msgspec.Struct, frozen=True, array_like=True):
-    """Totals of one worker: by label, its names and its overflow, with the number of what has counted that; offsets of
-    groups, and ends of partitions; what clients tell of how things stand. `labels`: those of what clients tell."""
+    """Totals of one worker: by label, its names and its overflow, with the number of the counting table; offsets of
+    groups, and ends of partitions; the clients' gauges. `labels`: labels of the client metrics."""
 
     names: dict[str, list[NameShare]] = {}
     overflow: dict[str, tuple[int, float]] = {}
@@ -95,7 +95,7 @@ def make_share(totals: LabelTotals, now: float, into: list[LabelShare]) -> Itera
 
 
 def overflows(totals: LabelTotals) -> dict[str, float]:
-    """Return what was counted as `other` for want of room, by label, and the partitions that were forgotten."""
+    """Return the counts of `other` for lack of room, by label, and the evicted partitions."""
     found = {label: table.overflow for label, table in totals.tables.items()}
     if totals.lags is not None:
         found[PARTITIONS] = float(totals.lags.forgotten)
@@ -153,7 +153,7 @@ class ToldShares:
             yield
 
     def is_alike(self, share: LabelShare) -> bool:
-        """Return True if a worker tells of its clients by the labels that are told here, not by those of another
+        """Return True if a worker reports client metrics by the labels that are used here, not by those of another
         config."""
         return self.totals.telemetry is not None and self.totals.telemetry.labels == share.labels
 
@@ -171,7 +171,7 @@ class ToldShares:
 
 
 def grown(before: float, number: float) -> float:
-    """Return how much a counter has grown; it has begun anew if it is smaller than before."""
+    """Return the growth of a counter; a smaller value is a restart."""
     return number - before if number >= before else number
 
 
@@ -236,7 +236,7 @@ TEXTS = {"_max": "the largest of all", "_min": "the smallest of all"}
 
 
 class TelemetryCollector(Collector):
-    """Collector of clients' own metrics; each is a family. `clock`: the time by which they were added."""
+    """Collector of clients' own metrics; each is a family. `clock`: the time of their addition."""
 
     def __init__(self, totals: LabelTotals, clock: Callable[[], float]) -> None:
         self.totals, self.clock = totals, clock

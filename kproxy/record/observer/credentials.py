@@ -91,7 +91,7 @@ KEPT_VALUES = {
 value, so other values are overwritten."""
 
 SECRET_KINDS = frozenset(("secret", "sasl_token", "request_frame", "response_frame"))
-"""Kinds of fields that hold credentials, by the protocol's table; a text of such a field says no more than that."""
+"""Kinds of fields that contain credentials, by the protocol's table. The text of such a field is withheld."""
 WITHHELD = "(withheld)"
 CONFIG_VALUES = "config values"
 UNKNOWN_API = "an API that is not known"
@@ -125,7 +125,7 @@ def walked_paths(key: int, direction: str) -> frozenset[str]:
 
 
 def header_end(frame: Buffer, key: int, version: int, direction: str) -> int:
-    """Return where the header of a frame (without its length) ends, or an earlier place if that cannot be told."""
+    """Return the end of a frame's header (without its length), or an earlier offset if unknown."""
     fixed = 8 if direction == REQUEST else 4
     unknown = int(direction == REQUEST)  # request headers begin like version 1, but for one API
     form = header_version(key, version, direction) if key in schema.paths() else unknown

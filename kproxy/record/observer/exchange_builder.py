@@ -33,22 +33,22 @@ from .summary import Summary
 
 MOST_OPEN = 2000
 """Requests that may be open at a time; kproxy itself lets a client have `max_in_flight` (1,000) and what came with them
-in one read. More in a capture are requests whose responses are missing there."""
+in one read. More in a capture are requests with missing responses."""
 DIRECTIONS = (REQUEST, RESPONSE)
 CUT_SECRET = "config values in a frame that is too long to be looked at as a whole"
 
 OpenEntry = tuple[Any, ...]
-"""(correlation id, OpenExchange or template of the request, time, size, records); the last two mean something only
-beside a template, where nothing else was kept of the request."""
+"""(correlation id, OpenExchange or template of the request, time, size, records). The last two apply only to a
+template, which keeps nothing else of the request."""
 
 
 class OpenExchange:
-    """Exchange of one connection that is under way. `seen` is None where only the number of frames is wanted."""
+    """Exchange of one connection that is under way. `seen` is None if only the number of frames is needed."""
 
     __slots__ = ("arriving", "asked", "correlation", "kept", "seen", "wanted")
     response_template = None
-    """An open exchange has no template for its response; a class attribute, so that the loop need not tell apart what
-    an entry holds."""
+    """An open exchange has no template for its response. As a class attribute, it lets the loop treat all entries
+    alike."""
 
     def __init__(self, correlation: int, wanted: Observation, seen: ObservedExchange | None) -> None:
         self.correlation, self.wanted, self.seen = correlation, wanted, seen
@@ -107,7 +107,7 @@ class OpenExchanges(deque[Any]):
     """Index by correlation id, made at the first question about an entry that is not the oldest."""
 
     def find(self, correlation: int) -> Any:
-        """Take out and return the oldest entry with this correlation id; None if there is none."""
+        """Remove and return the oldest entry with this correlation id; None if missing."""
         if self and self[0][0] == correlation:
             return self.popleft()
         if not self:
@@ -125,7 +125,7 @@ class OpenExchanges(deque[Any]):
     def place(self, correlation: int, older: int) -> int:
         """Return the index of the entry with this id that has `older` ones with it before it, -1 if none has the id.
 
-        The newest one with this id counts if there are not so many.
+        If fewer have this id, the newest one counts.
         """
         if not older and self and self[0][0] == correlation:
             return 0
@@ -135,7 +135,7 @@ class OpenExchanges(deque[Any]):
 
 
 Interest = Callable[[int, int], Depth]
-"""(api key, version) → how much of its frames is wanted; asked once for each pair, then remembered."""
+"""(api key, version) → required depth of its frames; called once for each pair, then cached."""
 
 MOST_SILENT = 64
 """Exchanges without a response that wait for a session that looks at them later; of those before, it is not told what
@@ -153,7 +153,7 @@ class ExchangeBuilder:
     cannot be: from such a length on, only the bytes of its direction are counted.
 
     `silent`: exchanges that are due no response (acks=0), each with the time when it was over, until `let_go`: by then
-    the session has looked at them, and has told what rules did. None: no session tells that.
+    the session has looked at them, and has told what rules did. None: without a session.
     """
 
     silent: list[OpenEntry] | None = None
@@ -163,7 +163,7 @@ class ExchangeBuilder:
     ) -> None:
         """Begin without exchanges; `take` is called with each one that is over.
 
-        `most`: bytes of a frame that are kept at FULL depth. `summary`: counts exchanges beside `take`.
+        `most`: bytes of a frame that are kept at FULL depth. `summary`: also counts exchanges.
         """
         self.who, self.take, self.most, self.summary = who, take, most, summary
         self.requests = self.responses = self.unanswered = self.unread = 0
@@ -172,18 +172,18 @@ class ExchangeBuilder:
         self.open = OpenExchanges()
         self.room = max(KEPT, 2 * most)
         self.raw: RawTokens | None = None
-        self.mechanism = ""  # in the SaslHandshake v0 whose response is awaited
+        self.mechanism = ""  # in the SaslHandshake v0 with a pending response
         self.unanswered_is: ExchangeOutcome = "unanswered"
         self.refocus(interest)
 
     def refocus(self, interest: Interest) -> None:
-        """Change what is wanted from the next frame on, and forget all templates."""
+        """Change the required depths from the next frame on, and discard all templates."""
         self.plan = ObservationPlan(interest, None if self.summary is None else self.summary.wants)
 
     # ---- what happens to an exchange
 
     def begin(self, correlation: int, wanted: Observation, client_id: str | None, now: float) -> OpenExchange:
-        """Open an exchange whose response is to come, and return it."""
+        """Open an exchange that awaits its response, and return it."""
         seen = None
         if wanted.taken or wanted.counted:
             number = self.awaited + self.requests
@@ -194,7 +194,7 @@ class ExchangeBuilder:
         return exchange
 
     def finish(self, exchange: OpenExchange, outcome: ExchangeOutcome, now: float) -> None:
-        """End an exchange: count it in the summary and hand it out, as far as somebody wants that."""
+        """End an exchange: count it in the summary and hand it out, as far as required."""
         rest()
         self.room += exchange.kept
         exchange.kept = 0
@@ -259,7 +259,7 @@ class ExchangeBuilder:
     # ---- what bytes do not show
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        """Note that a frame of this exchange was held for so long.
+        """Record that a frame of this exchange was held for this time.
 
         `older`: how many unanswered requests with the same correlation id came before it.
         """
@@ -311,13 +311,13 @@ class ExchangeBuilder:
         return exchange.seen
 
     def find_under_way(self, _correlation: int) -> ObservedExchange | None:
-        """Return the exchange with this id that is not in `open`, but of which a frame is under way."""
+        """Return the exchange with this id that is not in `open`, but has a frame in flight."""
         return None
 
     # ---- what is kept of a frame
 
     def keep(self, frame: PartialFrame, exchange: OpenExchange, which: int) -> None:
-        """Settle a frame whose header is here: decide how much of it is kept. `which`: 0 a request, 1 a response."""
+        """Process a frame with a complete header: decide how much of it is kept. `which`: 0 a request, 1 a response."""
         wanted = exchange.wanted
         depth, direction, total = wanted.depths[which], DIRECTIONS[which], frame.total
         if wanted.key == SASL_HANDSHAKE:  # read in any case: it decides if raw tokens follow

@@ -1,12 +1,12 @@
 """Templates of whole frames that differ in a few numbers only, for exchanges that are recorded one by one.
 
 Strategy. A `NumberTemplate` is one `struct` over the head of a frame: bytes that have to be the same, bytes that no
-line of the record depends on, and numbers that the line has. So one `unpack` and one look-up of the bytes that have to
-be the same say which exchange this is and all that is new in it. Record batches are the only part of a frame whose
-length may differ: a frame has at most one, of which the header is in the struct; the bytes after it are compared, too.
+line of the record depends on, and numbers that the line has. So one `unpack` and one look-up of the constant bytes
+identify the exchange and give all new values. Record batches are the only part of a frame with a variable length. A
+frame has at most one; the struct contains its header, and the bytes after it are compared as well.
 
 A frame that a template takes has to be read by the decoder in the same way as the one that it was learnt of. Hence the
-length in front of the records is compared with what it has to be.
+length before the records is compared with its expected value.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ NUMBERS = {
     ),
     (OFFSET_COMMIT, "request"): (f"{PARTITION_ASKED}.committed_offset",),
 }
-"""Fields of 64 bits that differ from frame to frame and stand in the line of an exchange, by (API key, direction)."""
+"""Fields of 64 bits that differ between frames and are part of the line of an exchange, by (API key, direction)."""
 IGNORED = {
     (PRODUCE, "response"): (f"{PARTITION_WRITTEN}.log_append_time_ms",),
     (FETCH, "request"): ("session_epoch",),
 }
-"""Fields that differ from frame to frame and stand in no line, by (API key, direction)."""
+"""Fields that differ between frames and are not part of a line, by (API key, direction)."""
 
 LONGEST = 1024
 """Bytes of a frame at most that a template is made of."""
@@ -64,8 +64,8 @@ BATCH_FIELDS = (
 class LearntFrame:
     """Template of one frame that was read, with the values that a frame like it must have (`constants`).
 
-    `told`: for each number of the template behind the size and the correlation id, (path of its field, how many fields
-    of that path come before it); for numbers of a batch, the path is the attribute's name in its `RecordsDigest`.
+    `told`: for each number of the template after the size and the correlation id, (path of its field, number of earlier
+    fields with that path). For numbers of a batch, the path is the attribute's name in its `RecordsDigest`.
     """
 
     template: NumberTemplate
@@ -78,7 +78,7 @@ class NumberTemplate:
 
     `unpack(buffer, position of the length field)` returns fields. `constants` selects those that have to be the same,
     `numbers` those that a line has: the size, the correlation id, those of the batch if there is one, and those of
-    `NUMBERS`. `known`: what was learnt of frames of this form, by their constants.
+    `NUMBERS`. `known`: learned results for frames of this form, by their constants.
     """
 
     __slots__ = ("batch", "behind", "compact", "constants", "form", "known", "length_at", "numbers", "overhead",
@@ -150,7 +150,7 @@ def records_in(body: dict[str, Any], key: int, direction: str) -> list[RecordsDi
 
 
 def has_one_place(body: dict[str, Any], key: int, direction: str) -> bool:
-    """Return True unless a body has more records than one batch, for which there is no template."""
+    """Return True unless a body has more records than one batch, which templates do not support."""
     digests = records_in(body, key, direction)
     return not digests or (len(digests) == 1 and is_one_batch(digests[0]))
 

@@ -21,13 +21,13 @@ from .response_errors import has_errors_inside
 
 SIZE_BYTES = 4
 HEAD = 256
-"""Bytes that are taken at once of a frame that begins, if they are there: nearly all headers are shorter."""
+"""Bytes that are read at once at the start of a frame, if available: nearly all headers are shorter."""
 
 
 class PartialFrame:
     """Frame that is not all here yet, of one stream.
 
-    `data`: what is kept of it, from its length field on; `total`: its bytes with that field; `got`: those that came.
+    `data`: its kept bytes, from its length field on; `total`: its size with that field; `got`: the received bytes.
 
     `need`: bytes of `data` that are needed before it can be settled. `keep`: how long `data` may become afterwards.
     """
@@ -46,7 +46,7 @@ class PartialFrame:
 
     @classmethod
     def passing(cls, now: float, total: int, got: int, owner: Any = None) -> PartialFrame:
-        """Return a frame of `total` bytes, `got` of them here, of which nothing more has to be seen."""
+        """Return a frame of `total` bytes, `got` of them received, whose other bytes are not needed."""
         frame = cls(now)
         frame.total, frame.got, frame.owner, frame.settled = total, got, owner, True
         return frame
@@ -105,20 +105,20 @@ class PartialFrame:
 
 
 RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
-"""(API key, direction) of the frames with record batches in them, of which a summary wants the rows."""
+"""(API key, direction) of the frames with record batches whose rows a summary needs."""
 SMALL = 65536
-"""Bytes up to which a frame with records is kept as it is and looked at as a whole; longer ones are sketched."""
+"""Bytes up to which a frame with records is kept and read as a whole; longer ones are sketched."""
 HEAD_KEPT = 1024
-"""Bytes kept of a frame for which a connection's memory does not suffice."""
+"""Bytes kept of a frame beyond the connection's memory."""
 
 
 class Observation:
     """Demand for the frames of one API and version on one connection.
 
-    `counted`: the summary wants them. `taken`: somebody takes their exchanges. `nested`: they are only counted, and the
+    `counted`: the summary wants them. `taken`: a sink takes their exchanges. `nested`: they are only counted, and the
     responses have to be walked for the errors in them. `lined`: those who take the exchanges want nothing but a line of
-    text of each. Of each pair, the first is for requests and the second for responses: `depths`, `secret` (why the body
-    is withheld, or empty), `values` (config values are overwritten), `plain` (whole frames are kept as they are),
+    text of each. In each pair, the first is for requests and the second for responses: `depths`, `secret` (reason to
+    withhold the body, or empty), `values` (config values are overwritten), `plain` (whole frames are kept unchanged),
     `small` (frames beyond SMALL bytes are sketched).
     """
 
@@ -136,7 +136,7 @@ class Observation:
         self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
         self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)
         self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
-        # these must be read: logins, a header of its own form, and Produce of versions whose acks cannot be found
+        # these must be read: logins, headers of their own form, and Produce versions whose acks have no fixed place
         odd = key in (SASL_HANDSHAKE, CONTROLLED_SHUTDOWN) or (key == PRODUCE and self.acks is None)
         self.plain = tuple(self.taken and not odd and not self.secret[at] and not self.values[at] for at in (0, 1))
         self.lined = lined and all(self.plain) and version in schema.load(key).versions
@@ -144,7 +144,7 @@ class Observation:
         self.small = tuple(sketched and (key, one) in RECORDS for one in (REQUEST, RESPONSE))  # others: sketched
 
     def _depth(self, direction: str) -> Depth:
-        """Return how much of the frames of one direction is wanted: a summary's rows are made from sketches."""
+        """Return the required depth of the frames of one direction: rows of a summary need sketches."""
         if self.depth != Depth.ROWS:
             return self.depth
         rows = self.counted and (self.key == PRODUCE or (self.key, direction) in RECORDS)
@@ -153,7 +153,7 @@ class Observation:
 
 
 class ObservationPlan(dict[int, Observation]):
-    """Demands of one connection, by API key << 16 | version as they stand on the wire, without sign.
+    """Required depths of one connection, by API key << 16 | version as in the frame, without sign.
 
     Each is made when it is first asked for.
     """

@@ -7,14 +7,14 @@
 
 Strategy. Layers, each of which takes what it can and leaves the rest to the next: frames of which only numbers are
 wanted are matched with templates of frames before them (here for summaries, in `templated_lines.py` for lines), whole
-frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). What all
-of them make is an exchange of `exchange_builder.py`. Nothing raises, whatever the bytes are.
+frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). All of
+them make exchanges of `exchange_builder.py`. Nothing raises, whatever the bytes are.
 
 For a small exchange the two loops, `from_client` and `to_client`, are nearly all that watching costs. So they keep to
-local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. A frame is tried
-with the template of the frame before it only; where that does not match, the inner loop ends, and the other methods
-look for another template, learn one (see `summary_templates.py`), or read the frame as usual. All that is counted
-stands in front of the records, so the rest of a long frame is passed over as it comes (`FrameStream.pass_on`).
+local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. The inner loop
+tries a frame only with the template of the previous frame. On a mismatch the loop ends, and the other methods find
+another template, learn one (see `summary_templates.py`), or read the frame as usual. All counted fields precede the
+records, so the remainder of a long frame is skipped (`FrameStream.pass_on`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ SHORT = RESPONSE_BEGINS.unpack_from
 SMALLEST = 10
 """Bytes of a request header with a client id that is null."""
 MOST_UNDER_WAY = 20
-"""Open exchanges of one connection that are told as under way: clients have five, and none is answered before the
-first."""
+"""Open exchanges of one connection that are reported in flight: clients have five, and the first is answered first."""
 NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -1, b"", None)
-"""Template that matches no request, since no request has this code: stands where nothing was learnt yet."""
+"""Template that matches no request, since requests with this code do not exist; initial value."""
 
 
 class ConnectionObserver(JournalRecorder):
@@ -60,10 +59,10 @@ class ConnectionObserver(JournalRecorder):
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None,
         journal: Journal | None = None,
     ) -> None:  # fmt: skip
-        """Begin to watch a connection on which no bytes have passed; `take` is called with each exchange that is over.
+        """Begin to observe a connection before its first byte. `take` is called with each finished exchange.
 
-        `most`: bytes of a frame that are kept at FULL depth. `summary`: counts exchanges beside `take`. `journal`:
-        takes, in place of `take`, exchanges that match templates and of which only lines are wanted.
+        `most`: bytes of a frame that are kept at FULL depth. `summary`: also counts exchanges. `journal`: takes
+        exchanges that match templates and of which only lines are needed, in place of `take`.
         """
         super().__init__(who, interest, take, most=most, summary=summary)
         self.journal = journal
@@ -217,11 +216,11 @@ class ConnectionObserver(JournalRecorder):
     # ---- bytes that are not given, and the beginning and the end of watching
 
     def unseen(self, response: bool) -> int:
-        """Return how many of the next bytes in that direction the observer need only be told the number of."""
+        """Return how many of the next bytes in that direction the observer only needs to count."""
         return (self.outgoing if response else self.incoming).unseen
 
     def pass_over(self, n: int, now: float, response: bool) -> None:
-        """Count `n` bytes that passed and were not given, at most `unseen`; else as `from_client` and `to_client`."""
+        """Count `n` skipped bytes, at most `unseen`; otherwise like `from_client` and `to_client`."""
         if response:
             self.response_bytes += n
             if self.summary is not None and now >= self.summary.until:
@@ -267,7 +266,7 @@ class ConnectionObserver(JournalRecorder):
         del self.incoming.builder, self.outgoing.builder, self.take  # breaks the cycles: no garbage to collect
 
     def abandon(self) -> None:
-        """End watching in the middle: what is open is not handed out. Nothing may be shown to it from now on."""
+        """End observation before the end: open exchanges are not handed out. Do not pass further bytes to it."""
         self.open.clear()
         self.silent = None
         del self.incoming.builder, self.outgoing.builder, self.take
@@ -277,7 +276,7 @@ class ConnectionObserver(JournalRecorder):
         return bool(self.open) and 0.0 < self.open[0][2] < when
 
     def under_way(self, before: float) -> Iterator[ObservedExchange]:
-        """Yield the exchanges that are kept and open, and whose requests came before that time."""
+        """Yield the kept open exchanges with a request before that time."""
         for _, exchange, begun, *_ in islice(self.open, MOST_UNDER_WAY):
             if begun >= before:
                 return
@@ -326,6 +325,6 @@ class ConnectionObserver(JournalRecorder):
         return pos
 
     def look_ahead(self) -> None:
-        """Have both streams tell whether the next byte begins a frame that a template may match."""
+        """Have both streams report whether the next byte begins a frame that a template may match."""
         self.incoming.look_ahead()
         self.outgoing.look_ahead()

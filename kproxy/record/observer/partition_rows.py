@@ -1,9 +1,9 @@
 """Rows of an exchange: the numbers of a Produce, Fetch or ShareFetch that a summary counts, one row a partition.
 
 Strategy. Rows are made of decoded bodies, or read by compiled readers in one pass over a frame that is here whole, with
-no values built. A reader is a walk (`protocol/scan/walk_source.py`) in which the lines that would note a hit read the
-value: the topic, the partition and the error stay in locals until the field comes that ends a row. It accepts what the
-decoder accepts, and gives the same rows; it passes over tagged fields, so it accepts broken ones, too. Where it meets
+no values built. A reader is a walk (`protocol/scan/walk_source.py`) in which the lines that would report a hit read the
+value. The topic, the partition and the error stay in locals until the last field of a row. It accepts all that the
+decoder accepts, and returns the same rows. It skips tagged fields, so it also accepts invalid ones. Where it meets
 other bytes it gives no rows, and the frame is decoded as usual.
 """
 
@@ -48,7 +48,7 @@ def rows_of(seen: ObservedExchange, asked: list[ProducedRow] | None = None) -> l
     """
     if seen.key == PRODUCE:
         asked = asked_rows(seen.version, seen.request_body) if asked is None else asked
-        if seen.acks != 0 and seen.response_body is None:  # nobody knows whether it was written
+        if seen.acks != 0 and seen.response_body is None:  # unknown whether it was written
             return []
         return produce_rows(asked, written_answers(seen.version, seen.response_body))
     return fetch_rows(seen.key, seen.version, seen.response_body)
@@ -236,7 +236,7 @@ def text(buf: Buffer, start: int, end: int, compact: bool) -> str:
 
 
 def field(buf: Buffer, start: int, compact: bool) -> tuple[int, int]:
-    """Return (size in bytes, start) of the records whose length stands at `start`; the size is -1 for null."""
+    """Return (size in bytes, start) of the records with their length at `start`; the size is -1 for null."""
     if compact:
         low = buf[start]
         high = buf[start + 1] if low >= 0x80 else 0x80

@@ -1,7 +1,7 @@
-"""Reads the records in an exchange whose frames were kept whole: written by Produce, read by Fetch or ShareFetch.
+"""Reads the records in an exchange with whole frames: written by Produce, read by Fetch or ShareFetch.
 
 Strategy: the frame is decoded once more, records as views into it; batches are decompressed one after the other, each
-up to a limit. Batches that cannot be read are passed over, since whoever wants to know why looks at the batches.
+up to a limit. Unreadable batches are skipped: the batches themselves contain the reason.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ class RecordLimits(NamedTuple):
 
 
 OF_FILES = RecordLimits(MOST_RECORDS, MOST_UNPACKED)
-"""For whoever keeps nobody waiting."""
+"""For callers that keep no other work waiting."""
 LIVE = RecordLimits(2500, MOST_BYTES, 10_000)
 """While traffic passes: at most some thirty milliseconds of an event loop."""
 
 
 class NotKept(KproxyError):
-    """Error of a question about an exchange that needs bytes which were not kept; the message says which and why."""
+    """Error of an operation on an exchange that needs bytes which were not kept; the message names them and the
+    reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsField:
-    """Records of one partition as they stand in a frame. `topic` is the id as text where no name is known."""
+    """Records of one partition, as in the frame. `topic` is the id as text where no name is known."""
 
     topic: str
     partition: int
@@ -127,8 +128,8 @@ class Unpacked:
         self.size, self.most, self.headers = 0, most, headers
 
     def records(self, entry: Batch | LegacyEntry, *, stored: bool = False) -> Iterator[Record]:
-        """Yield the records of an entry while there is room for what they are. Raises RecordsError if it cannot be
-        read, and NotKept when there are more bytes or headers than are looked at."""
+        """Yield the records of an entry, up to the limit. Raises RecordsError if it cannot be read, and NotKept when
+        there are more bytes or headers than are looked at."""
         try:
             for record in decode(entry, MOST_BYTES, stored, self.headers):
                 self.headers -= len(record.headers)

@@ -1,8 +1,8 @@
-"""Error codes of responses: where they stand, and which ones a response has.
+"""Error codes of responses: their places, and the codes of a response.
 
-Strategy: for most APIs the only code stands at the top, behind nothing but numbers, so the first bytes of a response
-tell it (`error_at`). Where others stand further in (`has_errors_inside`), the whole body is walked for all of them
-(`errors_in`), with nothing decoded; Produce, Fetch and ShareFetch tell theirs by their rows instead.
+For most APIs the only code is at the top, after numbers only, so the first bytes of a response contain it (`error_at`).
+If others follow deeper (`has_errors_inside`), the whole body is walked for all of them (`errors_in`), without decoding.
+Produce, Fetch and ShareFetch have theirs in rows instead.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ONLY_THROTTLE = frozenset((THROTTLE,))
 MOST_CODES = 20
 """Different errors at most that are recorded of one response. A broker has few in one; broken bytes may have 65,535."""
 LONGEST_LIST = 256 * 1024
-"""Bytes of an answer that is read although it only shows something, such as Metadata of all topics: 30 ms at worst, in
-which no other connection is served. What a request has changed is read whatever the length."""
+"""Bytes of the longest response of a read-only API that is read, such as Metadata of all topics: 30 ms at worst, in
+which no other connection is served. Responses to changes are read at any length."""
 LISTS = frozenset(key for key, asked in permissions().items() if asked.changes == "nothing") - {FETCH, SHARE_FETCH}
-"""APIs that only show something; without Fetch and ShareFetch: most of a long answer of theirs is records, of which
-only the headers are read."""
+"""Read-only APIs, without Fetch and ShareFetch: most of a long response of these is records, of which only the headers
+are read."""
 ROW_APIS = frozenset((PRODUCE, FETCH, SHARE_FETCH))
-"""APIs whose errors are told by rows, partition by partition."""
+"""APIs with errors in rows, by partition."""
 
 
 def answered_version(key: int, version: int) -> int:
@@ -144,7 +144,7 @@ def is_long_list(key: int, size: int) -> bool:
 
 
 def is_known(key: int, version: int) -> bool:
-    """Return True if the table says what frames of this API and version hold."""
+    """Return True if the table contains frames of this API and version."""
     return key in schema.paths() and version in schema.load(key).versions
 
 

@@ -33,7 +33,7 @@ def find_response_template(
 ) -> ResponseTemplate | None:
     """Return the template that matches the response at `pos`, learnt if need be; None: it has to be read as usual.
 
-    `size` is its length field; no more of it is looked at than stands before `n`.
+    `size` is its length field; bytes from `n` on are not read.
     """
     if template.kind == ROWS:
         return None
@@ -63,7 +63,7 @@ def to_learn(template: RequestTemplate, buf: Buffer, pos: int, size: int, n: int
 def known_response(
     responses: TemplateCache[ResponseTemplate], buf: Buffer, pos: int, size: int, n: int
 ) -> ResponseTemplate | None:
-    """Return the known template that matches the response at `pos`, None if there is none."""
+    """Return the known template that matches the response at `pos`; None if missing."""
     whole = pos + 4 + size <= n
     found: ResponseTemplate | None
     for found in responses.with_prefix(buf, pos + 8, n):
@@ -89,7 +89,7 @@ def learn_response(template: RequestTemplate, frame: bytes, size: int) -> Respon
         return None
     told = place(wanted.key, wanted.version, throttle=True) if wanted.counted else None
     if told is not None and (len(frame) < told[0] or (told[1] and frame[4])):
-        return None  # a template of so few bytes would match responses with a throttle time
+        return None  # a template of this few bytes would match responses with a throttle time
     if wanted.counted and throttle_in(wanted.key, wanted.version, bytes(4) + frame, 0, 4 + len(frame)):
         return None  # its throttle time is to be read
     if wanted.depths[1] < Depth.SKETCH:

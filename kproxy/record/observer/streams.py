@@ -1,4 +1,4 @@
-"""Bytes of both directions of a connection cut into frames, of which as much is kept as somebody wants.
+"""Bytes of both directions of a connection, cut into frames that are kept as far as required.
 
 Strategy. A frame under way gathers its first bytes until its stream has decided how much of it to keep (`look`, called
 each time that as many bytes are here as it needs). A request opens an exchange as soon as its header is here; a
@@ -25,15 +25,15 @@ from .summary_templates import LongResponse
 SMALLEST_REQUEST, SMALLEST_RESPONSE = 8, 4
 """Bytes of a request header without a client id, as ControlledShutdown v0 has it; of a correlation id."""
 LARGEST = 1 << 30
-"""Bytes of a frame at most; a larger size is taken for a sign that these bytes are no frame. Brokers accept requests of
-100 MB (socket.request.max.bytes) unless that was raised."""
+"""Most bytes of a frame; a larger size is a sign that the bytes are not a frame. Brokers accept requests of 100 MB
+(socket.request.max.bytes) unless that was raised."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the length of the client id, or to the end of the correlation id, with those of the frame's length."""
 LONGEST_HEAD = SIZE_BYTES + MAX_ACKS_HEAD
 """Bytes of a request that are gathered at most to find the end of its header or its acks."""
 ERROR_HEAD = 24
-"""Bytes of a response in which an error code at its top stands, if it can be had without reading the whole: length,
-correlation id, an empty tag buffer, throttle time, error code."""
+"""Bytes of a response up to the end of an error code at its top, if it has a fixed place: length, correlation id, an
+empty tag buffer, throttle time, error code."""
 HEADER = ((4, 2), (6, 2), (8, 4))
 """(offset, width) in bytes of API key, version and correlation id, behind the length field."""
 NO_ERROR = b"\x00\x00"
@@ -44,8 +44,8 @@ TOKEN = object()
 class FrameStream:
     """One direction of a connection, cut into frames.
 
-    `lost`: a length made no sense, so nobody can tell where further frames begin, and no more are read. `ready`: the
-    next byte begins a frame that a template may match.
+    `lost`: a length was invalid, so the start of further frames is unknown, and reading stops. `ready`: the next byte
+    begins a frame that a template may match.
     """
 
     __slots__ = ("builder", "frame", "lost", "ready")
@@ -60,7 +60,7 @@ class FrameStream:
         self.ready = self.frame is None and self.builder.raw is None and not self.lost
 
     def pass_on(self, now: float, total: int, got: int, owner: LongResponse | None = None) -> None:
-        """Let the rest of a frame of `total` bytes pass that matched a template, of which `got` are here."""
+        """Skip the rest of a frame of `total` bytes that matched a template, of which `got` are received."""
         self.frame, self.ready = PartialFrame.passing(now, total, got, owner), False
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -96,7 +96,7 @@ class FrameStream:
             self.over(frame, now)
 
     def look(self, frame: PartialFrame, now: float) -> None:
-        """Settle a frame of which as many bytes are here as were needed, ask for more of it, or be lost."""
+        """Process a frame whose required bytes are received, require more of it, or be lost."""
         raise NotImplementedError
 
     def over(self, frame: PartialFrame, now: float) -> None:
@@ -135,7 +135,8 @@ class RequestStream(FrameStream):
             self.look_at_header(frame, now)
 
     def look_for_token(self, frame: PartialFrame, size: int) -> bool:
-        """Return True if the frame is a raw SASL token, or another byte is needed to tell: it is dealt with then."""
+        """Return True if the frame is a raw SASL token, which is then processed, or if another byte is needed to
+        decide."""
         raw = self.builder.raw
         if size > 0 and len(frame.data) == SIZE_BYTES:
             frame.need_bytes(SIZE_BYTES + 1)
@@ -146,7 +147,7 @@ class RequestStream(FrameStream):
         if raw is None:
             return False
         if not raw.client_sends_token(size, head):
-            if raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+            if raw.rounds is None:  # the client speaks Kafka now: no further tokens follow
                 self.builder.raw = None
             return False
         self.first = False

@@ -5,13 +5,13 @@
     summary.drain(now)                      the lines of all minutes that are over
     summary.drain(now, everything=True)     and of the one that is not
 
-    reader(summary)                         called before cells are given up, and by whoever reads them in between
+    reader(summary) called before cells are discarded, and by readers in between
 
-Strategy. An exchange belongs to the minute in which it was over, so no line comes after its minute was drained. The
-number of cells is bounded: exchanges beyond that are counted in cells of less detail, and sums stay exact. An exchange
-of thousands of partitions is counted some at a time; a minute that is drained meanwhile has those counted before.
+Strategy. An exchange belongs to the minute of its end, so no line follows after its minute was drained. The number of
+cells is bounded: exchanges beyond that are counted in cells of less detail, and sums stay exact. An exchange of
+thousands of partitions is counted in steps. A drain in between includes the finished steps.
 
-The rules of counting stand in docs/numbers.md: lines of a summary add up to what the events of the same exchanges do.
+docs/numbers.md defines the rules of counting: lines of a summary add up to the events of the same exchanges.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MINUTE = 60
 MOST_CELLS = 2000
 """Cells of partitions of one connection and minute, some 300 bytes each. A consumer of more partitions is rare."""
 MOST_FOLDED = 500
-"""Further cells, for topics whose partitions have none."""
+"""Further cells, for topics without cells for partitions."""
 MOST_APIS = 500
-"""Cells of APIs. A client uses twenty APIs in one version each, and meets some errors; more is no ordinary client."""
+"""Cells of APIs. A client uses twenty APIs in one version each, with some errors; more is unusual."""
 MOST_LINES = 10_000
-"""Lines that wait to be drained. As long as there are so many, the minute goes on."""
+"""Lines that wait to be drained. While this many lines wait, the minute is extended."""
 LONGEST = 501
-"""Characters of a name that are kept: one more than an event tells, so that it is cut there as everywhere else."""
+"""Characters of a name that are kept: one more than in an event, so that it is cut there as everywhere."""
 MANY = -2
 """Stands for error codes that are not told apart any more, since there are too many kinds."""
 MOST_AT_ONCE = 512
@@ -58,7 +58,7 @@ def since_1970(now: float) -> float:
 
 
 SummaryReader = Callable[["Summary"], None]
-"""Reads the cells of a summary, each of which remembers what it has told (`reported`)."""
+"""Reads the cells of a summary, each of which stores its reported numbers (`reported`)."""
 
 
 class Unfolded(Protocol):
@@ -73,8 +73,8 @@ class Summary:
     """Counters of the exchanges of one connection, in cells of the minute at hand and lines of those before.
 
     `wants(api key, version)`: True if such exchanges are counted. `wall(time)`: a time of the observer's clock as
-    seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only. `touched`: something was
-    counted in a cell since somebody last set it to False.
+    seconds since 1970. `who`: finds names for topic ids; without it lines have the ids only. `touched`: a cell has
+    changed since it was last set to False.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Summary:
     ) -> None:
         """Count an exchange that was over at `now`. `errors`: of its response, without those of rows.
 
-        `deep`: count its partitions, too. `asked`: the rows of its request, where they were read already.
+        `deep`: also count its partitions. `asked`: the rows of its request, where they were read already.
         """
         request, response = seen.request, seen.response
         begun = now if request is None else request.first
@@ -185,7 +185,7 @@ class Summary:
     ) -> None:  # fmt: skip
         """Add rows to the cells of their partitions, or to the API's where they have none. `reads`: of a fetch.
 
-        `times`: exchanges that the rows are sums of, the `first` of which began then, and the last at `begun`.
+        `times`: exchanges that the rows are sums of; the `first` began at that time, and the last at `begun`.
         """
         api = self.api(api_key, begun)
         start, acks = (api_key[0], api_key[1], api.key[2]), api_key[4]
@@ -197,7 +197,7 @@ class Summary:
             place = *start, name, partition, code, acks, codec, idempotent
             cell = self.part(place, begun if first is None else first) or api
             if error and isinstance(cell, ApiCounters):
-                continue  # what was refused was neither written nor read
+                continue  # refused data was neither written nor read
             cell.records += records
             cell.bytes += size
             cell.batches += batches
@@ -280,7 +280,7 @@ class Summary:
         self.apis, self.parts = {}, {}
 
     def drain(self, now: float, *, everything: bool = False) -> list[SummaryRow]:
-        """Return the lines of minutes that are over at `now`, each line once. `everything`: of the one at hand, too."""
+        """Return the lines of minutes that are over at `now`, each line once. `everything`: also of the current one."""
         if everything:
             self.settle()
         elif now >= self.until:
@@ -331,7 +331,7 @@ class Summary:
 
 
 def is_lined(key: ApiKey | PartitionKey, lined: Callable[[int, int], bool]) -> bool:
-    """Return True if the cell of this key becomes a line; one of several APIs belongs to nobody else."""
+    """Return True if the cell of this key becomes a line; a cell of several APIs always does."""
     return key[0] is None or key[1] is None or lined(key[0], key[1])
 
 
@@ -364,5 +364,5 @@ def error_names(codes: Iterable[int]) -> Iterable[str]:
 
 
 def error_name(code: int) -> str | None:
-    """Return the name of an error code; None for 0, which is no error."""
+    """Return the name of an error code; None for 0, which is success."""
     return error_codes.error_name(code) if code else None

@@ -65,10 +65,10 @@ BOUNDS = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
 class SummaryRow:
     """Line of a summary with the fields of `SUMMARY_EVENT`, without those of its connection. None: absent.
 
-    `topic`: absent, too, where there is a `topic_id` whose name the summary could not find out.
+    `topic`: also absent for a `topic_id` with an unknown name.
 
-    `minute`, `first` and `last` are seconds since 1970. An exchange belongs to the minute in which it was over; its
-    request may have come in the one before.
+    `minute`, `first` and `last` are seconds since 1970. An exchange belongs to the minute of its end; its request may
+    be of the previous one.
     """
 
     minute: float
@@ -142,7 +142,7 @@ PartitionKey = tuple[int | None, int | None, str | None, str | bytes, int | None
 
 
 NOTHING_REPORTED = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Numbers of which a reader has been told nothing, as of a cell that is new."""
+"""Reported numbers of a new cell."""
 
 
 @dataclass(slots=True)
@@ -201,8 +201,8 @@ class ApiCounters:
 class PartitionCounters:
     """Counters of one minute for one partition, or for all partitions of a topic that have no cell of their own.
 
-    `offset_at`, `mark_at`: when the requests came from which `last_offset` and `high_watermark` are. `reported`: what
-    the summary's reader has been told of these numbers.
+    `offset_at`, `mark_at`: times of the requests of `last_offset` and `high_watermark`. `reported`: numbers that the
+    summary's reader has received.
     """
 
     key: PartitionKey

@@ -115,7 +115,7 @@ class RequestTemplate:
         return [(topic, partition, size - self.overhead + OVERHEAD, 1, count, codec, idempotent)]
 
     def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
-        """Return the open exchange of an entry of which this template matched the request."""
+        """Return the open exchange of an entry whose request this template matched."""
         correlation, _, then, size, count = entry
         seen, wanted = None, self.wanted
         if wanted.counted:
@@ -148,7 +148,7 @@ class RequestTemplate:
 
 
 class ResponseTemplate:
-    """Template of responses to the requests of one template, with what was counted of them since the last `fold`."""
+    """Template of responses to the requests of one template, with their counts since the last `fold`."""
 
     __slots__ = ("api_key", "attributes", "begun", "count", "counted", "kind", "last", "latencies", "least",
                  "mark", "middle", "most", "offset", "overhead", "part_key", "prefix", "reach", "records",
@@ -249,7 +249,7 @@ class LongResponse:
         return self.open
 
     def count(self, summary: Summary, now: float) -> None:
-        """Add the exchange to what its template has counted, since the response came to its end at `now`."""
+        """Add the exchange, with a response completed at `now`, to the counts of its template."""
         response = self.response
         if not response.counted:
             return
@@ -278,7 +278,7 @@ ACKS = frozenset(("acks",))
 class RequestTemplates(TemplateCache[RequestTemplate]):
     """Request templates of one API and version on one connection.
 
-    `rows`: rows are wanted of the requests. `usable`: False if requests must be read as usual in any case.
+    `rows`: rows of the requests are needed. `usable`: False if requests must be read as usual in any case.
     """
 
     __slots__ = ("code", "rows", "usable", "wanted")
@@ -293,7 +293,7 @@ class RequestTemplates(TemplateCache[RequestTemplate]):
     def find(self, buf: Buffer, pos: int, size: int, n: int) -> RequestTemplate | None:
         """Return the template that matches the request at `pos`, learnt if need be; None: it has to be read as usual.
 
-        `size` is its length field; no more of it is looked at than stands before `n`.
+        `size` is its length field; bytes from `n` on are not read.
         """
         if not self.usable:
             return None
@@ -313,7 +313,7 @@ class RequestTemplates(TemplateCache[RequestTemplate]):
         return found
 
     def plain(self, buf: Buffer, pos: int, size: int, n: int) -> RequestTemplate | None:
-        """Return the template of a request of which nothing counts but its client id; None if that is not all here."""
+        """Return the template of a request of which only the client id counts; None if that is incomplete."""
         key = b""
         if self.wanted.counted:
             length = int.from_bytes(buf[pos + 12 : pos + 14], "big", signed=True)
@@ -327,7 +327,7 @@ class RequestTemplates(TemplateCache[RequestTemplate]):
         return found
 
     def known_batch(self, buf: Buffer, pos: int, size: int, n: int) -> RequestTemplate | None:
-        """Return the known template that matches a request with one record batch at `pos`, None if there is none."""
+        """Return the known template that matches a request with one record batch at `pos`; None if missing."""
         for where, fields in self.batches(buf, pos, size, n):
             _, _, _, same, length, magic, attributes, producer, _ = fields
             if size == length + where.overhead and magic == 2:

@@ -23,9 +23,9 @@ from .credentials import REQUEST, RESPONSE
 from .observation import signed
 
 LONGEST_HEAD = 1024
-"""Bytes of a frame in which its first batch is looked for. Names and ids are far shorter."""
+"""Bytes of a frame that are searched for its first batch. Names and ids are far shorter."""
 SMALLEST_HEAD, WIDEST = 8, 5
-"""Bytes that stand in front of the records at least, and bytes that their length takes at most."""
+"""Least bytes before the records, and most bytes of their length."""
 RECORDS_ASKED = frozenset(("topic_data[].partition_data[].records",))
 RECORDS_READ = frozenset(("responses[].partitions[].high_watermark", "responses[].partitions[].records"))
 BATCH_ASKED = batch_fields("length", "magic", "attributes", "producer_id", "count")
@@ -67,7 +67,7 @@ class BatchPlace:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the smallest and the largest size of a frame whose records' length takes `width` bytes."""
+        """Return the smallest and the largest size of a frame whose records' length has `width` bytes."""
         if not self.compact:
             return 0, 0x7FFFFFFF
         rest = self.before + self.width + self.behind - 1  # a compact length is one more than the bytes
@@ -98,7 +98,7 @@ def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset
 def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: str) -> bytes | None:
     """Return the frame at `pos` with its only record batch cut to the header, if as much of it is before `n`.
 
-    None if that cannot be told. The result has to be decoded like any frame: bytes may look like a batch and be none.
+    None if unknown. The result has to be decoded like any frame: bytes may look like a batch without being one.
     """
     key, version = signed(code >> 16), signed(code & 0xFFFF)
     if version not in schema.load(key).versions:
@@ -152,11 +152,11 @@ Template = TypeVar("Template")
 MOST_LEARNT = 200
 """Templates of requests of one API, and of responses to one of these. More partitions on one connection are rare."""
 PATIENCE = 16
-"""Failures in a row after which learning is tried only once in as many frames."""
+"""Failures in a row after which only one in as many frames is learned."""
 
 
 def make_room(known: dict[Any, Any], *others: Any) -> None:
-    """Forget everything in `known`, and in what belongs to it, if it has as many templates as it may have."""
+    """Clear `known`, and the data that belongs to it, if it is full."""
     if len(known) >= MOST_LEARNT:
         for each in (known, *others):
             each.clear()
@@ -180,7 +180,7 @@ class TemplateCache(Learner, Generic[Template]):
     """Templates of one kind of frames on one connection, by the bytes that stay the same in them.
 
     `known`: by their prefix, or by the place of the record batch and all that stays. `lengths`: of those keys that are
-    prefixes. `places`: where record batches stood, each with the `struct` that reads such a frame.
+    prefixes. `places`: known places of record batches, each with the `struct` that reads such a frame.
     """
 
     __slots__ = ("known", "lengths", "places")
@@ -194,7 +194,7 @@ class TemplateCache(Learner, Generic[Template]):
     def remember(
         self, key: Any, template: Template, place: BatchPlace | None = None, form: Struct | None = None
     ) -> None:
-        """Add a template under a key that is no prefix. `place`: of its record batch; `form`: reads such frames."""
+        """Add a template under a key that is not a prefix. `place`: of its record batch; `form`: reads such frames."""
         make_room(self.known, self.lengths, self.places)
         self.known[key] = template
         if place is not None and form is not None:
@@ -207,7 +207,7 @@ class TemplateCache(Learner, Generic[Template]):
             self.lengths.append(len(prefix))
 
     def with_prefix(self, buf: Buffer, start: int, n: int) -> Iterator[Template]:
-        """Yield the templates whose prefix is what stands at `start`, as far as it is before `n`."""
+        """Yield the templates whose prefix is at `start`, as far as it ends before `n`."""
         for length in self.lengths:
             template = self.known.get(bytes(buf[start : min(start + length, n)]))
             if template is not None:

@@ -37,15 +37,16 @@ from .template_cache import Learner, make_room
 BASE_OFFSET = "responses[].partition_responses[].base_offset", 0
 HIGH_WATERMARK = "responses[].partitions[].high_watermark"
 FIRST_TOLD = 2
-"""Place of the first number that a template tells, behind the size and the correlation id; of a batch, its length."""
+"""Index of the first reported number of a template, after the size and the correlation id; for a batch, of its
+length."""
 
 
 class LineCounts:
     """Counts of the exchanges of one line on one connection since the last `fold`.
 
-    `rows`: those of the exchange that the line was learnt of; `written`, `read`: the one batch stands in the request,
-    or in the response, and belongs to row `batch`. `base`, `marks`: places among the response's numbers of the base
-    offset, 0 for none, and of the high watermark of each row.
+    `rows`: rows of the exchange that the line was learned from. `written`, `read`: the batch is in the request, or in
+    the response, and belongs to row `batch`. `base`, `marks`: places among the response's numbers of the base offset, 0
+    for none, and of the high watermark of each row.
     """
 
     __slots__ = ("answered", "api_key", "asked", "base", "batch", "begun", "bytes", "empty", "last", "latencies",
@@ -53,7 +54,7 @@ class LineCounts:
                  "written")  # fmt: skip
 
     def __init__(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame, *, deep: bool) -> None:
-        """Begin without exchanges; `seen` itself has been counted. `deep`: rows are counted, too."""
+        """Begin without exchanges; `seen` itself has been counted. `deep`: rows are counted as well."""
         rows = rows_of(seen) if deep and seen.key in ROWS else None
         errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
         errors = errors_with_rows(seen, errors, rows)
@@ -149,8 +150,8 @@ NOTHING_WAITED = (0.0, 0.0)
 
 
 JournalEntry = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
-"""Exchange that is over: the result of `Journal.learn`, when its request came, and the numbers of request and response,
-of which the first two are the frame's size without its length field, and its correlation id."""
+"""Finished exchange: the result of `Journal.learn`, the time of its request, and the numbers of request and response.
+The first two are the frame's size without its length field, and its correlation id."""
 OpenRequest = tuple[Buffer, tuple[int, ...], int]
 """Request that matched: the frame without its length, its numbers, and the number of the exchange."""
 
@@ -164,17 +165,17 @@ class Journal(Protocol):
         ...
 
     def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> Any:
-        """Return the parts that lines of exchanges like this one are made of, None if there can be no such parts."""
+        """Return the constant parts of lines of similar exchanges; None if lines cannot have such parts."""
         ...
 
     def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
-        """Make the lines of exchanges whose responses left at `now`."""
+        """Make the lines of exchanges with responses sent at `now`."""
         ...
 
 
 class JournalTemplates:
     """Templates of the requests of one API and version. `learner`: each exchange that matches one makes up for misses.
-    The templates have it, too, and not their family, which would then live as long as they, and they as long as it.
+    The templates reference it instead of their family, which would form a reference cycle.
     """
 
     __slots__ = ("forms", "learner")
@@ -196,7 +197,7 @@ class JournalTemplate:
         self.responses: list[NumberTemplate] = []
 
     def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
-        """Return the open exchange of an entry whose request matched this template, as if it had been read."""
+        """Return the open exchange of an entry whose request matched this template, as after a full read."""
         _, _, then, size, (data, numbers, number) = entry
         wanted, frame = self.wanted, Frame(size + SIZE_BYTES, then, then, bytes(data), Form.WHOLE)
         seen = ObservedExchange(who, number, wanted.key, wanted.version, numbers[1], self.client_id, frame)
@@ -209,7 +210,7 @@ class JournalTemplate:
 class JournalRecorder(ExchangeBuilder):
     """Builder of one connection's exchanges that gives the journal those that match templates, without building them.
 
-    `journal`: takes, in place of `take`, exchanges of which only lines are wanted. `recorded`: templates by API key <<
+    `journal`: takes exchanges of which only lines are needed, in place of `take`. `recorded`: templates by API key <<
     16 | version. `learnt`: lines that they were learnt with.
     """
 
@@ -254,7 +255,7 @@ class JournalRecorder(ExchangeBuilder):
         return pos
 
     def record_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
-        """Record the exchanges whose responses at `pos` match templates; return the position behind these."""
+        """Record the exchanges whose responses at `pos` match templates; return the position after these."""
         journal, opened = self.journal, self.open
         assert journal is not None, "something was learnt"
         standing, count = journal.standing, 0
@@ -357,7 +358,7 @@ def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, 
 
 
 def may_come_again(seen: ObservedExchange) -> bool:
-    """Return True if two whole frames and their times give all that a line says about the exchange."""
+    """Return True if two whole frames and their times determine the line of the exchange."""
     request, response = seen.request, seen.response
     return (
         seen.outcome == "answered"

@@ -1,10 +1,10 @@
-"""Whole frames that no template matches, or whose bytes somebody takes: rows are read of them, or they are copied.
+"""Whole frames without a matching template, or with a sink for their bytes: their rows are read, or they are copied.
 
-Strategy. This stands between the templates and the streams, which take frames in pieces and cost most (`streams.py`).
-Where only numbers are wanted, Produce requests are read for their rows (`partition_rows.py`) and enter `open` as those
-do that match a template; responses are counted from their first bytes and their rows. Where frames are wanted, they are
-copied as they are. Frames that need more care are left to the streams: those with credentials, long ones, and those
-that are not all here.
+Strategy. This is the layer between the templates and the streams, which take frames in pieces and cost most
+(`streams.py`). If only numbers are needed, Produce requests are read for their rows (`partition_rows.py`) and enter
+`open` like those with a template. Responses are counted from their first bytes and their rows. If frames are needed,
+they are copied unchanged. Frames that need more care are left to the streams: those with credentials, long ones, and
+those that are not all here.
 """
 
 from __future__ import annotations

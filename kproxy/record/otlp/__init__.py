@@ -1,1 +1,1 @@
-"""OTLP: what kproxy counts, records and sees, for an OpenTelemetry collector, over HTTP."""
+"""OTLP over HTTP: kproxy's metrics, events and traces for an OpenTelemetry collector."""

@@ -40,7 +40,7 @@ class CollectorAddress(NamedTuple):
 
 
 def parse_endpoint(text: str) -> CollectorAddress:
-    """Return the parts of `http://HOST:PORT/PREFIX`. Raises ValueError with what is wrong."""
+    """Return the parts of `http://HOST:PORT/PREFIX`. Raises ValueError with the problem."""
     wanted = "an endpoint is written http://HOST:PORT or https://HOST:PORT, the collector's port for HTTP is 4318"
     try:
         parts = urlsplit(text)
@@ -78,7 +78,7 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 
 
 class TracesConfig(Model):
-    """Settings of the spans of exchanges whose records have a trace context in their headers."""
+    """Settings of the spans of exchanges with a trace context in the headers of their records."""
 
     topics: Texts = Field(description="topics whose records are looked at: exact, with *, or a /regular expression/")
     sample: Annotated[float, Field(gt=0, le=1)] = Field(
@@ -90,7 +90,7 @@ class TracesConfig(Model):
 
 
 class OtlpConfig(Model):
-    """Settings of what goes to an OpenTelemetry collector, over HTTP."""
+    """Settings of the exports to an OpenTelemetry collector, over HTTP."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)] = Field(
         description="http:// or https://HOST:PORT of the collector; /v1/metrics and the like are appended"

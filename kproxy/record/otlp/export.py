@@ -36,11 +36,11 @@ MOST_HEADERS = 1 << 14
 READ = 1 << 14
 WRITE = 1 << 18
 MOST_WAIT = 300.0
-"""Seconds for which a server may ask to wait: an hour would look like an outage that never ends."""
+"""Longest Retry-After in seconds: an hour would look like an endless outage."""
 
 
 class Undelivered(Exception):
-    """Error of a request without an answer: the server is not there, is too slow, or does not speak HTTP."""
+    """Error of a request without a response: the server is unreachable, too slow, or does not speak HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class HttpTarget:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Answer to a request. `wait`: seconds that the server asks to wait, None if it does not say. `body`: None if it
-    is longer than what is read."""
+    """Answer to a request. `wait`: seconds that the server asks to wait; None if missing. `body`: None if it is longer
+    than what is read."""
 
     status: int
     wait: float | None
@@ -82,7 +82,7 @@ class HttpSender:
     def post(self, content_type: str, body: bytes, most: float = math.inf) -> HttpAnswer:
         """Send a body and return the answer, within the target's time and `most` seconds. Raises Undelivered.
 
-        A connection that was kept may have ended meanwhile; then the body is sent again on a new one.
+        If a kept connection has ended, the body is sent again on a new one.
         """
         until = self.clock() + min(self.target.timeout, most)
         kept = self._socket is not None
@@ -97,7 +97,7 @@ class HttpSender:
         except TimeoutError:
             self.close()
             raise Undelivered(f"no answer within {self.target.timeout:g} s") from None
-        except (OSError, UnicodeError, h11.ProtocolError) as error:  # UnicodeError: the host can be no name
+        except (OSError, UnicodeError, h11.ProtocolError) as error:  # UnicodeError: the host is not a valid name
             self.close()
             raise Undelivered(_told(error)) from error
 
@@ -123,7 +123,7 @@ class HttpSender:
         state.send(h11.EndOfMessage())
         try:
             self._send(sock, data, until)
-        except ConnectionError:  # a server may say what is wrong, and close, before it has read all
+        except ConnectionError:  # a server may send an error and close before it has read all
             answer = self._answer(sock, state, until)
             self.close()
             return answer
@@ -185,7 +185,7 @@ def _client() -> h11.Connection:
 
 
 def _wait_of(value: bytes | None) -> float | None:
-    """Return the seconds of a Retry-After header, 0 to `MOST_WAIT`; None for none, and for one that says nothing."""
+    """Return the seconds of a Retry-After header, 0 to `MOST_WAIT`; None if it is missing or invalid."""
     if value is None:
         return None
     text = value.decode("latin-1").strip()
@@ -199,7 +199,7 @@ def _wait_of(value: bytes | None) -> float | None:
 
 
 def _told(error: Exception) -> str:
-    """Return what is wrong in words, without what Python puts around them."""
+    """Return the message of an error, without Python's additions."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not believed: {error.verify_message}"
     if isinstance(error, OSError):
@@ -210,13 +210,13 @@ def _told(error: Exception) -> str:
 
 
 ExportOutcome = Literal["ok", "partial", "busy", "refused", "unreadable", "unreachable"]
-"""ok: taken · partial: some of it was not · busy: 429 and 5xx that pass · refused: any other status · unreadable: a
-success that is no answer of OTLP · unreachable: no answer."""
+"""ok: accepted · partial: accepted in part · busy: 429 and temporary 5xx · refused: any other status · unreadable: a
+success that is not a response of OTLP · unreachable: no response."""
 BUSY = frozenset((429, 502, 503, 504))  # OTLP's specification, "Retryable Response Codes"
 WRONG_DATA = frozenset((400, 413, 422))
-"""Statuses that are about what was sent: the same would be refused for ever."""
+"""Statuses about the data: a retry would be refused again."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
-"""Seconds to the next attempt, doubled with each that fails, if the server does not say how long."""
+"""Seconds to the next attempt, doubled with each failure, unless the server sets the time."""
 TELL_EVERY = 60.0
 """Seconds between two log lines about what a collector throws away, which may be some of each request."""
 LONGEST_MESSAGE = 300
@@ -235,8 +235,8 @@ class OtlpWay(NamedTuple):
 
 
 class OtlpSettings:
-    """Settings of what goes to a collector, shared by all exporters of a process, which ask for the way before each
-    request: another one, set by any thread with `use`, is for all that waits, too."""
+    """Settings of exports to a collector, shared by all exporters of a process, which read the target before each
+    request. `use`, from any thread, changes it for all waiting data as well."""
 
     def __init__(self, target: HttpTarget, instance: str, encoding: Encoding = "json") -> None:
         self.instance = instance
@@ -258,13 +258,13 @@ class OtlpCounters:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, signal: Signal, lost: Callable[[], int]) -> None:
-        """Count what is lost by one more that sends this signal: `lost` tells how much it is so far."""
+        """Count the losses of one more sender of this signal: `lost` returns them so far."""
         with self.lock:
             self.parts.setdefault(signal, []).append(lost)
         self.dropped[signal] = partial(self.lost, signal)
 
     def end(self, signal: Signal, lost: Callable[[], int]) -> None:
-        """Keep the number of one that has ended, whose successor counts from zero."""
+        """Keep the losses of a finished sender; its successor counts from zero."""
         with self.lock:
             if lost in self.parts[signal]:
                 self.parts[signal].remove(lost)
@@ -314,7 +314,7 @@ class Delivery:
 
 
 class Exporter:
-    """Exporter of one signal, for one thread. After a failure it says by `ready_at` when to try again."""
+    """Exporter of one signal, for one thread. After a failure, `ready_at` returns the time of the next attempt."""
 
     def __init__(
         self, signal: Signal, settings: OtlpSettings, counters: OtlpCounters, log: FilteringBoundLogger,
@@ -329,7 +329,7 @@ class Exporter:
 
     @property
     def ready_at(self) -> float:
-        """Return monotonic seconds from which on the collector may be asked again: at once if it is another one."""
+        """Return the monotonic time of the next attempt: now if the collector has changed."""
         return self._ready_at if self.settings.way is self.way else 0.0
 
     @ready_at.setter
@@ -350,7 +350,7 @@ class Exporter:
             self._make()
 
     def send(self, trees: Iterable[Tree], items: int, most: float = math.inf) -> Delivery:
-        """Send `items` metrics, log records or spans within `most` seconds, and return what became of them."""
+        """Send `items` metrics, log records or spans within `most` seconds, and return the outcome."""
         self._follow()
         body = self.encoder.encode(trees)
         try:
@@ -386,14 +386,14 @@ class Exporter:
         return Delivery("ok")
 
     def _back_off(self, wait: float | None) -> None:
-        """Wait as long as the server says, else longer each time, and never all proxies at the same moment. A server
-        that says no time, or one that is over, would be asked again and again without a pause."""
+        """Wait as long as the server requests, otherwise longer each time, with jitter so that proxies do not retry
+        together. Without a time, or with a past one, a server would be called again without a pause."""
         if wait is None or wait < FIRST_WAIT:
             wait, self._wait = self._wait * (0.75 + random() / 2), min(2 * self._wait, LONGEST_WAIT)
         self._ready_at = self.clock() + wait
 
     def _tell(self, delivery: Delivery) -> None:
-        """Log the first failure and its end, and now and then what the collector says of what it throws away."""
+        """Log the first failure and its end, and occasionally the collector's message about rejected items."""
         if delivery.rejected and self.clock() - self.thrown_away_told >= TELL_EVERY:
             self.thrown_away_told = self.clock()
             self.log.warning("otlp: the collector takes what is sent, and throws some of it away", signal=self.signal,

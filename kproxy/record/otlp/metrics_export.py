@@ -169,7 +169,7 @@ class MetricsExport:
                 return
 
     def _send(self, at: float, metrics: Sequence[MetricSamples]) -> None:
-        """Send a snapshot, of which a part that is refused ends the whole: the next one has all of it."""
+        """Send a snapshot. A refused part ends the whole: the next snapshot has all of it."""
         if time.monotonic() < self.exporter.ready_at:
             self.dropped += 1
             return

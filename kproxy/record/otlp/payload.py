@@ -64,7 +64,7 @@ def sendable(text: str) -> str:
 
 
 def number(value: float) -> float | str:
-    """Return a number as JSON can have it: what is no number or infinite is a word."""
+    """Return a number in JSON's form; NaN and infinity are words."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -111,9 +111,9 @@ class RequestEncoder:
         return encoded
 
     def rejected(self, body: bytes) -> tuple[int, str]:
-        """Return how many items an answer of success says were not taken, and why.
+        """Return the number of rejected items in a response of success, and the reason.
 
-        Raises ValueError if it is no answer of OTLP, so that a web server at the wrong port is not taken for one.
+        Raises ValueError if it is not a response of OTLP, so that a web server at a wrong port is detected.
         """
         if not body:
             return 0, ""
@@ -144,7 +144,7 @@ class RequestEncoder:
 
 
 def with_byte_ids(span: Tree) -> Tree:
-    """Return a span whose ids are in the form that protobuf's own JSON wants, base64."""
+    """Return a span with ids in the form of protobuf's own JSON, base64."""
     made = span | {name: b64encode(bytes.fromhex(span[name])).decode() for name in IDS if name in span}
     if span.get("links"):
         made["links"] = [with_byte_ids(link) for link in span["links"]]

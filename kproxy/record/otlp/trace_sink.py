@@ -52,7 +52,7 @@ class TraceContext(NamedTuple):
 
 
 def context_in(headers: Iterable[tuple[str, bytes | None]]) -> TraceContext | None:
-    """Return the context in a record's headers, that of `traceparent` before that of `b3`; None if there is none."""
+    """Return the context in a record's headers, with `traceparent` before `b3`; None if missing."""
     found: dict[str, bytes] = {}
     for name, value in headers:
         if name in ("traceparent", "b3") and value is not None and len(value) <= MAX_HEADER_LENGTH:
@@ -72,7 +72,7 @@ def parse_traceparent(value: bytes) -> TraceContext | None:
 
 
 def parse_b3(value: bytes) -> TraceContext | None:
-    """Return the context of a `b3` header that says whether the trace is recorded; `d` is one that is debugged."""
+    """Return the context of a `b3` header with a sampling decision; `d` is debug."""
     match = _B3.fullmatch(value)
     if match is None:
         return None
@@ -98,7 +98,7 @@ LONGEST = 500
 
 @dataclass
 class TracedRecords:
-    """Records of one exchange in topics that are traced: how many, of which topics, and the contexts in them."""
+    """Records of one exchange in traced topics: their number, topics, and contexts."""
 
     records: int = 0
     topics: dict[str, set[int]] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class TracedRecords:
 
 
 def traced_records(seen: ObservedExchange, wanted: Callable[[str], bool], fraction: float, most: int) -> TracedRecords:
-    """Return what an exchange has of the topics that are `wanted`, with at most `most` contexts that are sampled and
-    chosen. Records beyond what may be looked at while traffic passes are left out. Raises NotKept where none is there.
+    """Return the records of an exchange in topics that are `wanted`, with at most `most` sampled and selected contexts.
+    Records beyond what may be looked at while traffic passes are left out. Raises NotKept if the bytes are missing.
     """
     found = TracedRecords()
     try:
@@ -194,7 +194,7 @@ def events_of(seen: ObservedExchange, wall: Callable[[float], float]) -> list[Tr
 
 
 def failure(codes: Sequence[int]) -> str:
-    """Return the name of the first error, an empty text if there is none."""
+    """Return the name of the first error, or an empty text."""
     return next((error_name(code) for code in codes if code), "")
 
 
@@ -216,7 +216,7 @@ BURST = 0.05
 BATCH = 512
 """Spans of one request."""
 FLUSH = 1.0
-"""Seconds for which spans wait for others."""
+"""Seconds that spans wait for others."""
 LAST_SEND = 2.0
 """Seconds at most to send what is left when the process ends."""
 
@@ -236,7 +236,7 @@ class TraceSink:
         self.exporter = Exporter("traces", settings, counters, log)
         self.log = log
         self.dropped = 0
-        """Exchanges that were not read, of which some would have been spans, and spans that were not taken."""
+        """Exchanges that were not read, some of which would have been spans, and rejected spans."""
         self.counters = counters
         counters.begin("traces", self.lost)
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
@@ -255,14 +255,14 @@ class TraceSink:
     # ---- in the loop's thread
 
     def use(self, tests: Sequence[Callable[[str], bool]], sample: float, links: int) -> None:
-        """Make spans of these topics' exchanges from now on; what waits to be read is looked at so, too."""
+        """Make spans for exchanges with these topics, including waiting ones."""
         self.tests, self.sample, self.links = tests, sample, links
 
     def lost(self) -> int:
         return self.dropped
 
     def depth(self, key: int, version: int) -> Depth:
-        """Return FULL for what has records: their headers may be packed."""
+        """Return FULL for APIs with records: their headers may be compressed."""
         return Depth.FULL if key in TRACED else Depth.COUNT
 
     def take(self, seen: ObservedExchange) -> None:
@@ -283,7 +283,7 @@ class TraceSink:
         self._read.set()
 
     def take_behind(self, seen: ObservedExchange) -> None:
-        """Never called: spans tell what clients see."""
+        """Not called: spans describe the client side."""
 
     def opened(self, who: Who, now: float) -> None:
         """Do nothing: connections have no spans."""
@@ -380,7 +380,7 @@ class TraceSink:
             batch = [self.spans[index] for index in range(min(BATCH, len(self.spans)))]
             try:
                 delivery = self.exporter.send(batch, len(batch), self._deadline - time.monotonic())
-            except Exception:  # such as of one that cannot be encoded: they would keep all others for ever
+            except Exception:  # such as one that cannot be encoded: it would block all others
                 self._leave(batch, len(batch))
                 raise
             if not delivery.taken and not delivery.wrong:
@@ -388,7 +388,7 @@ class TraceSink:
             self._leave(batch, len(batch) if delivery.wrong else delivery.rejected)
 
     def _leave(self, batch: Sequence[Tree], lost: int) -> None:
-        """Keep the first spans no longer, of which so many are lost."""
+        """Drop the first spans, and count them as lost."""
         with self._lock:
             for _ in batch:
                 self.spans.popleft()
