@@ -2,17 +2,17 @@
 
 The errors that a response is to have are a tree, a level of it for each response level.
 
-Strategy. Elements find each other by *handles*: the values of their keys. A topic has two, its name and its id, of
-which one is enough, because a response may name what was asked for by its id; every other key has to be equal.
+Strategy. Elements find each other by *handles*: the values of their keys. A topic has two keys, its name and its id.
+One match is enough, because a response may name a topic that was requested by id; every other key has to be equal.
 Elements of the request with the same handles are one node, as brokers answer them once.
 
 Responses that a broker would send when a request fails, or some of its entities.
 
-Strategy. Elements that a response has stay in their order, and those that failed are replaced where they stand. An
-element that is missing goes in before the first one that the request names later. So a response in the request's order
-keeps that order, and one in an order of the broker's own is not shuffled.
+Strategy. Elements in a response keep their order, and failed ones are replaced in place. An element that is missing
+goes in before the first one that the request names later. So a response in the request's order keeps that order, and
+one in an order of the broker's own is not shuffled.
 
-Where the code stands when all of a request fails is what Kafka's own `getErrorResponse` does (the `whole` of
+The place of the error code when the entire request fails follows Kafka's own `getErrorResponse` (the `whole` of
 `protocol/shapes.yaml`), compared with it in tests/kafka/test_error_answers.py.
 """
 
@@ -36,7 +36,7 @@ Handle = tuple[Hashable, ...]
 
 
 class Failure(NamedTuple):
-    """Error of a response: its code, and the text that stands beside it where the version has a field for one.
+    """Error of a response: its code, and the error message if the version has a field for one.
 
     None becomes null there; clients have texts of their own.
     """
@@ -60,14 +60,14 @@ class Node:
     by_handle: dict[Handle, int] = field(default_factory=dict)
 
     def place(self, handles: tuple[Handle, ...]) -> int | None:
-        """Return the index of the child with one of these handles; None if there is none."""
+        """Return the index of the child with one of these handles; None: not found."""
         for handle in handles:
             if handle in self.by_handle:
                 return self.by_handle[handle]
         return None
 
     def child(self, level: Level, roles: Roles, number: int | None) -> Node:
-        """Return the child with the keys of this level, made if it is not there. `number`: its place, in positional
+        """Return the child with the keys of this level, created if missing. `number`: its place, in positional
         arrays."""
         handles = ((number,),) if number is not None else handles_of(level, roles)
         place = self.place(handles)
@@ -80,7 +80,7 @@ class Node:
 
 
 def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
-    """Return the handles by which an element with these roles is found; never empty."""
+    """Return the handles that find an element with these roles; never empty."""
     breathe()
     names = [role for role, _ in level.keys]
     rest = tuple(plain(roles.get(role)) for role in names if role not in EITHER)
@@ -114,7 +114,8 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     """Build the tree of all entities of the request, and those in `failures` that it does not list; return its root.
 
     An entity without a place in the request (`where` is ()) is one that it does not list if it is a partition; any
-    other is the request itself, and its error is the root's. So is an error that brokers say at the top (`outer`).
+    other is the request itself, and its error is the root's. Top-level errors of brokers (`outer`) are also errors of
+    the root.
     """
     root, by_place = keep(Node()), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
     for roles, where, _ in request_elements(request):
@@ -129,7 +130,7 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
 
 
 def roles_of(entity: Entity) -> dict[str, Any]:
-    """Return the roles that an entity itself can tell, for one that has no place in its request."""
+    """Return the roles that the entity itself contains, for an entity without a place in its request."""
     names = ("topic", "topic_id", "partition", "group", "transactional_id", "member")
     return {name: value for name in names if (value := getattr(entity, name)) is not None}
 
@@ -143,7 +144,7 @@ def reached(form: Shape, roles: Roles) -> int:
 
 
 def add(form: Shape, root: Node, roles: Roles, where: tuple[int, ...], failure: Failure | None) -> None:
-    """Add an entity to the tree, with its error in the node where a broker says it."""
+    """Add an entity to the tree, with its error in the node that carries the error code in a broker's response."""
     node, path = root, [root]
     for level in form.response[: reached(form, roles)]:
         node = node.child(level, roles, where[0] if form.positional else None)
@@ -171,8 +172,9 @@ class Answered:
 def errors_of(request: Message, response: Message, asked: Iterable[Entity] | None = None) -> dict[Entity, int]:
     """Return the error code in the response for each entity, 0 for none, also for those that the response lacks.
 
-    The code is that of the entity's own element, else of the elements around it, else the one at the top. `asked`: the
-    entities of the request, if they were changed (names for topic ids) or there are more (those of a fetch session).
+    The code comes from the entity's own element, then from the enclosing elements, then from the top level. `asked`:
+    the entities of the request, if they were changed (names for topic ids) or there are more (those of a fetch
+    session).
     """
     form = shape(request.api.key, response.version)
     root = keep(Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body)))
@@ -228,8 +230,8 @@ def fail(request: Message, failure: Failure) -> Message:
 
 
 def fail_each(request: Message, failures: Failures) -> Message:
-    """Return the response to a request of which nothing is left: each entity with its own error, the code not at the
-    top.
+    """Return the response to a request without remaining entities: each entity has its own error, and the top level has
+    no code.
 
     An entity that is the request itself fails as `fail` has it.
     """
@@ -341,7 +343,7 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
 
 
 def changed(form: Shape, depth: int, one: dict[str, Any], node: Node) -> dict[str, Any]:
-    """Return an element that is there, with the failed ones in it. It keeps its keys: it may know a name for the
+    """Return an existing element with its failed children merged in. It keeps its keys: it may know a name for the
     request's id."""
     if not node.failing:
         return one

@@ -4,7 +4,7 @@ A request that names what it wants is answered for each of these names, hidden o
 for all there is, may an answer leave something out. Which value of a request's array means that, and which arrays
 list, is in `protocol/shapes.yaml` (`all`, `lists`).
 
-Answers of which the broker has a part: it gets the rest of a request, or all of it, and some entities fail.
+Merges of a broker's partial response: the broker gets all or part of a request, and some entities fail.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def leave_out(request: Message, response: Message, visible: Visible) -> bool:
     """Remove from `response`, in place, the elements that were not asked for by name and are not visible; return True
     if there were any.
 
-    `visible` gets an entity for each innermost element, with what the levels around it say; `where` is (). An element
-    whose last inner element goes, goes too, unless it is a log directory.
+    `visible` gets an entity for each innermost element, with the roles of the enclosing levels; `where` is (). An
+    element is removed with its last inner element, unless it is a log directory.
     """
     form = shape(request.api.key, response.version)
     if not form.lists or form.positional:
@@ -46,8 +46,8 @@ def by_request(
 ) -> bool:  # fmt: skip
     """Follow the request down to an array that asks for all; elements that it names on the way stay.
 
-    `asked` are the elements of the request that name the same thing, `said` those of the response. Which of several
-    answers is to which of several questions nobody tells: if one of them asks for all, any answer may list all.
+    `asked` are the elements of the request that name the same thing, `said` those of the response. Responses are not
+    paired with requests: if one of several requests asks for all, any response may list all.
     """
     level = form.request[depth]
     if any(form.asks_all(one.get(level.array)) for one in asked):
@@ -94,14 +94,16 @@ def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str
 
 SIGNS = {">": gt, "!=": ne}
 KEPT = ("throttle_time_ms", "session_id")
-"""Fields that an error at the top leaves as the broker said them: a quota's hint, and the continuing fetch session."""
+"""Fields that keep the broker's values when an error is set at the top: a quota's hint, and the continuing fetch
+session."""
 
 
 def without(request: Message, entities: Iterable[Entity]) -> Message | None:
     """Return the request without these entities, found by their place in it; None when nothing is left to ask.
 
-    Elements whose last entity goes, go too; null arrays stay null. A Fetch or ShareFetch in a session that goes on
-    still asks for what the session holds, so it is left with no topics. What is untouched is shared with the request.
+    Elements are removed with their last entity; null arrays stay null. A Fetch or ShareFetch in a continuing session
+    still asks for the partitions of the session, so it is sent without topics. Unchanged parts are shared with the
+    request.
     """
     form = shape(request.api.key, request.version)
     gone = {entity.where for entity in each(entities)}
@@ -155,7 +157,7 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
     order.
 
     `request` is the whole one. In arrays tied by position the broker's elements fill the places that did not fail.
-    Entities whose level has no error code are left out; an error that brokers say at the top leaves nothing of the
+    Entities without an error code at their level are left out; a broker error at the top level replaces the entire
     answer. A new message; the response stays as it is.
     """
     form = shape(request.api.key, response.version)
@@ -181,13 +183,12 @@ def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, A
 
 
 def overwrite(request: Message, response: Message, failures: Failures) -> Message:
-    """Return the broker's full response in which these entities have failed: as a broker would send them with that
-    error.
+    """Return the broker's full response with these entities failed, as a broker would send them with that error.
 
     Entities are found by topic name or id; those that the response lacks (an incremental Fetch) are added. An entity
     with `where` () and a partition is one of the fetch session that the request does not list; any other is the request
     itself, and its error goes to the top, or, where a response has no code there, to everything that was answered.
-    Entities whose level has no error code stay as they are. A new message; the response stays as it is.
+    Entities without an error code at their level stay unchanged. A new message; the response stays as it is.
     """
     form = shape(request.api.key, response.version)
     root = tree(form, request, failures)
@@ -222,7 +223,7 @@ def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
 
 
 def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure) -> dict[str, Any]:
-    """Return a copy of `parent` in which every innermost element has failed, under the keys that it has."""
+    """Return a copy of `parent` with every innermost element failed, under its existing keys."""
     level = form.response[depth]
     if depth + 1 < len(form.response):
         out = [everywhere(form, depth + 1, one, failure) for one in each(parent.get(level.array) or ())]

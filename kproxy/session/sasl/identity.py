@@ -1,6 +1,6 @@
 """Client library, as the client names it in ApiVersions from version 3 on (KIP-511).
 
-Identity of a connection's client, from what it and the broker say to each other: its principal and its library.
+Identity of a connection's client, learned from its messages and the broker's: principal and client library.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def is_valid(body: Mapping[str, Any]) -> bool:
 
 
 ASKED = frozenset((SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))
-"""APIs whose requests are looked at."""
+"""APIs with requests that are inspected."""
 ANSWERED = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
-"""APIs whose responses are looked at, too."""
+"""APIs with responses that are also inspected."""
 NAMED_SINCE = 3
-"""Version of ApiVersions from which on clients name their library (KIP-511)."""
+"""First version of ApiVersions with the name of the client library (KIP-511)."""
 # Bytes of an ApiVersions request that is kept for as long as its connection, to be decoded when a rule or an event
 # needs the library; clients send less than 100. Longer ones are decoded at once.
 MAX_KEPT_REQUEST = 1024
@@ -68,8 +68,7 @@ class Identity:
     """Identity of one connection's client. Whole frames of the APIs in `ASKED` and `ANSWERED` and bare tokens are shown
     to it, in order; it decodes as little as it can.
 
-    `on_change` is called before anything is shown, so that whoever remembers a result that depends on the identity can
-    drop it.
+    `on_change` is called before each change, so that cached results that depend on the identity can be dropped.
     """
 
     __slots__ = ("_client_id", "_library", "_watch", "certificate", "counters", "on_change")
@@ -83,7 +82,7 @@ class Identity:
 
     @property
     def principal(self) -> str | None:
-        """Return the principal that the broker has authenticated, else the subject of the client's certificate, if
+        """Return the principal that the broker has authenticated, or the subject of the client's certificate, if
         any."""
         if self._watch is None:
             return self.certificate
@@ -91,7 +90,7 @@ class Identity:
 
     @property
     def awaits(self) -> bool:
-        """Return True while the broker has not answered yet who the client says that it is."""
+        """Return True while the client's authentication is pending at the broker."""
         return self._watch is not None and bool(self._watch.pending)
 
     @property
@@ -102,17 +101,17 @@ class Identity:
 
     @property
     def is_anyone(self) -> bool:
-        """Return True if the client has logged in, and may be any of those whom the broker knows."""
+        """Return True if the client has logged in with a delegation token: it may be any principal of the broker."""
         return self._watch is not None and self._watch.is_anyone
 
     @property
     def outcome(self) -> LoginOutcome | None:
-        """Return how the last authentication ended; None when there was none."""
+        """Return how the last authentication ended; None: no authentication has ended yet."""
         return None if self._watch is None else self._watch.outcome
 
     @property
     def software(self) -> str | None:
-        """Return `name/version` of the client's library; None when it has not said."""
+        """Return `name/version` of the client's library; None: the client has not sent it."""
         if isinstance(self._library, bytes):
             self._library = library_of(self._library)
         return None if self._library is None else str(self._library)
@@ -124,13 +123,13 @@ class Identity:
 
     @property
     def names_library(self) -> bool:
-        """Return True if the client has said which library it is, as `software` does, and faster."""
+        """Return True if the client has named its library; a faster test than `software`."""
         return type(self._library) is Software or self.software is not None
 
     @property
     def watch(self) -> PrincipalWatch:
-        """Return the PrincipalWatch, made with the first message of SASL. Whoever asks for it is about to show it
-        something, so `on_change` is called first."""
+        """Return the PrincipalWatch, made with the first message of SASL. The caller is about to pass it a message, so
+        `on_change` is called first."""
         self.notify()
         if self._watch is None:
             self._watch = PrincipalWatch(self.certificate, self.counters)
@@ -146,7 +145,7 @@ class Identity:
             length = int.from_bytes(frame[ID_LENGTH], "big", signed=True)
             start = ID_LENGTH.stop
             self._client_id = None if length < 0 else bytes(frame[start : start + min(length, LONGEST)])
-            if step.version >= NAMED_SINCE:  # whom the broker sends back to version 0 has said who it is
+            if step.version >= NAMED_SINCE:  # a client that falls back to 0 has sent its library before
                 self.notify()
                 self._library = frame if len(frame) <= MAX_KEPT_REQUEST else library_of(frame)
             return

@@ -2,20 +2,20 @@
 
     steps = log_in("PLAIN", tokens)
     frame = next(steps)                 # a request with its size: send it, then hand in the answer without its size,
-    frame = steps.send(answer)          # until it stops; what it returns then is a `LoggedIn`
+    frame = steps.send(answer)          # until it stops; its return value is a `LoggedIn`
 
-ApiVersions first, as every client does it, tells which version of SaslAuthenticate the broker has. When a session is
+ApiVersions comes first, as in every client: it lists the broker's versions of SaslAuthenticate. When a session is
 renewed (KIP-368) that is known already.
 
-Raw SASL tokens: what follows a SaslHandshake v0, and what a 0.9 GSSAPI client opens with.
+Raw SASL tokens: the frames after a SaslHandshake v0, and the first frames of a 0.9 GSSAPI client.
 
 Strategy. From SaslHandshake v1 on tokens travel in SaslAuthenticate frames, which are frames like any other. After a v0
 handshake they come bare: a size and the token, both ways, without headers, and nothing marks the end (KIP-43, KIP-152).
 For mechanisms with a fixed number of rounds the tokens are counted. For the others the client's next frame decides: a
 Kafka request starts with the zero byte of a small api key, a GSSAPI token never does (RFC 4121: 0x60, 0x05 …).
 
-Logins as the lanes of a session know them, and SASL that ends at kproxy: where it logs in to the brokers itself,
-clients have nothing to say to them about it.
+Logins of a session's lanes, and SASL terminated at kproxy: if kproxy logs in to the brokers itself, clients do not
+exchange SASL messages with them.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ CORRELATION: Final = -0x6B71
 HANDSHAKE: Final = 1
 """Version of SaslHandshake; with 0 bare tokens would follow. Kafka has had it since 1.0."""
 NEWEST: Final = 2
-"""Version of SaslAuthenticate; from 1 on the broker says how long the session lasts."""
+"""Version of SaslAuthenticate; from 1 on the response contains the session lifetime."""
 MAX_RESPONSE: Final = 65536  # bytes of a broker's response to a login, without its size
 LONGEST_TEXT: Final = 300
-"""Characters of a broker's own words that are told; Kafka's have some hundred."""
+"""Maximum length of a broker's error message in characters; Kafka's have some hundred."""
 
 Steps = Generator[bytes, bytes, "LoggedIn"]
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """Outcome of a login: `version` is that of SaslAuthenticate, `lifetime` the seconds until the broker wants the next
-    one; 0: never."""
+    """Outcome of a login: `version` is that of SaslAuthenticate, `lifetime` the seconds until the broker requires the
+    next login; 0: never."""
 
     version: int
     lifetime: float
@@ -139,7 +139,7 @@ OAUTH_FAILED: Final = b"\x01"  # the client's answer to an error, RFC 7628 secti
 
 
 class RawTokens:
-    """Raw tokens of one connection: tells which frames are tokens just now. None is kept or looked into, save one
+    """Raw tokens of one connection: detects which frames are currently tokens. None is kept or looked into, save one
     byte."""
 
     __slots__ = ("from_broker", "from_client", "mechanism", "rounds")

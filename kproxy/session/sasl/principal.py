@@ -1,12 +1,12 @@
 """Principal of a client, as the broker has accepted it.
 
 Strategy. SASL passes through kproxy between client and broker; this watches it, without a part in it. The name comes
-from the client's first token and counts once the broker has said yes to the last one: error code 0 in SaslAuthenticate,
-or the raw reply that ends the mechanism after a handshake of version 0. A later authentication on the same connection
+from the client's first token and counts once the broker has accepted the last one: error code 0 in SaslAuthenticate, or
+the raw reply that ends the mechanism after a handshake of version 0. A later authentication on the same connection
 replaces it (KIP-368). Without SASL the principal is the subject of the client's certificate.
 
-Names are plain (`alice`); Kafka writes `User:alice` for the same. What brokers make of names by their own rules
-(`ssl.principal.mapping.rules`, a principal builder) is not known here. Of tokens nothing but the name is kept.
+Names are plain (`alice`); Kafka writes `User:alice` for the same. Mapped names (`ssl.principal.mapping.rules`, a
+principal builder) are not visible to kproxy. Of tokens nothing but the name is kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BAD_ESCAPE = re.compile(rb"=(?!2C|3D)")
 
 
 class NoName(Exception):
-    """Error of a token that names nobody; the argument is the reason, never a part of the token."""
+    """Error of a token without a readable name; the argument is the reason, never a part of the token."""
 
 
 def plain(token: bytes) -> str:
@@ -75,7 +75,7 @@ def oauthbearer(token: bytes) -> str:
 
 
 def claims(token: bytes) -> Mapping[str, Any]:
-    """Return the claims of a JWT. Raises NoName when it is none: tokens may be meant for the broker alone."""
+    """Return the claims of a JWT. Raises NoName for other tokens: some are meant for the broker alone."""
     parts = token.split(b".")
     try:
         body = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
@@ -102,13 +102,14 @@ NAMES: Final[Mapping[str, Callable[[bytes], str]]] = {
     "SCRAM-SHA-512": scram,
     "OAUTHBEARER": oauthbearer,
 }
-"""By mechanism, what the first token of the client says. Others name nobody (GSSAPI tokens are encrypted)."""
+"""Parsers of the client's first token, by mechanism. Tokens of other mechanisms do not contain a readable name (GSSAPI
+tokens are encrypted)."""
 
 
 NameSource = Literal["PLAIN", "SCRAM", "OAUTHBEARER", "certificate"]
 
 MOST_PENDING: Final = 16
-"""Requests of SASL whose answers are awaited. Clients have one or two."""
+"""Maximum number of pending SASL requests. Clients have one or two."""
 
 NOBODY = "no SASL and no certificate"
 NOT_YET = "not authenticated yet"
@@ -162,10 +163,10 @@ class SaslDialogue:
             self.reason = str(error)
 
     def ends_with(self, token: bytes) -> bool:
-        """Return True if this token of the broker, given without an error, confirms who the client says it is."""
+        """Return True if this token of the broker, given without an error, confirms the client's authentication."""
         if self.mechanism.startswith("SCRAM-"):
             return self.tokens == 2 and token.startswith(b"v=")
-        if self.mechanism == "OAUTHBEARER":  # a token of the broker says what is wrong (RFC 7628 section 3.2.2)
+        if self.mechanism == "OAUTHBEARER":  # a token of the broker contains an error (RFC 7628 section 3.2.2)
             return self.tokens == 1 and not token
         return self.tokens == 1
 
@@ -177,14 +178,14 @@ class SaslDialogue:
 
 
 class PrincipalWatch:
-    """Watcher of the SASL messages of one connection, in order, which says who the client is.
+    """Watcher of the SASL messages of one connection, in order; it extracts the client's principal.
 
     `request` and `response` want SaslHandshake and SaslAuthenticate and leave others alone; `raw_token` wants what
-    follows a handshake of version 0. None of them raises, whatever is in the tokens; what cannot be read is counted as
+    follows a handshake of version 0. None of them raises, whatever the tokens contain; unreadable tokens are counted as
     `principal_unreadable`.
 
-    Attributes: principal (None: nobody, or not known); absent (why it is None; empty when it is not); outcome (how the
-    last authentication that came to an end did, None before that).
+    Attributes: principal (None: unknown); absent (why it is None; empty otherwise); outcome (result of the last
+    completed authentication; None before that).
     """
 
     __slots__ = ("absent", "certificate", "counters", "current", "outcome", "pending", "principal")
@@ -244,11 +245,12 @@ class PrincipalWatch:
         """Return True if the client has logged in with a delegation token, which does not name its owner."""
         return self.absent == DELEGATION
 
-    # ---- what comes of it
+    # ---- results
 
     def begin(self, mechanism: str) -> None:
-        """Begin an authentication. Until another name is accepted, one that SASL has given stays; that of a certificate
-        ends, unless the broker refuses: where there is no SASL it says so, and goes on with who has the certificate."""
+        """Begin an authentication. Until another name is accepted, a name from SASL stays. A name from a certificate is
+        dropped, unless the broker refuses: a broker without SASL responds with an error, and the certificate's
+        principal stays."""
         self.current = SaslDialogue(mechanism)
         if self.principal is None or self.principal.source == "certificate":
             self.principal, self.absent = None, NOT_YET
@@ -271,7 +273,8 @@ class PrincipalWatch:
             self.current = None
 
     def give_up(self) -> None:
-        """Give up, since answers can no longer be told apart: from now on there is no name, rather than a wrong one."""
+        """Stop watching, since responses cannot be matched to requests any more: the principal becomes unknown rather
+        than wrong."""
         self.pending.clear()
         self.current = None
         self.principal, self.absent = None, LOST
