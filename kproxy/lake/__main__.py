@@ -1,4 +1,4 @@
-"""`python -m kproxy.lake JOB …`, and what spark-submit is given: the jobs of `kproxy audit`."""
+"""Entry point of the jobs of `kproxy audit`: `python -m kproxy.lake JOB …`, and the script for spark-submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Declaration of an answer: a question, a text, columns. Columns that mean the same everywhere are declared here."""
+"""Declaration of an answer: question, text and columns. Columns with the same meaning in several answers are declared
+here."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _COMMON = {column.name: column for column in CONNECTION} | {
 }
 SortBy = Literal["rank", "ascending", "descending"]
 RANKED = ("verdict", "kind", "level")
-"""Columns that have one of an answer's `worst_first`, where it has some."""
+"""An answer's `worst_first` ranks the first of these columns that the answer has."""
 SHOWN = 50  # rows of an answer on the report page
 TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of the topic's partitions", "requests")
 
@@ -41,23 +42,22 @@ TOPIC_REQUESTS = Column("requests", "long", "requests, counted once for each of 
 class GoldAnswer:
     """Gold table that answers one question.
 
-    `order`: columns (`-`: the largest first) by which the report sorts its rows.
+    `order`: the report sorts rows by these columns (`-`: descending).
     """
 
     name: str
     title: str
     question: str
     text: str
-    """Text that must be known to read the table."""
+    """Notes for readers of the table."""
     reads: tuple[str, ...]
     order: tuple[str, ...]
     columns: tuple[Column, ...]
     worst_first: tuple[str, ...] = ()
-    """Verdicts, in the order in which the report shows them."""
+    """Verdicts in the report's order."""
 
     def sort_keys(self) -> Iterator[tuple[str, SortBy]]:
-        """Yield the columns by which rows are sorted, and how: by their rank among `worst_first`, or by their value;
-        what is known comes before what is not."""
+        """Yield the sort columns and their sort order: by rank in `worst_first`, or by value. Nulls come last."""
         for name in self.order:
             column = name.removeprefix("-")
             if self.worst_first and column in RANKED:
@@ -67,7 +67,7 @@ class GoldAnswer:
 
 
 def columns(*given: str | Column) -> tuple[Column, ...]:
-    """Return columns of `_COMMON` by name, and others as they are."""
+    """Look up names in `_COMMON`; other columns are returned unchanged."""
     return tuple(_COMMON[one] if isinstance(one, str) else one for one in given)
 
 

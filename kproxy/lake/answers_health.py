@@ -1,4 +1,4 @@
-"""Answers on health: latency, also as clients say it, errors, groups, lag, storms, and what rules did."""
+"""Answers on health: latency (also as reported by clients), errors, groups, lag, storms and effects of rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jars of Spark's Kafka connector, which PySpark does not bring.
+"""Jars of Spark's Kafka connector, which PySpark does not include.
 
-The connector's own dependencies are Spark itself, Hadoop, Scala and compression libraries, all of which PySpark has in
-its own versions: two of them on one class path break each other. They are left out; what remains are four jars.
+The connector depends on Spark itself, Hadoop, Scala and compression libraries. PySpark has its own versions of these,
+and two versions on one class path conflict. They are excluded, which leaves four jars.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kproxy.base.errors import InternalError
 from kproxy.base.jars import jars
 
 CONNECTOR_VERSION = "4.0.0"
-"""The newest that could be fetched whole; works with every PySpark 4.0."""
+"""The newest complete release that could be fetched; works with every PySpark 4.0."""
 
 _LEFT_OUT = (
     ("org.apache.spark", "spark-sql_2.13"),
@@ -37,14 +37,14 @@ _DEPENDENCY = """\
 
 
 def connector_jars() -> list[Path]:
-    """Return the jars of the connector, the Kafka client, and what else those two need; fetched at the first call."""
+    """Return the jars of the connector, the Kafka client and their other dependencies; fetched at the first call."""
     exclusions = "".join(_EXCLUSION.format(*one) for one in _LEFT_OUT)
     dependency = _DEPENDENCY.format(version=CONNECTOR_VERSION, exclusions=exclusions)
     return sorted(jars("spark-kafka", CONNECTOR_VERSION, dependency, "spark-sql-kafka-*.jar").glob("*.jar"))
 
 
 def main() -> int:
-    """Fetch the jars and print what `spark-submit --jars` takes; returns the exit code.
+    """Fetch the jars, print the argument of `spark-submit --jars`, and return the exit code.
 
     Called by `python -m kproxy.lake.connector`.
     """

@@ -80,15 +80,15 @@ def conform(rows: DataFrame, answer: GoldAnswer) -> DataFrame:
 
 
 REVISION = 2
-"""Counts up when a transform gives other numbers for the same silver: all partials are then made anew."""
+"""Increment when a transform computes other numbers from the same silver; all partials are then recomputed."""
 
 BatchesByTable = Mapping[str, list[str]]
-"""Silver table → its batches on one day."""
+"""Batches on one day by silver table."""
 
 
 @dataclass(slots=True)
 class GoldState:
-    """State of gold: the silver batches that each day was made of. `combined`: a digest of the days in the answers."""
+    """State of gold: the silver batches of each day's partials. `combined`: digest of the days in the answers."""
 
     revision: str = ""
     days: dict[str, BatchesByTable] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class GoldState:
 
 
 def revision() -> str:
-    """Return a text that changes when the partials' columns or their making do."""
+    """Return a text that changes with the partials' columns or REVISION."""
     shapes = {name: how.partial.ddl for name, how in ANSWER_TRANSFORMS.items()}
     return f"{REVISION}-{blake2s(json.dumps(shapes).encode(), digest_size=8).hexdigest()}"
 
@@ -118,7 +118,7 @@ class GoldLake:
         return f"{self.lake.path}/gold/{name}"
 
     def state(self) -> GoldState:
-        """Return the state of what is there; an empty one after a change of the transforms."""
+        """Return the stored state; an empty one after a change of the transforms."""
         if not self.lake.files.exists(self._state):
             return GoldState(revision())
         saved: dict[str, Any] = json.loads(self.lake.files.read(self._state))
@@ -130,7 +130,7 @@ class GoldLake:
     def silver_days(self) -> dict[str, BatchesByTable]:
         """Return the batches of each silver table by day.
 
-        A batch that silver has not finished is marked: once it has, the day has changed.
+        A batch that silver has not finished is marked, so the day changes when it is finished.
         """
         finished = set(BatchLedger(self.lake, "silver").batches())
         by_day: dict[str, dict[str, list[str]]] = {}
@@ -142,11 +142,11 @@ class GoldLake:
         return {day: batches for day, batches in sorted(by_day.items()) if any(batches.values())}
 
     def size(self) -> int:
-        """Return the bytes of all that is gold."""
+        """Return the bytes of all gold tables."""
         return self.lake.files.size(f"{self.lake.path}/gold")
 
     def silver_size(self, days: Iterable[date], enough: int) -> int:
-        """Return the bytes of all silver tables on these days, or of some of them that are `enough`."""
+        """Return the bytes of silver tables on these days. Counting ends at `enough` bytes."""
         size = 0
         for day in days:
             for table in TABLES:
@@ -156,7 +156,7 @@ class GoldLake:
         return size
 
     def replace_days(self, name: str, partials: DataFrame, days: Iterable[date]) -> None:
-        """Replace the partials of these days. Rows of a day are brought together, since they are few."""
+        """Replace the partials of these days. Rows are few, so each day is one file."""
         path = self.daily_path(name)
         staging = f"{path}/_staging"
         partials.hint("rebalance", F.col("dt")).write.mode("overwrite").partitionBy("dt").parquet(staging)
@@ -167,7 +167,7 @@ class GoldLake:
         self.lake.files.delete(staging)
 
     def partials(self, name: str, first: date | None = None, last: date | None = None) -> DataFrame:
-        """Return the daily partials of an answer, from `first` to `last`, both included."""
+        """Return the daily partials of an answer, from `first` to `last`, both inclusive."""
         schema, path = ANSWER_TRANSFORMS[name].partial.ddl, self.daily_path(name)
         if not self.lake.files.glob(f"{path}/dt=*"):
             return self.lake.spark.createDataFrame([], schema)
@@ -176,7 +176,7 @@ class GoldLake:
         return rows if last is None else rows.where(F.col("dt") <= F.lit(last))
 
     def replace(self, name: str, rows: DataFrame) -> None:
-        """Replace the answer's rows: written whole beside it, then put in its place."""
+        """Replace the answer's rows: write them to a second folder, then swap it in."""
         staging = f"{self.lake.path}/gold/_staging/{name}"
         rows.write.mode("overwrite").parquet(staging)
         self.lake.files.delete(self.answer_path(name))
@@ -195,7 +195,7 @@ class GoldLake:
 
 
 DAYS_AT_ONCE = 31
-"""Days whose sums are cached together: what a kill loses at most, and what bounds the cache."""
+"""Days whose aggregates are cached together. It bounds the cache and the work lost by a kill."""
 CACHED = (
     *("requests", "minutes", "ruled", "writes", "reads", "memberships", "commit_names"),
     *("log_writes", "log_answers", "log_batches"),
@@ -204,7 +204,7 @@ CACHED = (
 
 @dataclass(slots=True)
 class GoldMade:
-    """Result of the job: the days and answers that were made anew, and the seconds of each step."""
+    """Result of the job: recomputed days and answers, and the seconds of each step."""
 
     days: list[date] = field(default_factory=list)
     combined: bool = False
@@ -212,9 +212,9 @@ class GoldMade:
 
 
 def gold(run: Run, *, again: bool = False) -> GoldMade:
-    """Make partials of the days that have changed, and the answers.
+    """Make partials of the changed days, and the answers.
 
-    `again`: everything, as after silver was typed again.
+    `again`: all days, for silver that was rebuilt.
     """
     lake, done = GoldLake(run.lake), GoldMade()
     state, silver = GoldState(revision()) if again else lake.state(), lake.silver_days()
@@ -262,7 +262,7 @@ def _combine(run: Run, lake: GoldLake, done: GoldMade) -> None:
 
 @contextmanager
 def _cached(sums: Bases) -> Iterator[Bases]:
-    """Yield the sums in memory, or on disk where they do not fit, and release them at the end."""
+    """Yield the aggregates cached in memory, or on disk if they do not fit; release them at the end."""
     kept: dict[str, Any] = {}
     for base in fields(sums):
         if base.name in CACHED:

@@ -301,11 +301,11 @@ ANSWERS = (
     STORMS,
     VIOLATIONS,
 )
-"""Gold tables in the order of the report."""
+"""Gold tables in the report's order."""
 
 
 def answer_named(name: str) -> GoldAnswer:
-    """Return the gold table of this name; UnknownTable says which there are."""
+    """Return the gold table of this name; UnknownTable lists the valid names."""
     for answer in ANSWERS:
         if answer.name == name:
             return answer
@@ -313,14 +313,14 @@ def answer_named(name: str) -> GoldAnswer:
 
 
 def questions() -> str:
-    """Return one line per question: the table that answers it."""
+    """Return a reference line for each question and its table."""
     lines = ["| question | table |", "|---|---|"]
     lines += [f"| {answer.question} | [`{answer.name}`](#{answer.name}) |" for answer in ANSWERS]
     return "\n".join(lines) + "\n"
 
 
 def answers() -> str:
-    """Return a chapter per answer: what must be known, what it is made of, its columns."""
+    """Return a chapter for each answer: notes, sources, columns."""
     return "\n".join(map(_chapter, ANSWERS))
 
 

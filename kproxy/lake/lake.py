@@ -47,7 +47,7 @@ from kproxy.record.events.column import Column
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """Entry of a folder: its name and whole path, its size in bytes (0: a folder)."""
+    """Entry of a folder: name, full path, and size in bytes (0 for a folder)."""
 
     name: str
     path: str
@@ -62,10 +62,10 @@ class Files:
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
-        self._path = jvm.org.apache.hadoop.fs.Path  # each dot is a question to Java
+        self._path = jvm.org.apache.hadoop.fs.Path  # each attribute access is a call to Java
 
     def whole(self, path: str) -> str:
-        """Return the path with scheme and all folders: file:/srv/lake for lake."""
+        """Return the absolute path with its scheme: file:/srv/lake for lake."""
         where, system = self._at(path)
         return str(system.makeQualified(where).toString())
 
@@ -78,7 +78,7 @@ class Files:
         return bool(system.exists(where) and system.getFileStatus(where).isDirectory())
 
     def entries(self, path: str) -> list[FileEntry]:
-        """Return the entries of a folder by name; none if it is not there."""
+        """Return the entries of a folder by name; empty if the folder does not exist."""
         where, system = self._at(path)
         return sorted(map(_entry, system.listStatus(where)), key=lambda one: one.name) if system.exists(where) else []
 
@@ -93,13 +93,13 @@ class Files:
         return int(system.getContentSummary(where).getLength()) if system.exists(where) else 0
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with all that is in it; do nothing if it is not there."""
+        """Delete a file, or a folder recursively; do nothing if it does not exist."""
         where, system = self._at(path)
         if not system.delete(where, True) and system.exists(where):
             raise LakeError(f"{path} could not be deleted")
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder, and make the target's folder if need be. Raises LakeError if the target exists."""
+        """Move a file or folder, and create the target's parent folder. Raises LakeError if the target exists."""
         source, system = self._at(old)
         target, _ = self._at(new)
         if system.exists(target):
@@ -109,7 +109,7 @@ class Files:
             raise LakeError(f"{old} could not be renamed to {new}")
 
     def read(self, path: str) -> str:
-        """Return the text of a small file. Raises LakeError if it is not there."""
+        """Return the text of a small file. Raises LakeError if it does not exist."""
         where, system = self._at(path)
         if not system.exists(where):
             raise LakeError(f"there is no file {path}")
@@ -120,7 +120,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a small file, whole or not at all, in place of one that may be there."""
+        """Write or replace a small file atomically."""
         where, system = self._at(path)
         beside = self._path(where.getParent(), f".{where.getName()}.tmp")
         stream = system.create(beside, True)
@@ -165,29 +165,28 @@ def spark_type(column: Column) -> DataType:
 
 
 def rows_of(table: LakeTable) -> StructType:
-    """Return the schema of the rows that transforms make for a table: its columns, and dt."""
+    """Return the schema of a table's rows in transforms: its columns, and dt."""
     return StructType([*struct(table.columns).fields, DT])
 
 
 def on_disk(table: LakeTable) -> StructType:
-    """Return the schema of what is read from disk: the table's columns, dt, batch and, if there is one, `split`."""
+    """Return the schema on disk: the table's columns, dt, batch and, if the table has one, `split`."""
     split = [] if table.split is None else [StructField(table.split.name, spark_type(table.split))]
     return StructType([*rows_of(table).fields, BATCH, *split])
 
 
 _ABOVE = {BRONZE.name: "", BRONZE_CORRUPT.name: "", IDS.name: ""}
 WORK = "_compact"
-"""Folder in a table's folder; Spark and readers pass over it."""
+"""Folder in a table's folder; Spark and readers ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSwap:
-    """Swap on `day` of the batches `old` for the batch `new`, made of `files` (their names): a compaction.
+    """Swap on `day` of the batches `old` for the batch `new` with `files` (their names): a compaction.
 
-    Deleting the old and renaming the new are several steps, and a kill between them must neither lose rows nor show
-    them twice. So before the first of them a small file says what is going on; from then on readers judge by it: while
-    the new batch is not whole in its place they pass over it, and once it is they pass over the old ones. The file goes
-    last.
+    Deleting the old batches and renaming the new one are several steps. A kill between them must neither lose rows nor
+    show them twice. So the first step writes the swap to a small file, and readers use it. They ignore the new batch
+    until it is complete in its place, and ignore the old ones afterwards. The file is deleted last.
     """
 
     day: date
@@ -196,7 +195,7 @@ class BatchSwap:
     files: tuple[str, ...]
 
     def waiting(self, table_path: str) -> str:
-        """Return the folder of the new batch until it is moved into its place."""
+        """Return the folder of the new batch before it is moved into its place."""
         return f"{table_path}/{WORK}/dt={self.day}"
 
     def place(self, table_path: str) -> str:
@@ -206,9 +205,9 @@ class BatchSwap:
         return f"{table_path}/{WORK}/dt={self.day}.json"
 
     def is_in_place(self, files: Files, table_path: str) -> bool:
-        """Return True if the new batch is whole in its place.
+        """Return True if the new batch is complete in its place.
 
-        On object storage a rename that was cut short leaves a part of it.
+        On object storage an interrupted rename leaves a part of it.
         """
         there = {entry.name for entry in files.entries(self.place(table_path))}
         return there.issuperset(self.files)
@@ -221,19 +220,19 @@ class BatchSwap:
 
 
 def from_json(text: str) -> BatchSwap:
-    """Return the swap that `to_json` wrote."""
+    """Return the swap serialized by `to_json`."""
     fields = json.loads(text)
     return BatchSwap(date.fromisoformat(fields["day"]), fields["new"], tuple(fields["old"]), tuple(fields["files"]))
 
 
 def swaps(files: Files, table_path: str) -> list[BatchSwap]:
-    """Return the swaps of a table that have begun and not ended."""
+    """Return the pending swaps of a table."""
     notes = (entry for entry in files.entries(f"{table_path}/{WORK}") if not entry.is_folder)
     return [from_json(files.read(note.path)) for note in notes if note.name.endswith(".json")]
 
 
 class Lake:
-    """Lake of tables under one path. `files` reaches everything in it."""
+    """Lake of tables under one path. `files` accesses all its files."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.files = spark, Files(spark)
@@ -245,13 +244,13 @@ class Lake:
         return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
 
     def checkpoint(self, name: str) -> str:
-        """Return the folder where a stream, or a job, remembers how far it has come."""
+        """Return the checkpoint folder of a stream or job."""
         return f"{self.path}/checkpoints/{name}"
 
     def read(self, table: LakeTable, days: list[date] | None = None) -> DataFrame:
-        """Return all rows, or those of some days, with dt and batch; none if there are none yet.
+        """Return all rows, or those of some days, with dt and batch; empty if the table has none.
 
-        The schema is today's: columns that were not there when a file was written are null.
+        The schema is the current one: columns that a file does not have are null.
         """
         path = self.table_path(table)
         if not self.files.exists(path):
@@ -271,19 +270,20 @@ class Lake:
         return self.spark.read.schema(schema).option("basePath", path).parquet(*folders)
 
     def replace(self, table: LakeTable, rows: DataFrame, batch: str) -> None:
-        """Replace the batch's rows with these, which have dt and the table's split."""
+        """Replace the batch's rows with `rows`, which have dt and the table's split."""
         below = () if table.split is None else (table.split.name,)
         rows.write.mode("overwrite").partitionBy("dt", *below).parquet(self.stage(table, batch))
         self.take_staged(table, batch)
 
     def stage(self, table: LakeTable, batch: str) -> str:
-        """Return an empty folder where a batch's days may be written, until `take_staged`. It is emptied first."""
+        """Return an empty staging folder for the days of a batch; `take_staged` moves them."""
         staging = self._staging(table, batch)
         self.files.delete(staging)
         return staging
 
     def take_staged(self, table: LakeTable, batch: str, *, only: set[str] | None = None) -> None:
-        """Make what is staged the batch's rows, whatever an earlier try has left; `only`: no other files."""
+        """Replace the batch's rows with the staged files, and delete the remains of earlier attempts; `only`: these
+        files only."""
         path, staging = self.table_path(table), self._staging(table, batch)
         self.drop_batch(table, batch)
         for entry in self.files.entries(staging):
@@ -300,7 +300,7 @@ class Lake:
         return f"{self.table_path(table)}/_staging/{batch}"
 
     def splits(self, table: LakeTable, batch: str) -> set[str]:
-        """Return the values of the table's split that a batch has rows with."""
+        """Return the values of the table's split in a batch."""
         name = "" if table.split is None else table.split.name
         folders = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
         return {entry.name.removeprefix(f"{name}=") for entry in folders}
@@ -313,11 +313,11 @@ class Lake:
         return self.days_below(self.table_path(table))
 
     def days_below(self, path: str) -> list[date]:
-        """Return the days for which a folder has one of its own."""
+        """Return the days for which a folder has a subfolder."""
         return [date.fromisoformat(entry.name.removeprefix("dt=")) for entry in self.files.glob(f"{path}/dt=*")]
 
     def batches(self, table: LakeTable, day: date) -> list[str]:
-        """Return the batches that make up a day as readers see it: two equal lists mean equal rows."""
+        """Return the batches of a day that readers see. Two equal lists mean equal rows."""
         path = self.table_path(table)
         unseen = {name for swap in self._swaps_of(path, day) for name in swap.unseen(self.files, path)}
         entries = self.files.entries(f"{path}/dt={day}")
@@ -325,7 +325,7 @@ class Lake:
         return [name for name in there if name not in unseen]
 
     def all_batches(self, table: LakeTable) -> set[str]:
-        """Return the batches that the table has a folder of, on whatever day."""
+        """Return the batches that have a folder in the table, on any day."""
         return {
             entry.name.removeprefix("batch=") for entry in self.files.glob(f"{self.table_path(table)}/dt=*/batch=*")
         }
@@ -339,10 +339,10 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class BatchLedger:
-    """Ledger of the batches that one job has finished, whole, and of what was in them.
+    """Ledger of the complete batches of one job, with notes about them.
 
-    A batch's entry is a small JSON file, written last: a batch without one is not whole, and is done again. Bronze's
-    ledger is silver's list of work; silver's says what `compact` may merge.
+    A batch's entry is a small JSON file, written last. A batch without an entry is incomplete and is repeated. Silver
+    processes the batches in bronze's ledger. `compact` may merge the batches in silver's ledger.
     """
 
     lake: Lake
@@ -361,11 +361,11 @@ class BatchLedger:
         return noted
 
     def add(self, batch: str, noted: dict[str, Any]) -> None:
-        """Record that the batch is finished, with notes about it."""
+        """Record a complete batch, with notes about it."""
         self.lake.files.write(self._path(batch), json.dumps(noted, default=str))
 
     def remove(self, batch: str) -> None:
-        """Forget a batch, of which nothing is left."""
+        """Remove the entry of a batch that has no files."""
         self.lake.files.delete(self._path(batch))
 
     @property

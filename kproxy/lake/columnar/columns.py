@@ -49,7 +49,7 @@ _PLAIN = {
 }
 
 ArrowColumns = dict[str, Any]
-"""Arrow arrays of the same length by name: those of bronze that go into every table, and those of the event's data."""
+"""Arrow arrays of the same length by name: the bronze columns of every table, and the columns of the event's data."""
 
 
 def arrow_type(column: Column) -> Any:
@@ -68,7 +68,7 @@ def arrow_schema(table: LakeTable) -> Any:
 
 
 class ListElements(NamedTuple):
-    """Elements of lists: for each the row whose list it is from, its index there from 0 on, and itself."""
+    """Elements of lists, each with the row of its list and its index there, from 0 on."""
 
     rows: Any
     places: Any
@@ -90,13 +90,13 @@ def of_each(lists: Any, name: str) -> Any:
 
 
 def _ends(lists: Any) -> Any:
-    """Return the index behind each list's last element among all elements, after a 0."""
+    """Return the end index of each list among all elements, after a 0."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
 def shaped(columns: Mapping[str, Any], table: LakeTable) -> Any:
-    """Return exactly the table's columns, in its types; those that are not among `columns` are null."""
+    """Return exactly the table's columns, in its types; columns missing in `columns` are null."""
     schema = arrow_schema(table)
     count = len(columns["time"])
     return pa.Table.from_arrays(
@@ -109,13 +109,13 @@ def shaped(columns: Mapping[str, Any], table: LakeTable) -> Any:
 
 
 def all_the_same(value: Any, like: Any) -> Any:
-    """Return a column with one value in all rows, of as many as `like` has."""
+    """Return a constant column of the same length as `like`."""
     return pa.repeat(pa.scalar(value), len(like))
 
 
 BITS = {"int": 31, "long": 63}
 _ROOM = 1024
-"""More bytes for a block than there are: all lines are one block."""
+"""Extra bytes of a block's size, so all lines are one block."""
 
 
 def read(lines: Any, columns: Sequence[Column]) -> Any:
@@ -125,7 +125,7 @@ def read(lines: Any, columns: Sequence[Column]) -> Any:
 
 
 def _at_once(lines: Any, columns: Sequence[Column]) -> Any:
-    """Return the table if all lines are as the columns say, else None."""
+    """Return the table, or None if a line does not match the columns' types."""
     if not len(lines):
         return pa.schema([(column.name, arrow_type(column)) for column in columns]).empty_table()
     all_of_them = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
@@ -162,7 +162,7 @@ def _data(line: str) -> dict[str, Any]:
 
 
 def fitting(value: Any, column: Column) -> Any:
-    """Return the value as the column has it, or None if it is of another type."""
+    """Return the value, or None if it does not have the column's type."""
     if not column.array:
         return _one(value, column)
     return [_one(each, column) for each in value] if isinstance(value, list) else None
@@ -197,20 +197,20 @@ def _moment(value: Any) -> datetime | None:
 
 
 OF_BRONZE = ("source", "event_id", "time")
-"""Columns that every table has from bronze."""
+"""Bronze columns that every table has."""
 ROWS_A_TOPIC = 100_000
-"""More partitions of one topic than an event ever tells one by one (`audit.partitions`), and than a topic can have."""
+"""Above the number of partitions of one topic that an event lists (`audit.partitions`) or that a topic can have."""
 
 _OF_TOPIC = ("topic", "broker_topic", "topic_id")
 
 
 def partition_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of request events as they are about partitions: commits."""
+    """Return the rows of commits: one per partition of a request event."""
     return shaped(partitions_of(columns), table)
 
 
 def told_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of OffsetFetch: a request about several groups says with each topic whose offsets these are."""
+    """Return the rows of OffsetFetch. A request for several groups names the group of each topic."""
     parts = partitions_of(columns)
     several = pc.is_valid(parts["group_of_topic"])
     own = {
@@ -227,14 +227,14 @@ def written_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def read_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of Fetch and ShareFetch requests that count as read."""
+    """Return the rows of Fetch and ShareFetch requests that count as reads."""
     parts = counted(partitions_of(columns), read=True)
     brought_nothing = pc.equal(pc.fill_null(parts["bytes"], 0), 0)
     return shaped(_of_one(parts) | {"empty": brought_nothing.cast(pa.int64())}, table)
 
 
 def partition_summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of summary lines that are about a partition."""
+    """Return the rows of summary lines for a partition."""
     time = columns["time"]
     own = {
         "detail": all_the_same("summary", time),
@@ -245,7 +245,7 @@ def partition_summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def partitions_of(columns: ArrowColumns) -> ArrowColumns:
-    """Return the columns of request events, one row per partition, with `row` and what topic and partition have."""
+    """Return the columns of request events, one row per partition, with `row` and the fields of topic and partition."""
     topics = list_elements(columns["topics"])
     parts = list_elements(pc.struct_field(topics.values, "partitions"))
     events = topics.rows.take(parts.rows)
@@ -268,7 +268,7 @@ def _of_one(parts: ArrowColumns) -> ArrowColumns:
 
 
 def counted(parts: ArrowColumns, *, read: bool) -> ArrowColumns:
-    """Keep those rows of partitions that count as written to, or `read` from; see `counting.partitions`."""
+    """Keep the partition rows that count as writes, or as reads if `read`; see `counting.partitions`."""
     keep = pc.is_in(pc.fill_null(parts["outcome"], "answered"), pa.array(FINISHED))
     keep = pc.and_(keep, pc.fill_null(pc.not_equal(parts["error_level"], "request"), fill_value=True))
     if read:
@@ -277,7 +277,7 @@ def counted(parts: ArrowColumns, *, read: bool) -> ArrowColumns:
 
 
 def is_mentioned(parts: ArrowColumns) -> Any:
-    """Return for each row if its response said something of the partition; see `counting.is_mentioned`."""
+    """Return for each row if its response contains the partition; see `counting.is_mentioned`."""
     bytes_ = pc.greater(pc.fill_null(parts["bytes"], 0), 0)
     return pc.or_(bytes_, pc.or_(pc.is_valid(parts["error"]), pc.is_valid(parts["high_watermark"])))
 
@@ -299,7 +299,7 @@ def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of summary lines that are about an API as such."""
+    """Return the rows of summary lines for an API without a topic."""
     latency, histogram = columns["latency_ms"], columns["latency_buckets"]
     by_broker = pc.fill_null(pc.equal(columns["answered_by"], "broker"), fill_value=False)
     held = pc.add(pc.fill_null(columns["rule_ms"], 0.0), pc.fill_null(columns["wait_ms"], 0.0))
@@ -319,7 +319,8 @@ def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def buckets(latency_ms: Any) -> Any:
-    """Return the histogram of single latencies: 1 in the bucket where it belongs, 0 in all others; null: no latency."""
+    """Return the histogram of single latencies: 1 in the latency's bucket, 0 in all others; null if there was no
+    latency."""
     count, wide = len(latency_ms), len(LATENCY_BOUNDS_MS) + 1
     known = pc.fill_null(latency_ms, 0.0).to_numpy(zero_copy_only=False)
     ones = np.zeros((count, wide), np.int64)
@@ -329,12 +330,12 @@ def buckets(latency_ms: Any) -> Any:
 
 
 MakeRows = Callable[[ArrowColumns, LakeTable], Any]
-"""Makes rows of a table of columns of events."""
+"""Function that makes rows of a table from columns of events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Recipe of a table that is made of bronze rows of some kinds: how, is said for each kind."""
+    """Recipe of a table that is made of bronze rows: one function for each kind of line."""
 
     table: LakeTable
     make: Mapping[str, MakeRows]
@@ -353,7 +354,7 @@ RECIPES = (
     Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
     Recipe(tables.TELEMETRY, {kinds.TELEMETRY: shaped}),
 )
-"""One for every silver table. Types that none of them wants stay in bronze."""
+"""One per silver table. Event types without a recipe stay in bronze."""
 
 _EVENTS = {
     **dict.fromkeys(kinds.REQUESTS, REQUEST_EVENT),
@@ -365,11 +366,11 @@ _EVENTS = {
     kinds.TELEMETRY: TELEMETRY_EVENT,
 }
 _ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")
-"""Columns that recipes look at beside those of their tables."""
+"""Columns that recipes read in addition to those of their tables."""
 
 
 def rows_of(kind: str, lines: Any, of_bronze: ArrowColumns, wanted: frozenset[str]) -> Iterator[tuple[LakeTable, Any]]:
-    """Yield the tables of these names that lines of a kind go into, with the rows. The lines are read once."""
+    """Yield those of the named tables that use lines of a kind, with the rows. The lines are parsed once."""
     recipes = [recipe for recipe in RECIPES if kind in recipe.make and recipe.table.name in wanted]
     if not recipes:
         return
@@ -380,12 +381,12 @@ def rows_of(kind: str, lines: Any, of_bronze: ArrowColumns, wanted: frozenset[st
 
 
 def kinds_of(table: LakeTable) -> Sequence[str]:
-    """Return the kinds of lines that go into a table; of IDS, all."""
+    """Return the kinds of lines that a table is made of; all kinds for IDS."""
     return next((tuple(recipe.make) for recipe in RECIPES if recipe.table is table), kinds.KINDS)
 
 
 @cache
 def columns_of(kind: str) -> Sequence[Column]:
-    """Return the columns that recipes look at in events of a kind."""
+    """Return the columns that recipes read in events of a kind."""
     names = {name for recipe in RECIPES if kind in recipe.make for name in recipe.table.names}
     return tuple(column for column in _EVENTS[kind].columns if column.name in names.union(_ALSO))

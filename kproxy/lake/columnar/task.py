@@ -1,8 +1,8 @@
 """Tasks of Spark's Python workers on the lines of a bronze batch (`mapInArrow`), and the files that they write.
 
-Strategy: rows of tables go to Parquet files, one per table and UTC day, as the lake has them below `dt=…`. They wait
-until there are enough of them for a row group, or until all that wait take too much memory; so a file has few, large
-row groups, whatever the order in which days and tables come.
+Rows go to Parquet files, one per table and UTC day, as below `dt=…` in the lake. They are buffered until there are
+enough for a row group, or until all buffered rows exceed the memory bound. So a file has few, large row groups, for any
+order of days and tables.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kproxy.lake.transforms.ids import MASK_BITS
 from .columns import OF_BRONZE, rows_of
 
 ROWS_A_GROUP = 100_000
-"""Some 10 to 30 MB: enough for columns to compress well, and what a reader takes at once."""
+"""About 10 to 30 MB: large enough for good compression, small enough for readers."""
 MOST_WAITING = 256_000_000
-"""Bytes of all rows that wait in one task."""
+"""Bytes of all buffered rows of one task."""
 COMPRESSION = "zstd"
 
 
 class WrittenFile(NamedTuple):
-    """File that was written: its table, its path, and how many rows it has."""
+    """Written file: its table, path and number of rows."""
 
     table: str
     path: str
@@ -42,7 +42,7 @@ class WrittenFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """File of one table and day. `waiting`: rows that are not in it yet."""
+    """File of one table and day. `waiting`: buffered rows."""
 
     path: str
     schema: Any
@@ -54,7 +54,7 @@ class _Part:
 
 
 class PartFiles:
-    """Files of one task. `folders`: by table name the folder, on a file system that this process has."""
+    """Files of one task. `folders`: local folder by table name."""
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
@@ -68,7 +68,7 @@ class PartFiles:
             self._add(self._part(table, day, rows.schema), rows if whole else rows.filter(pc.equal(days, day)))
 
     def close(self) -> Iterator[WrittenFile]:
-        """Finish all files, and yield each."""
+        """Close all files, and yield each."""
         for (table, _), part in self._parts.items():
             self._put(part)
             part.writer.close()
@@ -104,23 +104,23 @@ class PartFiles:
 
 
 LINES = ("line", *OF_BRONZE, KIND.name)
-"""The columns of bronze that a task is given."""
+"""Bronze columns that a task receives."""
 _WRITTEN = pa.schema([("table", pa.string()), ("path", pa.string()), ("rows", pa.int64())])
 WRITTEN = "table string, path string, rows long"
-"""Schema of what a task that writes files gives: one row per file."""
+"""Schema of the results of a task that writes files: one row per file."""
 
 Task = Callable[[Iterable[Any]], Iterator[Any]]
 
 MOST_IDS = 1_000_000
-"""Ids that wait to be folded: some 30 MB."""
+"""Buffered ids, about 30 MB."""
 
 
 class Ids:
-    """Folder of ids into rows of IDS, whenever there are MOST_IDS of them, and in the end.
+    """Folds ids into rows of IDS, every MOST_IDS ids and at the end.
 
-    A row has 64 neighbours of one source and day. The ids of a source have no gaps, and files hold them nearly in
-    order; so what is folded is a hundredth of what came. Several tasks, and several folds of one task, may have parts
-    of the same block: who reads IDS puts them together.
+    A row has 64 consecutive ids of one source and day. A source's ids have no gaps, and files contain them nearly in
+    order, so there are about 100 times fewer rows than ids. Several tasks, and several folds of one task, may have
+    parts of the same block. Readers of IDS merge them.
     """
 
     def __init__(self) -> None:
@@ -128,16 +128,15 @@ class Ids:
         self._count = 0
 
     def add(self, of_bronze: ArrowColumns) -> Iterator[tuple[Any, Any]]:
-        """Take `source`, `event_id` and `time` of bronze rows, and yield rows of IDS and their days if there are
-        enough.
-        """
+        """Add `source`, `event_id` and `time` of bronze rows, and yield rows of IDS with their days if there are
+        enough."""
         self._waiting.append({name: of_bronze[name] for name in ("source", "event_id", "time")})
         self._count += len(of_bronze["time"])
         if self._count >= MOST_IDS:
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the rows of IDS, and their days, of the ids that wait."""
+        """Yield the rows of IDS, with their days, for the buffered ids."""
         if self._count:
             yield folded(pa.concat_tables([pa.table(one) for one in self._waiting]))
         self._waiting, self._count = [], 0
@@ -168,7 +167,7 @@ def folded(rows: Any) -> tuple[Any, Any]:
 
 
 def writing(folders: dict[str, str]) -> Task:
-    """Return a task that writes the rows of tables to files. `folders`: the folder by table name; that of IDS, too."""
+    """Return a task that writes the rows of tables to files. `folders`: the folder by table name, including IDS."""
     wanted = frozenset(folders)
 
     def write(batches: Iterable[Any]) -> Iterator[Any]:
@@ -187,7 +186,7 @@ def writing(folders: dict[str, str]) -> Task:
 
 
 def giving(table: str) -> Task:
-    """Return a task that gives the rows of one table, with dt, to Spark."""
+    """Return a task that yields the rows of one table to Spark, with dt."""
 
     def give(batches: Iterable[Any]) -> Iterator[Any]:
         for kind, lines, of_bronze in by_kind(batches):
@@ -198,7 +197,7 @@ def giving(table: str) -> Task:
 
 
 def giving_ids(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of IDS, which is made of lines of every kind, with dt."""
+    """Yield the rows of IDS, made of lines of every kind, with dt."""
     come = Ids()
     for _, _, of_bronze in by_kind(batches):
         for rows, days in come.add(of_bronze):
@@ -213,7 +212,7 @@ def days_of(rows: Any) -> Any:
 
 
 def by_kind(batches: Iterable[Any]) -> Iterator[tuple[str, Any, ArrowColumns]]:
-    """Yield the rows of bronze with the columns LINES as: a kind, the lines that are of it, and the other columns."""
+    """Split bronze rows with the columns LINES by kind: yield the kind, its lines, and the other columns."""
     for batch in batches:
         kinds = batch.column(KIND.name)
         for kind in kinds.unique().to_pylist():

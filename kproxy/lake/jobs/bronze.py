@@ -32,16 +32,16 @@ from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT
 from kproxy.lake.transforms.bronze import corrupt, events, kinds_known, with_envelope
 
 PUBLISHED = "*.ndjson{,.gz}"
-"""Names of whole files; what is still being written has a dot in front, and Spark passes over it."""
+"""Names of complete files. Files still being written have a leading dot, and Spark ignores them."""
 
 BATCH_BYTES = 512 * 1024 * 1024
-"""Bytes of files in one batch, gzipped as they are: some six million events. What a kill costs is one batch."""
+"""Bytes of files in one batch, compressed: about six million events. A kill loses at most one batch."""
 
 BATCH_OFFSETS = 5_000_000
 """Messages in one batch."""
 
 FOREVER = "36500d"
-"""Spark passes over files a week older than the newest it has seen. Files of a host that was away come late, too."""
+"""Spark skips files that are a week older than the newest it has seen. Files of a host that was offline come late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class FileSource:
         return "files"
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of lines. Raises LakeError if this is no audit folder."""
+        """Return the stream of lines. Raises LakeError if the folder is not an audit folder."""
         files = Files(spark)
         check_folder(files, self.path)
         read = (
@@ -78,7 +78,8 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """Source of a topic's messages, one event each. `options` are Spark's and, with `kafka.` in front, the client's."""
+    """Source of a topic's messages, one event each. `options` are Spark's and, with the prefix `kafka.`, the
+    client's."""
 
     bootstrap: str
     topic: str
@@ -90,9 +91,9 @@ class KafkaSource:
         return f"kafka-{self.topic}"
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of lines, from the topic's beginning on.
+        """Return the stream of lines, from the beginning of the topic.
 
-        What the topic has lost since the last run is an error of Spark's, unless `failOnDataLoss` says otherwise.
+        Records that the topic lost since the last run are a Spark error unless `failOnDataLoss` is false.
         """
         read = (
             spark.readStream.format("kafka")
@@ -115,7 +116,7 @@ EventSource = FileSource | KafkaSource
 
 
 def check_folder(files: Files, path: str) -> None:
-    """Raise LakeError unless `path` is a folder that kproxy writes events to, or an empty one."""
+    """Raise LakeError unless `path` is an audit folder or an empty folder."""
     if not files.exists(path):
         raise LakeError(f"there is no folder {path}; it is the one that the config has as audit.dir")
     if not files.is_folder(path):
@@ -128,12 +129,12 @@ def check_folder(files: Files, path: str) -> None:
 
 STREAM_NAME = "kproxy bronze"
 LOOK_EVERY = 0.2
-"""Seconds until Ctrl-C is seen by a stream that goes on."""
+"""Seconds between two checks for Ctrl-C in a continuous stream."""
 
 
 @dataclass(slots=True)
 class BronzeCounts:
-    """Counts of what one run has taken over."""
+    """Counts of one run."""
 
     batches: int = 0
     lines: int = 0
@@ -141,7 +142,7 @@ class BronzeCounts:
 
 
 def bronze(run: Run, source: EventSource, every: str | None = None) -> BronzeCounts:
-    """Take over all there is now, then end; with `every` (`30 seconds`), go on with what comes until stopped."""
+    """Read all available events, then end; with `every` (`30 seconds`), continue until stopped."""
     taken = BronzeCounts()
     writer = _Writer(run, run.lake.checkpoint(f"bronze/{source.name}"), source.name, taken)
     stream = source.lines(run.spark).writeStream.queryName(STREAM_NAME).foreachBatch(writer.write)
@@ -153,7 +154,7 @@ def bronze(run: Run, source: EventSource, every: str | None = None) -> BronzeCou
 
 @dataclass(slots=True)
 class _Writer:
-    """Writer of the stream's batches. `failed` keeps the error behind the one that Spark makes of it."""
+    """Writer of the stream's batches. `failed` keeps the original error, which Spark wraps."""
 
     run: Run
     checkpoint: str
@@ -183,15 +184,15 @@ class _Writer:
     def _stream_id(self) -> str:
         """Return Spark's id of the stream.
 
-        Another checkpoint is another stream: its batches never overwrite others.
+        Each checkpoint has its own stream id, so its batches never overwrite others.
         """
         return str(json.loads(self.run.lake.files.read(f"{self.checkpoint}/metadata"))["id"])
 
 
 def write_batch(run: Run, lines: DataFrame, batch: str, paths: list[str]) -> dict[str, Any]:
-    """Write one batch, which comes from the files `paths`.
+    """Write one batch, read from the files `paths`.
 
-    Returns what the ledger notes of it: lines, corrupt ones, the files, and by which kinds its lines are sorted.
+    Returns the batch's entry in the ledger: lines, corrupt lines, files, and the digest of the kinds.
     """
     try:
         return _write(run, lines, batch, []) | {"files": paths}
@@ -231,9 +232,9 @@ def _await(query: StreamingQuery, writer: _Writer, *, going_on: bool) -> None:
 
 
 def _stopped(query: StreamingQuery) -> bool:
-    """Wait for Ctrl-C, or for the stream's end; returns True if it was Ctrl-C.
+    """Wait for Ctrl-C or the end of the stream; True for Ctrl-C.
 
-    PySpark's own handler of Ctrl-C talks to the JVM in the middle of what the main thread has to say to it, and breaks.
+    PySpark's own Ctrl-C handler calls the JVM during a call of the main thread, and breaks it.
     """
     interrupts: list[int] = []
     ours = current_thread() is main_thread()
@@ -253,11 +254,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def files_of_batch(files: Files, checkpoint: str, number: int) -> list[str]:
-    """Return the paths of the files of a batch; none if its source has no files.
+    """Return the paths of the files of a batch; empty if its source has no files.
 
-    Spark does not tell them, but writes them down before the batch begins: `offsets/<batch>` ends in the number up to
-    which the source's own log counts for this batch; `sources/0/<number>` has the files, and every so often
-    `<number>.compact` has all of them up to there.
+    Spark has no API for these, but writes them before the batch begins. `offsets/<batch>` ends in the number of the
+    last entry of the source's log that belongs to this batch. `sources/0/<number>` contains the files. A periodic
+    `<number>.compact` contains all files up to that number.
     """
     upto = _counts_to(files, checkpoint, number)
     since = _counts_to(files, checkpoint, number - 1) if number else -1
@@ -271,18 +272,18 @@ def files_of_batch(files: Files, checkpoint: str, number: int) -> list[str]:
 
 
 def _counts_to(files: Files, checkpoint: str, number: int) -> int:
-    """Return the last entry of the source's log that belongs to this batch or an earlier one; -1: there is no log."""
+    """Return the last entry of the source's log that belongs to this batch or an earlier one; -1 without a log."""
     offset = json.loads(files.read(f"{checkpoint}/offsets/{number}").splitlines()[-1])
     return int(offset.get("logOffset", -1)) if isinstance(offset, dict) else -1
 
 
 def unreadable(run: Run, paths: list[str]) -> list[str]:
-    """Return the paths of the files that cannot be read to their end."""
+    """Return the paths of the files that cannot be read completely."""
     return [path for path in paths if not _can_be_read(run, path)]
 
 
 def readable_lines(run: Run, paths: list[str]) -> DataFrame:
-    """Return the lines of the files, of unreadable ones those before the place where they break."""
+    """Return the lines of the files; of unreadable files, the lines before the defect."""
     read = run.spark.read.schema("value string").option("lineSep", "\n").option("ignoreCorruptFiles", True).text(paths)
     return read.select(
         F.col("value").alias("line"),

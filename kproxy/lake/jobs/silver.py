@@ -1,9 +1,9 @@
-"""silver: type what bronze holds, one table per kind of thing.
+"""silver: convert bronze to typed rows, one table per kind of event.
 
-One silver batch is one bronze batch, and has its name: done again, it takes the place of itself. What bronze has
-finished and silver has not is the work. Lines become rows in Arrow (`columnar/`). Where the lake lies on disks that
-this machine and Spark's workers have, those write the files of all tables in one go, and what finished tasks have
-written is moved into its place; elsewhere Spark writes them, table by table, with the credentials that only it has.
+One silver batch has the name of its bronze batch, so repeating it replaces it. The job converts the batches that are
+finished in bronze and not in silver. Lines become rows in Arrow (`columnar/`). If driver and workers share the lake's
+file system, workers write the files of all tables in one pass, and the files of finished tasks are moved into place.
+Otherwise Spark writes them, table by table, because only Spark has the credentials.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kproxy.lake.transforms.bronze import KINDS, kinds_known, reread
 from kproxy.lake.transforms.ids import doubled, without_duplicates
 
 ON_DISK = "file:"
-"""Beginning of a lake's path that every worker reaches as a folder, as Spark itself requires of such paths."""
+"""Prefix of a lake's path that every worker reaches as a folder. Spark requires the same of such paths."""
 
 
 def silver(run: Run, *, again: bool = False) -> int:
-    """Write every finished bronze batch that is not typed yet, or `again` all of them; returns how many batches."""
+    """Write every finished bronze batch that has no silver batch; with `again`, all. Returns the number of batches."""
     there, done = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
     finished = set() if again else set(done.batches())
     work = [batch for batch in there.batches() if batch not in finished]
@@ -43,7 +43,7 @@ def silver(run: Run, *, again: bool = False) -> int:
 
 
 def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any]:
-    """Write one batch of every table. `noted`: what bronze has found in it."""
+    """Write one batch of every table. `noted`: bronze's entry in the ledger."""
     bronze = run.lake.read_batch(BRONZE, batch)
     if noted.get("kinds") == kinds_known():
         kinds = run.lake.splits(BRONZE, batch)
@@ -53,14 +53,14 @@ def write_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any
     write(bronze, [IDS, *TABLES])
     twice = doubled(run.lake.read_batch(IDS, batch)).persist()
     blocks = twice.count()
-    if blocks:  # seldom: files that were delivered again
+    if blocks:  # rare: files that were delivered twice
         write(without_duplicates(bronze, twice), TABLES)
     twice.unpersist()
     return {"blocks_with_duplicates": blocks}
 
 
 def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
-    """Write all tables at once, as files of those workers that read the lines."""
+    """Write all tables in one pass, as files of the workers that read the lines."""
     staged = {table.name: run.lake.stage(table, batch) for table in tables}
     written = bronze.select(*LINES).mapInArrow(writing(staged), WRITTEN).collect()
     for table in tables:
@@ -69,7 +69,8 @@ def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables:
 
 
 def by_spark(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
-    """Write table by table. One that the batch has no lines for is not touched: bronze has sorted them."""
+    """Write table by table. Tables without lines in the batch are skipped, because bronze has sorted the lines by
+    kind."""
     for table in tables:
         of_table = kinds_of(table)
         if kinds.isdisjoint(of_table):

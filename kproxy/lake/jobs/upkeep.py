@@ -1,20 +1,20 @@
-"""Upkeep of the lake. clean: delete days that are too old, and event files that have been taken over. compact: bring a
-day's batches together, take out duplicates exactly, and make files of a good size.
+"""Upkeep of the lake. clean: delete old days, and event files that are in bronze. compact: merge a day's batches,
+remove duplicates exactly, and make larger files.
 
-What has been taken over is what bronze's ledger says, which has nothing but batches that are whole.
+An event file is in bronze if bronze's ledger lists it. The ledger has complete batches only.
 
-Compaction of one table and day, step by step; what a kill there leaves, and who sees what:
+Steps of the compaction of one table and day, with the state after a kill:
 
-1. The rows of the finished batches, without duplicates, are written to `_compact/dt=<day>`. A kill leaves that folder:
-   nobody reads it, the next run deletes it.
-2. A note says which batch, of which files, is to stand for which (`lake.BatchSwap`); a small file, there whole or not
-   at all. From here on readers pass over the new batch as long as it is not whole in its place, then over the old ones.
-3. The folder is renamed into its place. On object storage that copies; a kill leaves a part, which readers pass over.
-4. The old batches are deleted. A kill leaves some, which readers pass over.
+1. The rows of the finished batches, without duplicates, are written to `_compact/dt=<day>`. After a kill, readers
+   ignore that folder, and the next run deletes it.
+2. A note (`lake.BatchSwap`) names the new batch, its files and the old batches. It is a small file, written atomically.
+   From now on readers ignore the new batch until it is complete in its place, and ignore the old ones afterwards.
+3. The folder is renamed into its place. On object storage this copies; a kill leaves a part, which readers ignore.
+4. The old batches are deleted. A kill leaves some, which readers ignore.
 5. The note is deleted.
 
-A run begins by finishing what notes say: if the new batch is in its place, with steps 4 and 5; if it still lies whole
-in `_compact`, with 3 to 5; else the note goes, and all is as before.
+A run first completes pending notes. If the new batch is in its place, it does steps 4 and 5. If the new batch is
+complete in `_compact`, it does steps 3 to 5. Otherwise it deletes the note, and nothing has changed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES, TABLES, LakeTable
 
 FILE_BYTES = 256 * 1024 * 1024
-"""Size of files: large enough that opening them costs nothing, small enough to be shared among workers."""
+"""Target file size: large enough that opening files is cheap, small enough to divide among workers."""
 
 FEW_KEYS = 1_000_000
-"""Keys of duplicates that are sent to all workers; with more of them all rows are sorted by key instead."""
+"""Duplicate keys that are broadcast to all workers. With more, all rows are sorted by key instead."""
 
 
 def drop_old(run: Run, before: date) -> int:
-    """Delete the days before `before` from bronze and silver, and return how many tables of days.
+    """Delete the days before `before` from bronze and silver, and return the number of (table, day) pairs.
 
-    Gold, which is small, stays.
+    Gold is small and is kept.
     """
     dropped = 0
     for table in (*RAW_TABLES, *TABLES):
@@ -53,9 +53,9 @@ def drop_old(run: Run, before: date) -> int:
 
 
 def forget(run: Run) -> int:
-    """Forget batches of which nothing is left, neither lines nor event files to delete; returns how many.
+    """Remove batches without lines and without event files from the ledger, and return their number.
 
-    The newest of each stream stays, which Spark may begin again.
+    The newest batch of each stream is kept, because Spark may repeat it.
     """
     bronze, silver = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
     newest = {batch.rpartition("-")[0]: batch for batch in bronze.batches()}
@@ -69,7 +69,7 @@ def forget(run: Run) -> int:
 
 
 def delete_consumed(run: Run) -> int:
-    """Delete the event files that bronze has taken over and that are still there; returns how many."""
+    """Delete the event files that are in bronze, and return their number."""
     ledger, deleted = BatchLedger(run.lake, "bronze"), 0
     for batch in ledger.batches():
         noted = ledger.entry(batch)
@@ -84,7 +84,7 @@ def delete_consumed(run: Run) -> int:
 
 
 def compact(run: Run, days: list[date] | None = None, tables: tuple[LakeTable, ...] = TABLES) -> int:
-    """Compact these days, or all that have several finished batches; returns how many tables of days were."""
+    """Compact these days, or all with several finished batches, and return the number of (table, day) pairs."""
     done = 0
     for table in tables:
         finish(run.lake, table)
@@ -116,7 +116,7 @@ def compact_day(run: Run, table: LakeTable, day: date) -> bool:
 
 
 def without_duplicates(rows: DataFrame, table: LakeTable) -> DataFrame:
-    """Return the rows, each key once. Only rows whose key comes twice are compared with each other."""
+    """Return the rows, each key once. Only rows with duplicate keys are compared."""
     key = list(table.key)
     twice = rows.groupBy(*key).agg(F.count("*").alias("times")).where(F.col("times") > 1).select(*key).persist()
     count = twice.limit(FEW_KEYS + 1).count()
@@ -130,7 +130,7 @@ def without_duplicates(rows: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def finish(lake: Lake, table: LakeTable) -> None:
-    """Finish, or undo, what an earlier run has left of a table."""
+    """Complete or undo an interrupted compaction of a table."""
     path = lake.table_path(table)
     for swap in swaps(lake.files, path):
         _finish(lake, path, swap)
