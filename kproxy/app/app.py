@@ -78,14 +78,14 @@ if TYPE_CHECKING:
 class ProxyProcess:
     """Proxy of one process: its config, its rules, and the counters, limits and plans that its connections share.
 
-    `store` holds the rules in force, and they are changed there; `files` are the rule files that it was filled from.
-    A worker (worker.py) is a proxy whose ports, rule files and admin address belong to the supervisor.
+    `store` holds the rules in force and is updated in place; `files` are the rule files that filled it. A worker
+    (worker.py) is a proxy that gets its ports, rule files and admin address from the supervisor.
     """
 
     index, workers, generation = 0, 1, 0
     """Number of this process, from 0 on, how many processes carry traffic, and how many had its place before it."""
     instance_mark = ""
-    """Text that tells this kproxy from others, to notice connections that lead back to it; drawn at random if empty."""
+    """Mark of this kproxy, for loop detection; random if empty."""
 
     def __init__(
         self, config: Config, rules: RuleSet, log: FilteringBoundLogger, *,
@@ -146,7 +146,7 @@ class ProxyProcess:
         return self.parts.otlp
 
     def make_server(self) -> Server:
-        """Make the server; called once, when the reactor and the rules are there."""
+        """Make the server; called once, after the reactor and the rules are made."""
         return Server(self.reactor, self.config, self.session, self.counts, self.log, advertise=self.advertise,
                       rules=advertising(self.rules))  # fmt: skip
 
@@ -156,7 +156,8 @@ class ProxyProcess:
         self.number += 1
         telemetry = self.parts.telemetry
         plan = self.plan_for(listener, bound, bound.live, "" if telemetry is None else telemetry.mode(listener.name))
-        number = self.number * self.workers + self.index  # unique over all workers, and it tells which one has it
+        # unique over all workers; modulo `workers` it is the worker's index
+        number = self.number * self.workers + self.index
         session = Session(plan, self.shared[facts.cluster], facts, number, bound)
         if listener.terms is not None:
             session.logins.serve(SaslServer(session, listener.terms))
@@ -170,10 +171,10 @@ class ProxyProcess:
         self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...], telemetry: str
     ) -> Plan:
         """Return the plan of a connection that has come in at this listener and is bound to these rules, while these
-        live rules are in force. The listener may be one of an earlier config, whose word still holds for it, and so may
-        `telemetry`, how the client's own metrics are taken: it has been told which APIs there are.
+        live rules are in force. `listener` and `telemetry` (how the client's own metrics are taken) may belong to an
+        earlier config, because the client has already received that config's list of APIs.
 
-        Connections for which the same holds share a plan; plans of earlier live rules are forgotten by `swap`.
+        Connections with equal arguments share a plan; `swap` evicts plans of earlier live rules.
         """
         advertise = bound.advertise is not None or listener.advertises
         ends_sasl = listener.ends_sasl
@@ -186,14 +187,14 @@ class ProxyProcess:
         return plan
 
     def take(self, rules: RuleSet) -> None:
-        """Take these rules into use, for connections that open from now on."""
+        """Use these rules for connections that open after this call."""
         self.rules = rules
         for running in rules.live:
             running.effect.clock = monotonic
 
     def swap(self, rules: RuleSet) -> Iterator[None]:
         """Put another rule set in force: its live rules from the next frame of each connection on, all other rules for
-        new connections. Each step is one connection; those that open meanwhile have the new rules."""
+        new connections. Each step is one connection; connections that open between steps have the new rules."""
         self.take(rules)
         self.plans = {}
         self.server.port_service.use_rules(advertising(rules))
@@ -270,7 +271,7 @@ class ProxyProcess:
         return change
 
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
-        """Put a change that is ready in force, at once, with the rules that hold beside it. Cannot fail."""
+        """Put a prepared change in force, at once, together with these rules. Cannot fail."""
         if self.audit is not None:
             self.audit.rules.tell()  # of rules that leave now, for the last time
         config = self.config = change.config
@@ -317,7 +318,7 @@ class ProxyProcess:
 
     @property
     def readiness(self) -> Readiness:
-        """Return what is missing of listeners, rules (read before anything starts) and brokers."""
+        """Return the readiness of listeners, rules (read before anything starts) and brokers."""
         missing = [] if self.listening else ["listeners"]
         if self.server.draining:
             missing.append(DRAINING)
@@ -371,7 +372,7 @@ class ProxyProcess:
             await self.otlp.close()
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
-        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
+        """Accept clients until drained. `nursery` is for the background tasks."""
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
@@ -388,16 +389,16 @@ class ProxyProcess:
         self.announce()
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
-        """Probe the clusters from now on, and log when the proxy is ready."""
+        """Start to probe the clusters, and log when the proxy is ready."""
         self.watch_clusters()
         nursery.start_soon(tell, self.waiting_for, self.log, self.about())
 
     def watch_clusters(self) -> None:
-        """Probe the clusters from now on, until they have answered or, where somebody may ask, all the time."""
+        """Start to probe the clusters: until they have answered, or all the time if metrics are scraped or exported."""
         self.watch.probe(once=not self.config.measured)
 
     def about(self) -> Mapping[str, Any]:
-        """Return the fields of the log line that says that the proxy serves."""
+        """Return the fields of the log line at the start of serving."""
         return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:
@@ -410,7 +411,7 @@ class ProxyProcess:
         return self.captures
 
     def view_terms(self) -> ViewTerms:
-        """Return on which terms this process can be looked at over the admin address."""
+        """Return the settings of the admin address's live view."""
         from kproxy.admin.worker_api import ViewTerms
 
         def make_watch() -> ViewWatch:
@@ -421,13 +422,13 @@ class ProxyProcess:
         return ViewTerms(self.config.view, make_watch)
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
-        """Begin to tell what is counted, over the admin address and to a collector, where the config has one."""
+        """Start the metrics endpoint of the admin address and the export to a collector, as far as configured."""
         if self.config.admin is not None:
             await self.start_admin(nursery, self.config.admin, self.measure())
         self.follow_measuring()
 
     def import_measuring(self, config: Config) -> None:
-        """Import what tells of what is counted, if this config has it told: that would keep the loop waiting."""
+        """Import the modules for metrics if this config uses them: an import in the loop would block it."""
         if config.measured:
             import kproxy.app.metrics
             import kproxy.record.component_collectors  # noqa: F401
@@ -438,7 +439,7 @@ class ProxyProcess:
             self.otlp.start_metrics(self.measure().samples, self.find_readiness)
 
     def measure(self) -> ProcessMetrics:
-        """Return the metrics of this process, made when somebody is told of them for the first time."""
+        """Return the metrics of this process, made at the first call."""
         if self.metrics is None:
             from kproxy.record.component_collectors import ConfigCollector, RuleCollector
 

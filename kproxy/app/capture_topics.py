@@ -56,7 +56,7 @@ CONFIGS_VERSION = 1
 """Version of DescribeConfigs, from Kafka 1.1 to the newest."""
 TOPIC_RESOURCE = 2
 LOGS = ("__consumer_offsets", "__transaction_state")
-"""Topics of the coordinators, whose compaction and elections concern commits and transactions."""
+"""Topics of the coordinators: compaction and leader elections in them concern commits and transactions."""
 CONFIGS = [
     "cleanup.policy", "compression.type", "delete.retention.ms", "message.timestamp.type", "min.insync.replicas",
     "retention.bytes", "retention.ms", "unclean.leader.election.enable",

@@ -1,13 +1,13 @@
-"""Times at which the cyclic garbage collector runs: hardly during the start, and never for long later.
+"""Schedule of the cyclic garbage collector: rare during the start, and only short runs later.
 
 Importing and reading rules make objects by the hundred thousand, and nearly all of them stay. Collections find nothing
 there and took a sixth of the time to start; later ones need not look at rules and tables at all.
 
 While kproxy serves, a collection stops all connections for as long as it has objects to look at: the values of a few
-frames of megabytes are millions, which took a second. So what a full collection has found alive is set aside (frozen),
-and the next one looks only at what was made since. Nearly every object is freed by its reference count, frozen or not.
-Cycles that outlive a collection are found by `sweep`, every ten minutes if there is little to look at, else when that
-has doubled.
+frames of megabytes are millions, which took a second. So objects that survive a full collection are frozen, and the
+next one looks only at newer objects. Nearly every object is freed by its reference count, frozen or not. `sweep` finds
+cycles that survive a collection: every ten minutes while the frozen objects are few, otherwise when their number has
+doubled.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FEW = 100_000
 """Objects made, less those freed, from one collection to the next: a start then has some ten collections."""
 
 OLDEST = 2
-"""Number of the oldest generation, whose collection is a full one."""
+"""Number of the oldest generation; collecting it is a full collection."""
 SWEEP_EVERY = 600.0
 """Seconds from one look at all objects to the next."""
 SWEPT_AT_ONCE = 150_000
 """Objects that `sweep` looks at every time, which takes some 40 ms. Thousands of connections have more."""
 GROWN = 2
-"""Growth, as a factor since the last sweep, from which on `sweep` looks at more objects than SWEPT_AT_ONCE."""
+"""Growth factor since the last sweep at which `sweep` looks at more than SWEPT_AT_ONCE objects."""
 
 _USUAL = gc.get_threshold()
 
@@ -37,7 +37,7 @@ class Heap:
 
 
 def spare() -> None:
-    """Make collections rare from now on, until `settle` is called."""
+    """Make collections rare until `settle` is called."""
     gc.set_threshold(FEW)
 
 
@@ -55,7 +55,8 @@ def settle() -> None:
 
 
 def set_aside(phase: str, info: Mapping[str, int]) -> None:
-    """Have the next full collection look only at what is made from now on; called around each collection."""
+    """Freeze surviving objects after a full collection, so that the next one looks only at newer ones; called around
+    each collection."""
     if phase == "stop" and info["generation"] == OLDEST:
         gc.freeze()
 

@@ -1,9 +1,9 @@
-"""Counting by topic, client, principal and group, put together: its sink, and when what was counted is gathered.
+"""Metrics by topic, client, principal and group, put together: the sink, and the schedule for gathering its counts.
 
-Strategy. Without labels in the config there is no sink, and without clients' own metrics nothing of this is imported.
-With some, connections are
-observed as for a summary of the audit, whose summaries are used where there is one. What they have counted is gathered
-for each scrape, and every `EVERY` seconds, since names are chosen by what moves in a minute.
+Strategy. If the config has no labels, no sink is made; if it has no clients' own metrics, their modules are not
+imported. Otherwise connections are observed as for an audit summary; with an audit, its summaries are used. Their
+counts are gathered for each scrape and every `EVERY` seconds, because the top names are chosen by the rate over a
+minute.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ EVERY = 10.0
 
 
 class Labelling:
-    """Counting by label in one process, from `start` on. `tells`: this process tells the numbers itself."""
+    """Counting by label in one process, from `start` on. `tells`: this process publishes the numbers itself."""
 
     def __init__(self, server: Server, *, tells: bool) -> None:
         self.server, self.reactor = server, server.reactor
         self.totals = LabelTotals(MetricsConfig(), rests=tells)
         self.sink: LabelSink | None = None
         self.audit: AuditSink | None = None
-        """The audit, whose summaries are counted in, if there is one."""
+        """The audit that provides the summaries, or None."""
         self.started = False
 
     def ready_for(self, config: Config) -> Callable[[], None]:
-        """Return what counts by the labels of this config from then on, and cannot fail."""
+        """Return a callback that counts by the labels of this config and cannot fail."""
         tells, metrics = config.tells_labels, config.metrics
         use = self.totals.ready_for(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
 
@@ -83,7 +83,7 @@ class Labelling:
         return follow
 
     def start(self) -> None:
-        """Count from now on; connections that have no summary of the audit's get one."""
+        """Start to count; connections without an audit summary get one."""
         self.started = True
         if self.sink is not None:
             self.server.taps.fanout.add(self.sink)
@@ -120,15 +120,15 @@ class Labelling:
             self.ask_names(self.sink)
 
     def ask_names(self, sink: LabelSink) -> None:
-        """Ask brokers for the names of topics of which only the ids are known."""
+        """Ask brokers for topic names of ids without a known name."""
         for name, topic_ids in sink.unnamed.to_ask(monotonic()).items():
             upstream = self.server.upstreams.get(name)
             if upstream is not None:
                 self.reactor.spawn(self.learn_names, upstream, topic_ids)
 
     async def learn_names(self, upstream: Upstream, topic_ids: Sequence[bytes]) -> None:
-        """Learn the names of these topics from a broker, whatever else it says. From one that does not talk to kproxy
-        nothing is learnt: then what clients are shown has to do."""
+        """Learn the names of these topics from a broker's answer, ignoring the rest of it. A broker that does not
+        answer kproxy teaches no names; then only names in responses to clients are known."""
         with suppress(OSError, DecodeError), trio.move_on_after(EVERY):
             async with own_connection(upstream) as sock:
                 frame = await send_request(sock, named_topics_request(topic_ids), MAX_METADATA)
@@ -162,7 +162,7 @@ def names_of(topic_ids: Sequence[bytes], frame: bytes) -> dict[str, str]:
 
 
 def uncounted(who: Who) -> Summary | None:
-    """Return None: nobody counts what passes on a connection."""
+    """Return None: this connection is not counted."""
     return None
 
 
@@ -171,22 +171,22 @@ MOST_WAITING = 16 << 20
 MOST_OF_ONE = MOST_WAITING // 4
 """Bytes of them that are of one address: one that sends as much as it can leaves room for others."""
 EACH = 1024
-"""Bytes for which a payload counts beside its own."""
+"""Overhead in bytes that each payload counts in addition to its size."""
 WIDEST = 4
 """Bytes of a character at most, in memory."""
 ASK_AGAIN = 300.0
-"""Seconds until a client asks again which is told that nothing is wanted of it: Kafka's own."""
+"""Seconds until a client without a subscription asks again; Kafka's default."""
 SHARE = 0.25
 """Part of a core that reading payloads takes at most."""
 PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
 
 
-# Clients' own metrics, put together: the inbox for what they push, and where it goes when it has been read.
+# Clients' own metrics, put together: the inbox for pushed payloads, and the destinations of decoded ones.
 #
 # Strategy. Nothing of this is imported without the section in the config. Payloads are read in a thread, which has a
-# share of a core, since it does not let go of the interpreter; addresses take turns. A connection that has ended
-# meanwhile loses nothing, since the last push of a client comes just before its end. So many bytes wait at most, and of
-# one address only a part of them; who comes then is told to come later.
+# share of a core, since it does not let go of the interpreter; addresses take turns. A payload is kept if its
+# connection closes first, because the last push of a client comes just before its end. The waiting bytes are limited,
+# in total and per address; clients over the limit receive an error that asks them to retry later.
 class ClientTelemetry:
     """Clients' metrics in one process. `totals`: where they are added up, if they are; `also` gets each payload that
     could be read. `audit`: records payloads, where a config wants that."""
@@ -195,7 +195,7 @@ class ClientTelemetry:
         self.config, self.server, self.counters, self.totals = config, server, counters, totals
         self.on = True
         self.listeners = listeners_of(config)
-        """Names of the listeners whose clients are asked; None: all. There may be thousands."""
+        """Names of the listeners with subscribed clients; None: all. There may be thousands."""
         self.reader = PushReader(config)
         self.terms = WeakValueDictionary[str, TelemetryTerms]()
         """Terms of the clients of a listener, by its name, as long as it has any."""
@@ -206,14 +206,14 @@ class ClientTelemetry:
         self.by_network = Counter[str]()
 
     def record_in(self, audit: PushTarget) -> None:
-        """Give payloads to the audit, too, where the config in force wants that."""
+        """Send payloads to the audit as well, if the config in force asks for it."""
         self.audit = audit
         if self.on and "audit" in self.config.to:
             self.also = audit
 
     def ready_for(self, config: TelemetryConfig | None, totals: LabelTotals | None) -> Callable[[], None]:
-        """Return what follows this section of the config from then on, and cannot fail; None: nobody is asked for
-        anything any more."""
+        """Return a callback that follows this section of the config and cannot fail; None: no client is subscribed any
+        longer."""
         reader, listeners = (None, None) if config is None else (PushReader(config), listeners_of(config))
 
         def follow() -> None:
@@ -232,14 +232,14 @@ class ClientTelemetry:
         return self.config.serve if self.on and (named is None or listener in named) else ""
 
     def wanted(self, listener: str) -> tuple[float, tuple[str, ...]]:
-        """Return how often the clients of a listener are to push, in seconds, and what. Those that were asked before,
-        and are no more, are told that nothing is wanted: they may not know of another answer."""
+        """Return the push interval for the clients of a listener, in seconds, and the metric names. Clients subscribed
+        by an earlier config get an empty subscription, because they may not know another answer."""
         config = self.config
         asks = self.mode(listener) in ("auto", "always")
         return (config.interval, config.requested) if asks else (ASK_AGAIN, ())
 
     def serve(self, session: SessionState) -> TelemetryGateway:
-        """Return what takes the metrics of the client of this session."""
+        """Return the gateway for the metrics of this session's client."""
         listener = session.facts.listener
         terms = self.terms.get(listener)
         if terms is None:
@@ -247,8 +247,8 @@ class ClientTelemetry:
         return TelemetryGateway(session, terms)
 
     def put(self, push: TelemetryPush) -> bool:
-        """Have a payload read when its turn has come; False if too many wait. One that nobody wants any more is thrown
-        away."""
+        """Have a payload read when its turn has come; False if too many wait. Payloads that are no longer needed are
+        dropped."""
         if not self.mode(push.listener):
             push.done, push.payload, push.owner = True, b"", None
             return True
@@ -269,8 +269,8 @@ class ClientTelemetry:
             del self.by_network[network]
 
     def who(self, push: TelemetryPush) -> dict[str, Any] | None:
-        """Return the columns of an event that say whose connection it is, which may end before the payload is read;
-        None: no event is wanted of what comes now."""
+        """Return the event columns that identify the connection, which may end before the payload is read; None: no
+        event is recorded."""
         if self.also is None:
             return None
         if push.owner is None:
@@ -305,7 +305,7 @@ class ClientTelemetry:
 
 
 def listeners_of(config: TelemetryConfig) -> frozenset[str] | None:
-    """Return the names of the listeners whose clients are asked; None for all."""
+    """Return the names of the listeners with subscribed clients; None for all."""
     return None if config.listeners is None else frozenset(config.listeners)
 
 
@@ -315,7 +315,7 @@ def size_of(push: TelemetryPush) -> int:
 
 
 class PushJob:
-    """Work of the thread on one payload, which nobody's end makes needless."""
+    """Job of the thread for one payload; not cancelled when its connection ends."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""Put looking together: what a process shows to those who look at its traffic."""
+"""Live view, put together: the data that a process shows to its viewers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ViewedProxy(Protocol):
 
 
 class ProxyTraffic:
-    """Traffic of a proxy process, as looking at it is told of it."""
+    """Traffic of a proxy process, as the live view reads it."""
 
     def __init__(self, proxy: ViewedProxy) -> None:
         self.proxy = proxy
@@ -74,7 +74,7 @@ class ProxyTraffic:
 
 
 def make_watch(proxy: ViewedProxy) -> ViewWatch:
-    """Return the looking at a process, whose numbers none had that had its place before."""
+    """Return the live view of a process, with viewer numbers that differ from those of its predecessor."""
     watch = ViewWatch(
         proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),
         kept=proxy.config.view.kept, process=proxy.index, first=proxy.generation * NUMBERS + 1,
@@ -91,7 +91,7 @@ class RuleFilters:
         self.server, self.records = server, records
 
     def use(self, records: bool) -> None:
-        """Let filters ask about records from now on, or no more."""
+        """Allow or disallow filters on records."""
         self.records = records
         if "judge" in self.__dict__:
             self.judge.records = records

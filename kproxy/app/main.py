@@ -1,5 +1,5 @@
-"""Steps that the main process takes with workers and without: rules are read, the log is told of the config, tasks run
-and their errors are shown, the admin address is opened."""
+"""Steps of the main process with and without workers: read rules, configure the log, run tasks and show their errors,
+open the admin address."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def tell_listeners(opened: Iterable[tuple[ListenerConfig, int]], reactor: Reacto
 
 
 def run_all(made: Callable[[], Callable[[], Awaitable[None]]], lines: LogQueue) -> int:
-    """Run the function that `made` returns. Returns 0, or 1 after a failure, whose reasons go to standard error behind
-    the lines of the log."""
+    """Run the function that `made` returns. Return 0, or 1 after a failure; its reasons go to standard error after the
+    log lines."""
     try:
         trio.run(made())
     except* (KproxyError, OSError) as group:
@@ -103,7 +103,7 @@ async def sweep() -> None:
 async def open_admin(
     nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
 ) -> str:
-    """Serve the admin API from now on, and return its URL. Raises InternalError when its address cannot be bound."""
+    """Start to serve the admin API, and return its URL. Raises InternalError when its address cannot be bound."""
     from kproxy.admin.http_server import serve_admin
 
     try:
@@ -126,7 +126,7 @@ def certificates_of(config: Config) -> CertificateFiles:
 
 
 def tokens_of(admin: AdminConfig) -> AdminTokens:
-    """Return the tokens of which clients of the admin API must show one."""
+    """Return the tokens that clients of the admin API have to send."""
     from kproxy.admin.guard import AdminTokens
 
     full, read = admin.token, admin.read_token
@@ -136,7 +136,7 @@ def tokens_of(admin: AdminConfig) -> AdminTokens:
 
 
 def use_at_once(config: Config, backend: Backend | None, certificates: dict[tuple[CertificateSide, str], str]) -> None:
-    """Follow what a config that is in force now says of the log and of the admin address, which stays open."""
+    """Apply the log and admin settings of a config that is in force now; the admin address stays open."""
     THRESHOLD.use(config.log.level)
     certificates.clear()
     if config.admin is not None:

@@ -1,4 +1,4 @@
-"""Metrics of a proxy without workers: the same numbers for whoever scrapes and for whoever they are exported to."""
+"""Metrics of a proxy without workers: the same numbers for scrapes and for the export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class ProcessMetrics:
-    """Metrics of these collectors and of the process. `find_labelling`: what is counted by label now, if anything."""
+    """Metrics of these collectors and of the process. `find_labelling` returns the counts by label, None if not
+    configured."""
 
     def __init__(self, collectors: Iterable[Collector], find_labelling: Callable[[], Labelling | None]) -> None:
         self.registry, self.find_labelling = registry(*collectors), find_labelling

@@ -1,5 +1,4 @@
-"""Differences between two configs, as the steps from one to the other: what is told of them, and what becomes of that
-which is open."""
+"""Differences between two configs, as steps from one to the other: their names, and the effect on open connections."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ MOST = 20
 
 
 class Origin(NamedTuple):
-    """Origin of a config: a name for people, the file that it is read from (None: it cannot change), and what flags of
-    the command line say in place of the file."""
+    """Origin of a config: a name for people, the file that it is read from (None: it cannot change), and command-line
+    flags that override the file."""
 
     name: str = "flags"
     path: Path | None = None
@@ -35,7 +34,7 @@ StepKind = Literal["added", "removed", "changed", "restart"]
 
 class ConfigStep(NamedTuple):
     """Step from one config to another. `path` leads to it in the document, `name` is the same for people (such as
-    `listeners.outside`), `fields` are those that differ, `effect` says what becomes of what is open."""
+    `listeners.outside`), `fields` are those that differ, `effect` describes the effect on open connections."""
 
     kind: StepKind
     path: tuple[Any, ...]
@@ -95,8 +94,8 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "kept": "from now on; what does not fit any more is let go, the oldest first",
     },
 }
-"""Fields that change at once, and what becomes of them. Where the part itself is in `RESTART`, only while nothing else
-of it changes: a new token is never asked for at an old address, or an old one no more at a new address."""
+"""Fields that change at once, with the effect. A part named in `RESTART` changes at once only if nothing else in it
+changes: an old address never asks for a new token, and a new address never asks for the old token."""
 
 COMES_OR_GOES: Mapping[str, tuple[str, str]] = {
     "telemetry": (
@@ -108,7 +107,7 @@ COMES_OR_GOES: Mapping[str, tuple[str, str]] = {
 """Effects of parts that come and of those that go, where these do so at once."""
 
 PARTS = tuple(dict.fromkeys([*(name.partition(".")[0] for name in RESTART), *AT_ONCE]))
-"""Parts of which all or some hold until a restart, or change by what `AT_ONCE` says."""
+"""Parts with fields that need a restart, or that change as `AT_ONCE` describes."""
 
 
 def written_paths(config: Config) -> list[str]:
@@ -123,7 +122,7 @@ def with_parts_of_start(config: Config, in_force: Config) -> Config:
 
 
 def _without_restart(name: str, before: Config, after: Config) -> Any:
-    """Return a part of a config with what of it needs a restart as it was before."""
+    """Return a part of `after`, with the fields that need a restart taken from `before`."""
     old, new, held = getattr(before, name), getattr(after, name), _held(name, before, after)
     if name in held:
         return old
@@ -131,8 +130,8 @@ def _without_restart(name: str, before: Config, after: Config) -> Any:
 
 
 def _held(name: str, before: Config, after: Config) -> dict[str, str]:
-    """Return the fields of a part of two configs that differ and need a restart, with the reason; the part's own name
-    stands for all of it."""
+    """Return the fields of a part that differ and need a restart, each with the reason; the part's own name means all
+    its fields."""
     old, new = getattr(before, name), getattr(after, name)
     if old == new:
         return {}
@@ -155,7 +154,8 @@ def _is_at_once(name: str, old: Any, new: Any) -> bool:
 
 
 def steps(before: Config, after: Config) -> list[ConfigStep]:
-    """Return the steps from one config to another, in the order of the document; what needs a restart comes last."""
+    """Return the steps from one config to another, in the order of the document; steps that need a restart come
+    last."""
     found = [*_clusters(before, after), *_listeners(before, after), *_limits(before, after)]
     if before.rules != after.rules:
         found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame on"))

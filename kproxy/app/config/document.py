@@ -65,7 +65,7 @@ class AdminConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that an address that others can reach has a token, and that whoever may only look is told apart."""
+        """Check that a non-loopback address has a token, and that the read-only token differs from the full one."""
         if raw.get("token") is None and raw.get("read_token_file") is not None:
             yield ("read_token_file",), "without a token anyone on this machine may change things, set token, too"
         try:
@@ -153,12 +153,12 @@ class Config(Model):
 
     @property
     def measured(self) -> bool:
-        """Return True if somebody may ask for metrics: who scrapes the admin address, or the export to a collector."""
+        """Return True if metrics are used: scraped at the admin address, or exported to a collector."""
         return self.admin is not None or (self.otlp is not None and self.otlp.metrics is not None)
 
     @property
     def tells_labels(self) -> bool:
-        """Return True if metrics by label, or those of clients, are told to anybody."""
+        """Return True if metrics by label or clients' own metrics are published."""
         telemetry = self.telemetry is not None and "metrics" in self.telemetry.to
         return self.measured and (bool(self.metrics.by) or telemetry)
 
@@ -179,7 +179,7 @@ class Config(Model):
 
 
 def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
-    """Yield targets of clients' own metrics that are not there, and listeners that are not."""
+    """Yield undefined targets and listeners of clients' own metrics."""
     telemetry, listeners = raw.get("telemetry"), raw.get("listeners")
     if not isinstance(telemetry, dict):
         return
@@ -204,7 +204,7 @@ def _tells_metrics(raw: dict[Any, Any]) -> bool:
 
 
 def _homeless(raw: dict[Any, Any]) -> Iterator[Wrong]:
-    """Yield what is counted or recorded for nobody, and exports of what is not there."""
+    """Yield metrics and recordings without a destination, and exports without a source."""
     audit, metrics = raw.get("audit"), raw.get("metrics")
     otlp = raw["otlp"] if isinstance(raw.get("otlp"), dict) else {}
     if isinstance(metrics, dict) and metrics.get("by") and not _tells_metrics(raw):
@@ -243,7 +243,7 @@ DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 
 
 def load_config(path: str | Path) -> Config:
-    """Read a config document. Raises DocumentError with every mistake; rules are not read (`load_rules`)."""
+    """Read a config document. Raises DocumentError with all mistakes; does not read rules (`load_rules`)."""
     source = Source.open(Path(path))
     config = config_from(source, Path(path).parent)
     raise_mistakes([source])
@@ -342,8 +342,8 @@ def config_from_flags(
 
 
 def admin_from(text: str, config: AdminConfig | None = None) -> AdminConfig:
-    """Return the config of an admin address given as a flag, all else as in `config`. Raises ValueError with what is
-    wrong."""
+    """Return the config of an admin address given as a flag, all else as in `config`. Raises ValueError with the
+    mistake."""
     bind = Address.parse(text)
     if (config is None or config.token is None) and (problem := exposed(bind)) is not None:
         raise ValueError(problem)
@@ -351,7 +351,7 @@ def admin_from(text: str, config: AdminConfig | None = None) -> AdminConfig:
 
 
 def advertise_from(text: str) -> Advertise:
-    """Return how brokers appear, read from `HOST` or `HOST:PORTS`. Raises ValueError with what is wrong."""
+    """Return how brokers appear, read from `HOST` or `HOST:PORTS`. Raises ValueError with the mistake."""
     host, colon, ports = text.rpartition(":")
     if not colon or text.endswith("]"):
         return Advertise(host=check_host(text))
@@ -373,8 +373,8 @@ def is_config(source: Source) -> bool:
 
 
 def rule_paths(source: Source, folder: Path, config: Config | None = None) -> list[str]:
-    """Return the rule files and folders that a config document names, whatever else is wrong in it. Those that do not
-    exist are noted as mistakes where they are named; without a config, those with a ${VARIABLE} are left out."""
+    """Return the rule files and folders that a config document names, even if other parts of it are invalid. Missing
+    ones are recorded as mistakes at their place; without a config, paths with a ${VARIABLE} are skipped."""
     value = to_value(source) if source.is_yaml else None
     named = value.get("rules") if isinstance(value, dict) else None
     if config is not None:

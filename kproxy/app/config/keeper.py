@@ -1,4 +1,4 @@
-"""Config as it may be shown: without its secrets, and with a version by which two can be told apart."""
+"""Config for display: without secrets, and with a version to compare."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ DIGEST = 6
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """Return the config as plain values of JSON: what was not written has its default, what is off is left out."""
+    """Return the config as JSON values, with defaults filled in and disabled parts omitted."""
     plain = _shown(config)
     assert isinstance(plain, dict), "a model has fields"
     return plain
 
 
 def version_of(config: Config) -> str:
-    """Return a version that is the same for two configs that say the same. Secrets do not count: whoever can read a
-    version could try out words otherwise."""
+    """Return a version that is equal for equal configs. Secrets are excluded: otherwise a reader of versions could
+    brute-force them."""
     text = json.dumps(shown(config), sort_keys=True)
     return blake2b(text.encode(), digest_size=DIGEST).hexdigest()
 
@@ -70,8 +70,8 @@ _PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)
 
 
 class PreparedConfig(Protocol):
-    """Change to another config that is ready, or is made ready by `open`. `told`: what other processes are told of
-    it, if there are any."""
+    """Change to another config: prepared, or to be prepared by `open`. `told`: the config as sent to other processes,
+    if any."""
 
     @property
     def told(self) -> ToldConfig | None: ...
@@ -82,7 +82,7 @@ class PreparedConfig(Protocol):
 
 
 class Reconfigured(Protocol):
-    """Process whose config changes. `prepare` makes the change to another one, in a thread; `put_in_force` cannot
+    """Process with a config that changes. `prepare` makes the change to another one, in a thread; `put_in_force` cannot
     fail."""
 
     def prepare(self, config: Config) -> PreparedConfig: ...
@@ -93,22 +93,22 @@ class Reconfigured(Protocol):
 
 # Config at work: another one is checked whole, together with the rules, and put in force all of it or nothing.
 #
-# Strategy. A document is read and checked as at a start, and so are the rule files that it names, together with the
-# rules that came over the API: a rule that selects a listener which goes is a mistake at the rule's place. Then all
-# that can fail is done beside what serves: certificates are read, ports are opened (`network.py`). Only then the rules
-# and the config are put in force together, in one step of the loop. What cannot change while kproxy runs is told, and
-# refused unless whoever applies it says that it may stay as it is.
+# Strategy. A document is read and checked as at a start, together with its rule files and the rules from the API: a
+# rule that selects a removed listener is a mistake at the rule's place. Everything that can fail comes next, without
+# stopping traffic: certificates are read, ports are opened (`network.py`). Finally rules and config are put in force
+# together, in one step of the loop. Fields that need a restart are reported; the change is refused unless the request
+# accepts that they keep their values.
 class PlacedStep(NamedTuple):
-    """Step to another config, with its place in the document (`file:line:column`, empty for what is not in it)."""
+    """Step to another config, with its place in the document (`file:line:column`, empty if not in the document)."""
 
     step: ConfigStep
     at: str
 
 
 class CheckedConfig(NamedTuple):
-    """Config without mistakes, with the steps to it. `document` is as written; `config` is what would be in force if
-    all that needs a restart stayed, and `version` is its. `not_in_file`: places of the config in force that its file
-    says otherwise."""
+    """Valid config, with the steps to it. `document` is as written; `config` is the result if all fields that need a
+    restart keep their values, and `version` is the version of `config`. `not_in_file`: places where the config in force
+    differs from its file."""
 
     source: Source
     document: Config
@@ -145,7 +145,7 @@ class ConfigKeeper:
 
     async def check(self, source: Source | None = None) -> CheckedConfig:
         """Check a document, or the config's own file, and return the steps to it; nothing changes. Raises
-        DocumentError, and ConfigRefused when there is no file."""
+        DocumentError, and ConfigRefused if the config has no file."""
         return (await self._checked(source))[0]
 
     async def apply(
@@ -165,8 +165,8 @@ class ConfigKeeper:
                 raise
 
     async def reload(self) -> bool:
-        """Apply the config's own file if it says anything else than what is in force; what needs a restart is logged.
-        Return True if its rules were read, too."""
+        """Apply the config's own file if it differs from the config in force; log fields that need a restart. Return
+        True if its rules were read as well."""
         if self.origin.path is None:
             return False
         self.seen = await trio.to_thread.run_sync(file_version, self.origin.path)
@@ -193,7 +193,7 @@ class ConfigKeeper:
         return True
 
     async def watch(self) -> None:
-        """Apply the config's own file when it has changed, until cancelled; only if that is wanted."""
+        """Apply the config's own file after each change, until cancelled; returns at once if watching is off."""
         path = self.origin.path
         while self.origin.watched and path is not None:
             await trio.sleep(INTERVAL)
@@ -209,7 +209,7 @@ class ConfigKeeper:
         return shown(config)
 
     def not_in_file(self) -> list[str]:
-        """Return where the config's own file says otherwise than the config in force, which came over the API."""
+        """Return the places where the config in force, set over the API, differs from the config's own file."""
         if self.came_by == "file" or self.origin.path is None:
             return []
         try:
