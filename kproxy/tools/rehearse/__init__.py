@@ -1,1 +1,1 @@
-"""What a rule would do: explain, rule tests and what-if, without a socket."""
+"""Offline evaluation of rules, without sockets: explain, rule tests and what-if."""

@@ -5,7 +5,7 @@
     assert talk.to_client == ...
 
 The buffer that is fed is scribbled over after each call, so a session that keeps a view of it is found out. Every other
-one ends with the bytes that were read, so that looking beyond them is found out, too.
+buffer ends with the last byte read, so that a read beyond it is also detected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sized(frame: bytes) -> bytes:
 
 
 def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
-    """Return a body of which the fields that are not given have their defaults."""
+    """Return a body with defaults for the fields that are not given."""
     struct = layout.body(key, version, direction)
     return struct.defaults() | values
 
@@ -84,12 +84,12 @@ def broker_versions(asked: AskVersions) -> bytes:
 class Dialogue:
     """A session with a driver that a test moves by hand. Rules are given as YAML text, or bound already.
 
-    Attributes: session; rules (the rule set); to_client, to_broker (all bytes that came out so far); log (all
-    commands); read (by side, whether it is read); closed (the Close, or None); shut (sides that were half-closed);
-    shapes (limits on the flow of bytes); wakes (times at which the session wants to be called); now (seconds); works
-    (computations that the session has asked for, if they are put off until `compute` is called; None: they are done at
-    once); versions (function for the broker's response to ApiVersions of clients that have not authenticated; None: the
-    response is put off); nodes (function for the address at which clients reach a node; None: it is put off).
+    Attributes: session; rules (the rule set); to_client, to_broker (all output bytes so far); log (all commands); read
+    (by side, True while it is read); closed (the Close, or None); shut (half-closed sides); shapes (limits on the flow
+    of bytes); wakes (times at which the session asked to be called); now (seconds); works (computations that the
+    session has asked for, if they are deferred until `compute` is called; None: they are done at once); versions
+    (function for the broker's response to ApiVersions of clients that have not authenticated; None: the response is
+    deferred); nodes (function for the address at which clients reach a node; None: it is put off).
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Dialogue:
         return self.feed(BROKER, data, chunk or len(data))
 
     def later(self, seconds: float) -> Dialogue:
-        """Let so many seconds pass, and wake the session at the times that it has asked for."""
+        """Advance the time by `seconds`, and wake the session at the times that it has asked for."""
         end = self.now + seconds
         while due := [when for when in self.wakes if when <= end]:
             when = min(due)
@@ -207,7 +207,7 @@ class Dialogue:
             case Compute(work) if self.works is not None:
                 self.works.append(work)
 
-    # ---- what came out, decoded
+    # ---- output, decoded
 
     def requests(self) -> list[Message]:
         """Return the requests that the broker got, decoded."""
@@ -233,8 +233,8 @@ EVERY_PARTITION = 1 << 31
 
 
 def judged(*, records: bool = True) -> Shared:
-    """Return what connections of one cluster share, with somebody who judges the filters of their rules. `records`:
-    whether these may ask about records."""
+    """Return the shared state of connections of one cluster, with an evaluator for the filters of their rules.
+    `records`: whether these may ask about records."""
     desk = HoldingDesk()
     desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION), records=records)
     return Shared(desk=desk)

@@ -51,7 +51,7 @@ class FieldGroup:
 
 @cache
 def table() -> tuple[dict[str, FieldGroup], frozenset[str]]:
-    """Return the groups by name, and the fields by which elements are found."""
+    """Return the groups by name, and the key fields of their elements."""
     entries: dict[str, Any] = dict(read_yaml(TABLE))
     keys = frozenset(entries.pop("keys"))
     groups = {}
@@ -207,7 +207,7 @@ def shown(value: Any) -> str:
 
 
 MOST = 2_000_000
-"""Records of both sides that are remembered, some 300 MB; what comes beyond is counted and not compared."""
+"""Maximum number of records of both sides in memory, some 300 MB; further records are counted and not compared."""
 
 TopicPartition = tuple[str, int]
 

@@ -45,7 +45,7 @@ def ask_versions() -> Message:
 def ask_topics(target: TargetCluster, topics: Iterable[str]) -> Message:
     """Return a request for the ids of topics and the leaders of their partitions.
 
-    It creates no topic where that can be said (v4+).
+    It creates no topic if the version has a field for that (v4+).
     """
     version = target.newest(schema.load(METADATA), METADATA_VERSION)
     body: dict[str, object] = {"topics": [{"name": name, "topic_id": UUID(int=0)} for name in sorted(topics)]}
@@ -64,7 +64,7 @@ def ask_coordinator(target: TargetCluster, wanted: CoordinatorKey) -> Message:
     if version >= 1:
         body["key_type"] = kind
     elif kind != GROUP:
-        return ask_versions()  # there are no transactions where FindCoordinator cannot tell them from groups
+        return ask_versions()  # no transactions if FindCoordinator cannot distinguish them from groups
     return own(FIND_COORDINATOR, version, body)
 
 

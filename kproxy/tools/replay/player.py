@@ -1,13 +1,13 @@
 """Player of a recording to a target: events in, commands out. No socket, no clock.
 
     player = ReplayPlayer(recording, target, pace, on_outcome)
-    player.begin(now)                 then carry out `player.commands`, and pass on the events that come of them:
+    player.begin(now)                 then carry out `player.commands`, and pass on the resulting events:
     player.opened(link, now) · failed(link, reason, now) · received(link, frame, now) · closed(link, now) · tick(now)
 
-Strategy. Requests stand in queues: one for all, or one for each connection when these run apart. The first of a queue
-is sent when its time has come, when the gates let it pass (`RecordingGates`), when the target has been asked what has
-to be known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A target
-that is not ready yet (a coordinator that loads, a transaction that ends) says so by errors that change nothing: the
+Strategy. Requests wait in queues: one for all, or one for each connection if these are independent. The first of a
+queue is sent when its time has come, when the gates let it pass (`RecordingGates`), when the target has been asked what
+has to be known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A
+target that is not ready yet (a coordinator that loads, a transaction that ends) returns errors that change nothing: the
 request is sent again.
 """
 
@@ -48,8 +48,8 @@ CLOSED = "the target closed the connection"
 class Pace:
     """Pace of a replay.
 
-    `speed`: 1 as recorded, 10 ten times as fast, None as fast as responses come. `order`: what a request waits for, the
-    responses before it on all connections or on its own. `patience`: seconds that one response is waited for.
+    `speed`: 1 as recorded, 10 ten times as fast, None as fast as responses come. `order`: a request waits for the
+    responses before it on all connections, or only on its own. `patience`: seconds that one response is waited for.
     """
 
     speed: float | None = 1.0
@@ -60,7 +60,7 @@ class Pace:
 class RequestQueue:
     """Queue of requests that go one after the other.
 
-    `since`: when the first began to wait for what should come soon.
+    `since`: when the first request began to wait for a condition that should hold soon.
     """
 
     __slots__ = ("exchanges", "since", "subject")
@@ -96,7 +96,7 @@ class ReplayPlayer:
         self.queues = [RequestQueue(exchanges) for exchanges in lines]
         self.left = {line.number: len(line.exchanges) for line in recording.lines}
         self.flying: dict[int, float] = {}
-        """Place of an exchange → when it was sent first: those whose answers are awaited."""
+        """Place of an exchange → when it was sent first, for requests with a pending response."""
         self.again: list[tuple[float, Callable[[float], None]]] = []
         self.began = 0.0
         self.forced = 0
@@ -132,7 +132,7 @@ class ReplayPlayer:
             then(now)
         self.advance(now)
 
-    # ---- what goes on
+    # ---- progress
 
     def advance(self, now: float) -> None:
         """Send what can be sent, and command when to look again."""

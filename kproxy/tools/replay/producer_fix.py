@@ -38,7 +38,8 @@ NO_PRODUCER = Producer()
 LAST_EPOCH = 32767
 
 REMEMBERED = 5
-"""Batches of a producer and partition that a broker knows again: Kafka's ProducerStateEntry keeps so many."""
+"""Batches of a producer and partition that a broker recognizes as duplicates: Kafka's ProducerStateEntry has the same
+limit."""
 MOST_SEQUENCES = 2**31
 """Sequences begin at 0 again after 2³¹ - 1."""
 
@@ -127,7 +128,7 @@ def known(body: dict[str, Any]) -> ProducerEpoch | None:
 
 
 class SequenceNumbers:
-    """Sequence numbers of all producers of a replay, counted anew for each partition."""
+    """Sequence numbers of all producers of a replay, counted from 0 for each partition."""
 
     def __init__(self) -> None:
         self.next: dict[ProducerPartition, int] = {}
@@ -150,7 +151,7 @@ class SequenceNumbers:
 def restamped(records: Buffer, choose: ChooseProducer) -> bytes:
     """Return the records field with the producers that `choose` gives.
 
-    Raises RecordsError for entries that are none.
+    Raises RecordsError for invalid entries.
     """
     pieces: list[Buffer] = []
     for entry in entries(records):

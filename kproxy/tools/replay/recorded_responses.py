@@ -76,7 +76,7 @@ class RecordedElements:
         self.names: Mapping[UUID, str] = recording.names
         self.elements: dict[Hashable, ElementQueue] = {}
         self.last: dict[int, Message] = {}
-        """API key → the last answer, for what stands beside the elements."""
+        """API key → the last response, for the fields outside the elements."""
         for exchange in recording.exchanges:
             if (
                 exchange.response is not None
@@ -107,7 +107,7 @@ class RecordedElements:
         return form.api.key, topic, frozenset((role, plain(value)) for role, value in told_apart_by.items())
 
     def answer(self, request: Message) -> tuple[Message, list[str]] | None:
-        """Return a response made of elements, and the entities of the request for which none was found.
+        """Return a response made of elements, and the entities of the request without a recorded element.
 
         Returns None if the API's responses have no elements, or were never recorded.
         """
@@ -173,7 +173,7 @@ class RecordedElements:
 
 
 def same(level: Level, parent: dict[str, Any], roles: Roles) -> dict[str, Any] | None:
-    """Return the element of this level that is there already."""
+    """Return the existing equal element of this level."""
     for known in parent[level.array]:
         if all(known.get(name) == roles[role] for role, name in level.keys if role in roles):
             return known  # type: ignore[no-any-return]
@@ -181,7 +181,7 @@ def same(level: Level, parent: dict[str, Any], roles: Roles) -> dict[str, Any] |
 
 
 def fit(struct: Struct, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a struct of another version with this version's fields; what it lacks gets its default."""
+    """Return a struct of another version with this version's fields; missing fields get their defaults."""
     fields = {}
     for slot in struct.all_slots:
         inner = value.get(slot.name, slot.default())
@@ -216,7 +216,7 @@ class RecordedPartition:
     """Producer id → offsets of its abort markers."""
 
     def add(self, records: Any) -> None:
-        """Add the batches of a records field; what cannot be read of it is left out."""
+        """Add the batches of a records field; unreadable batches are left out."""
         try:
             for entry in entries(records):
                 if isinstance(entry, Batch):
@@ -355,7 +355,7 @@ class RecordedResponses:
                 self.by_keys.setdefault(key, ResponseQueue()).exchanges.append(exchange)
 
     def exact(self, request: Message) -> Message | None:
-        """Return the response to a request of this version that says the same; None if there was none."""
+        """Return the response to an equal request of this version; None if none was recorded."""
         queue = self.by_body.get(self.body_key(request))
         return queue.next() if queue is not None else None
 
@@ -370,7 +370,7 @@ class RecordedResponses:
         return request.api.key, request.version, self.frozen(request.api.name, layout_of(request), request.body)
 
     def keys(self, request: Message) -> list[Hashable]:
-        """Return keys of what the request is about, the closest first: with the member, without it, the API alone."""
+        """Return keys of the request's subject, most specific first: with the member, without it, the API alone."""
         form = shape(request.api.key, request.version)
         roles = next((one.roles for one in request_elements(request)), top_roles(form, request.body))
         top = {role: roles[role] for role, _ in form.top if role in roles}

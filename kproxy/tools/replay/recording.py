@@ -60,11 +60,11 @@ def carriers(kind: str, direction: str) -> frozenset[int]:
 
 TOPIC_ID, TOPIC_NAME = "topic_id", "topic_name"
 SHOWING = carriers(TOPIC_ID, "response") & carriers(TOPIC_NAME, "response")
-"""Keys of the APIs whose responses show names beside ids."""
+"""Keys of the APIs whose responses show names next to ids."""
 
 
 def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
-    """Yield the ids and names that stand together in this message."""
+    """Yield the pairs of id and name in this message."""
     for struct, value in structs(layout_of(message), message.body):
         ids = [value[slot.name] for slot in of_kind(struct, TOPIC_ID) if not slot.array]
         names = [value[slot.name] for slot in of_kind(struct, TOPIC_NAME) if not slot.array]
@@ -80,7 +80,7 @@ BARE = "the capture has no bytes of it"
 
 @dataclass(slots=True, eq=False)
 class RecordedLine:
-    """Recorded connection. `number` counts them from 1 on in the order in which they come up in the recording."""
+    """Recorded connection. `number` counts them from 1 in the order of their first request in the recording."""
 
     number: int
     who: Who
@@ -132,11 +132,11 @@ class RecordedExchange:
 
     @property
     def response_frame(self) -> bytes | None:
-        """Return the response without its length; None if there is none, or if it is not all there."""
+        """Return the response without its length; None if it is missing or incomplete."""
         return whole(self.seen.response)
 
     def decode_request(self) -> Message | None:
-        """Return the request, decoded anew for each call so that it may be changed; None if it cannot be read."""
+        """Return the request, decoded for each call, so that it may be changed; None if it cannot be read."""
         try:
             return decode_request(self.request_frame, trailing=True)
         except DecodeError:
@@ -168,7 +168,7 @@ class Recording:
 
     @property
     def start(self) -> float:
-        """Return when the first request came; 0 if there is none."""
+        """Return the time of the first request; 0 for an empty recording."""
         return self.exchanges[0].sent if self.exchanges else 0.0
 
     @property
@@ -178,7 +178,7 @@ class Recording:
 
 
 def record(seen: Iterable[ObservedExchange], wanted: Callable[[ObservedExchange], bool] | None = None) -> Recording:
-    """Return a recording of these exchanges, in any order, or of those of them that are wanted.
+    """Return a recording of the requested subset of these exchanges, which may be in any order.
 
     Names of topic ids come from all of them. Responses without a request are left out.
     """
@@ -242,8 +242,8 @@ class ReplayOutcome:
     """Outcome of one exchange.
 
     `frame`: the new response, without its length; `message`: the same decoded, if it can be read; `seconds`: from the
-    sending to it; `reason`: why it was not sent, or not answered; `notes`: what is different about the request;
-    `tries`: how often it was sent.
+    sending to it; `reason`: why it was not sent, or not answered; `notes`: differences of the request; `tries`: how
+    often it was sent.
     """
 
     exchange: RecordedExchange

@@ -41,7 +41,7 @@ class OutgoingRequest:
     """Recorded request on its way to the target.
 
     `message` is what will be sent, to be changed; `link` is the number of the connection that it goes over; `notes` are
-    things that the report should say about it.
+    remarks for the report.
     """
 
     exchange: RecordedExchange
@@ -56,7 +56,7 @@ class Fix(Protocol):
     requests: frozenset[int]
     """Keys of the APIs whose requests it changes."""
     answers: frozenset[int]
-    """Keys of the APIs whose answers it learns from."""
+    """Keys of the APIs whose responses it learns from."""
 
     def request(self, request: OutgoingRequest) -> None:
         """Change the body of the request's message in place."""
@@ -82,19 +82,19 @@ class RecordedSession:
 
 
 class FetchSessionFix:
-    """Fix of the fetch sessions of all links. A session belongs to the link on which it was opened."""
+    """Fix of the fetch sessions of all links. A session is bound to the link on which it was opened."""
 
     requests = answers = frozenset((FETCH,))
 
     def __init__(self, spread: Set[int] = frozenset()) -> None:
         self.spread = spread
-        """Numbers of the lines whose partitions have several leaders: they use no session."""
+        """Numbers of the lines whose partitions have several leaders: they do not use sessions."""
         self.held: dict[tuple[int, int], RecordedSession] = {}
         """(line, recorded id) → the session."""
         self.opening: dict[tuple[int, int], RecordedSession] = {}
         """(line, place of the request) → the session that it wants to open."""
         self.used: dict[int, RecordedSession] = {}
-        """Place of a request → the session that it went on with or opened anew."""
+        """Place of a request → the session that it continued or opened."""
 
     def request(self, request: OutgoingRequest) -> None:
         body = request.message.body
@@ -168,7 +168,7 @@ class GroupFix:
             for slot in of_kind(struct, KIND):
                 was = value[slot.name]
                 for name in GENERATIONS:
-                    if value.get(name, 0) > 0:  # 0 joins, below 0 leaves or is no member
+                    if value.get(name, 0) > 0:  # 0 joins, a negative epoch leaves or is not a member
                         value[name] = self.epochs.get((was, value[name]), self.latest.get(was, value[name]))
                 value[slot.name] = self.members.get(was, was)
 
@@ -186,7 +186,7 @@ class GroupFix:
 
 
 def member(request: OutgoingRequest, body: dict[str, Any]) -> str:
-    """Return the member id that a response gives; one that the client chose itself stands in the request alone."""
+    """Return the member id that a response gives; an id that the client chose itself is only in the request."""
     given: str = body.get(KIND) or ""
     return given or (request.exchange.request.body.get(KIND) or "" if request.exchange.request is not None else "")
 
@@ -249,7 +249,7 @@ class ConfigFix:
                 request.notes.append(LEFT_OUT)
 
     def answer(self, request: OutgoingRequest, recorded: Message | None, now: Message) -> None:
-        """Do nothing: responses tell nothing about withheld values."""
+        """Do nothing: responses do not contain withheld values."""
 
 
 EPOCHS = ("current_leader_epoch", "last_fetched_epoch")

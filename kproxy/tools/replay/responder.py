@@ -3,12 +3,12 @@
     responder = RecordingResponder(recording)
     reply = responder.reply(frame, address)     `address`: what the client connected to, put in place of every broker's
 
-Strategy, for each request: the recorded response to the same question (recorded_responses.py); else one put together
-from recorded elements (`RecordedElements`); else the recorded response to a question about the same group or
-transaction, or of the same API. Fetch and ListOffsets are answered from the partitions of the recording
-(`PartitionLog`). Ids need no mapping: clients are told the recorded ones, and use them. What the recording has no
-response for is made where that is plain: ApiVersions from the versions that were used, heartbeats and the like without
-an error; anything else gets an error, and is counted.
+Strategy, for each request: the recorded response to an equal request (recorded_responses.py); if none is left, a
+response made of recorded elements (`RecordedElements`); otherwise the recorded response to a request about the same
+group or transaction, or of the same API. Fetch and ListOffsets are answered from the partitions of the recording
+(`PartitionLog`). Ids need no mapping: clients receive the recorded ids and use them. If the recording has no response,
+one is generated in simple cases: ApiVersions from the versions that were used, heartbeats and the like without an
+error; anything else gets an error, and is counted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class AnswerCounts:
 class RecordingResponder:
     """Responder of one recording.
 
-    `unmatched`: what could not be answered from the recording, as text, and how often.
+    `unmatched`: descriptions of requests that the recording could not answer, with their counts.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -100,7 +100,7 @@ class RecordingResponder:
         }
 
     def reply(self, frame: bytes, address: NodeAddress) -> Reply:
-        """Return the reply to one request of a client. Never raises for what is in it, or in the recording."""
+        """Return the reply to one request of a client. Never raises for malformed requests or recordings."""
         try:
             request = decode_request(frame, trailing=True)
         except KproxyError as error:
@@ -246,8 +246,8 @@ class WrittenOffsets:
     """Ends of the partitions that a client writes to.
 
     `ends`: the next offset of each, by topic (name or id) and number. A producer that does the same again may send its
-    records in other batches. Each response's base offset is then where the partition ends by what was written so far,
-    but never below the one that the recording has for it.
+    records in other batches. Each response's base offset is then the end of the partition after the writes so far, but
+    never below the recorded base offset.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ GIVERS = NEW_HEARTBEATS | keys_of("""
     Metadata FindCoordinator JoinGroup SyncGroup CreateTopics DeleteTopics CreatePartitions InitProducerId
     AddPartitionsToTxn AddOffsetsToTxn EndTxn
 """)
-"""APIs of which requests on other connections use what they give, or what they make."""
+"""APIs whose results are used by requests on other connections."""
 
 
 class ResponseGate:
@@ -196,7 +196,7 @@ class RequestRouter:
             self.target.looked_up.discard(wanted.coordinator)
 
     def addresses(self, exchange: RecordedExchange, wanted: RequestSubject) -> list[NodeAddress]:
-        """Return the addresses that the request's parts go to, by what is known now; at least one."""
+        """Return the addresses for the parts of the request, by the current metadata; at least one."""
         if wanted.coordinator is not None:
             node = self.target.coordinators.get(wanted.coordinator)
             return [self.target.address_of(node) or self.target.bootstrap]
@@ -213,7 +213,8 @@ class RequestRouter:
         return self.target.address_of(self.target.leaders.get(partition))
 
     def parts(self, request: Message, addresses: list[NodeAddress]) -> list[tuple[NodeAddress, Message]]:
-        """Cut the request, with the target's ids, for these brokers; what has no leader goes to the first of them."""
+        """Split the request, with the target's ids, for these brokers; parts without a leader go to the first of
+        them."""
         if len(addresses) == 1:
             return [(addresses[0], request)]
         groups: dict[NodeAddress, list[Entity]] = {}
@@ -299,8 +300,8 @@ NO_TOPIC = frozenset((3, 100))
 REPEATED = keys_of("""
     Produce OffsetCommit JoinGroup SyncGroup InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit
 """)
-"""APIs of requests that do something. To send one that was refused, beside the one that its client sent then,
-would do it twice: write records again, or leave a member in a group that nobody stands behind."""
+"""APIs of requests that do something. A retry of a refused request, in addition to the client's own recorded retry,
+would do it twice: write records again, or leave a member without a client in a group."""
 WAS_REFUSED = "the recorded cluster was not ready for it, and its client asked again"
 
 

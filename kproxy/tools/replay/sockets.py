@@ -124,7 +124,7 @@ class ReplayClient:
             self.obey()
 
     async def connect(self, address: NodeAddress, splitter: Splitter) -> trio.abc.Stream:
-        """Return a stream on which requests can be sent. Raises OSError, KproxyError; nothing is left open then."""
+        """Return a stream for requests. Raises OSError, KproxyError; nothing is left open then."""
         host, port = address
         try:
             stream: trio.abc.Stream = await trio.open_tcp_stream(host, port)
@@ -207,7 +207,7 @@ class ResponderServer:
         await trio.serve_listeners(self.connection, listeners)
 
     async def connection(self, stream: trio.SocketStream) -> None:
-        """Answer requests until the client leaves, or asks for what cannot be answered."""
+        """Answer requests until the client disconnects or sends a request that cannot be answered."""
         here = stream.socket.getsockname()
         splitter = Splitter(REQUEST_HEADER)
         try:
@@ -225,15 +225,15 @@ class ResponderServer:
 
 
 MOST_KEPT = 1 << 16
-"""Bytes of a response that are kept; what is longer is counted and let go."""
+"""Maximum bytes of a response that are kept; further bytes are counted and discarded."""
 LOOK = 0.25
-"""Seconds after which it is looked whether the play is still wanted."""
+"""Seconds between checks if the replay should continue."""
 SEND = 10.0
-"""Seconds in which a request has to be taken."""
+"""Timeout in seconds for writing a request."""
 
 
 class ResponseHeads:
-    """Cutter of a stream into responses of which only the beginning is kept."""
+    """Cutter of a stream into responses, which keeps only their beginning."""
 
     def __init__(self) -> None:
         self.head = bytearray()
@@ -241,8 +241,8 @@ class ResponseHeads:
         """Bytes of the frame at hand that are still to come; 0 while its length is awaited."""
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes; yield the beginning of each response that ends in them. Raises OSError at what is no
-        response."""
+        """Take the next bytes; yield the beginning of each response that ends in them. Raises OSError for bytes that
+        are not a response."""
         at = 0
         while at < len(data):
             if not self.left:
@@ -275,7 +275,7 @@ class SinglePlay:
         self.player = player
         self.heads = ResponseHeads()
         self.links: set[int] = set()
-        """Numbers of the links that stand for the socket."""
+        """Numbers of the links that use the socket."""
         self.wake = 0.0
         self.stopped = False
 
@@ -284,7 +284,7 @@ class SinglePlay:
         self.stopped = True
 
     def run(self, sock: socket.socket) -> None:
-        """Play to the end. What happens to the connection is the player's to report."""
+        """Play to the end. The player reports the end of the connection."""
         player = self.player
         player.begin(monotonic())
         player.advance(monotonic())

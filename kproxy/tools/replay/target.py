@@ -74,7 +74,7 @@ class TargetCluster:
         return None if node is None else self.nodes.get(node)
 
     def learn(self, request: Message, response: Message) -> None:
-        """Take in what a response of the target shows."""
+        """Learn from a response of the target."""
         key, body = response.api.key, response.body
         if key in SHOWING:
             self.names.update(shown := dict(pairs(response)))
@@ -213,7 +213,7 @@ SCOUT = 0
 
 @dataclass(slots=True)
 class ReplayLink:
-    """Connection of a replay to the target. `line` is the recorded connection that it stands in for."""
+    """Connection of a replay to the target. `line` is the recorded connection that it replays."""
 
     number: int
     line: int
@@ -241,7 +241,7 @@ class ReplayLinks:
         """Number of links that have been asked for."""
 
     def to(self, line: int, address: NodeAddress) -> ReplayLink:
-        """Return the link of this line to this address, opening one if there is none."""
+        """Return the link of this line to this address; open one if necessary."""
         link = self.by_place.get((line, address))
         if link is None:
             self.opened += 1
@@ -272,7 +272,7 @@ class ReplayLinks:
     def received(self, number: int, frame: bytes, now: float) -> str:
         """Take a response; returns what is wrong with it, or an empty text.
 
-        One to which no request belongs is passed over: some brokers answer Produce with acks=0.
+        A response without a request is ignored: some brokers answer Produce with acks=0.
         """
         link = self.by_number.get(number)
         if link is None:
@@ -286,7 +286,8 @@ class ReplayLinks:
         return ""
 
     def lost(self, number: int, now: float, reason: str = "") -> None:
-        """Drop a link that has ended, or could not be opened for this reason, and tell all that waits on it."""
+        """Drop a link that has ended, or could not be opened for this reason, and fail all requests that wait for
+        it."""
         link = self.by_number.pop(number, None)
         if link is None:
             return

@@ -1,4 +1,4 @@
-"""Comparison of what came out of kproxy with what a case expects: frame by frame, value by value."""
+"""Comparison of kproxy's output with the expectations of a case: frame by frame, value by value."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def records(expected: RecordsRead, found: bytes, path: str) -> Iterator[Differen
 
 
 def shown(value: Any, is_error: bool = False) -> str:
-    """Return a value as it stands in one line of a failure; an error code with its name."""
+    """Return a value as shown in one line of a failure; an error code with its name."""
     match value:
         case None:
             return "null"
@@ -135,7 +135,7 @@ Mismatch = tuple[str, list[Difference]]
 def check_piece(
     source: Source, expected: ExpectedFrame, at: Where, piece: Piece, connection: CaseConnection, side: int
 ) -> Iterator[Mismatch]:
-    """Yield each way in which the piece is not as expected: a sentence, and the values that differ."""
+    """Yield each difference between the piece and the expectation: a sentence, and the values that differ."""
     yield from check_bytes(expected, piece, connection, side)
     if expected.untouched:
         yield from check_untouched(piece, connection, side)
@@ -231,7 +231,7 @@ def correlation(piece: Piece, side: int) -> int:
 
 
 def decoded(piece: Piece, connection: CaseConnection, side: int) -> Message:
-    """Return the message in the piece. Raises DecodeError for bytes that are none."""
+    """Return the message in the piece. Raises DecodeError for bytes that are not a message."""
     if not piece.is_frame:
         raise DecodeError(f"{len(piece.data)} bytes are no whole frame")
     if side == BROKER:

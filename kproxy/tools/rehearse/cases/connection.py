@@ -29,8 +29,8 @@ KPROXY = "kproxy.example.com"
 
 
 class Piece(NamedTuple):
-    """Bytes that came out of kproxy at once: a frame with its length in front, or bytes that are no frame. `when`: at
-    which time of the case, in seconds."""
+    """Bytes that kproxy sent at once: a frame with its length in front, or bytes that are not a frame. `when`: seconds
+    since the start of the case."""
 
     data: bytes
     when: float
@@ -50,7 +50,7 @@ class Request:
 
 
 class CaseIdentity:
-    """Identity of a case's client: the one that the test gives, else the one that its frames show."""
+    """Identity of a case's client: from the test if given, otherwise from its frames."""
 
     def __init__(self, spec: ClientConnection, seen: IdentityView) -> None:
         self.spec, self.seen = spec, seen
@@ -71,9 +71,9 @@ class CaseIdentity:
 class CaseConnection:
     """A connection of one case between its client and its broker.
 
-    Attributes: arrived (pieces that came out since they were last taken, by side); asked (requests that the broker
-    has not answered); sent, said (by correlation id, frames that the client sent and the broker answered); kinds
-    (api key and version of each request, by correlation id).
+    Attributes: arrived (pieces that came out since the last take, by side); asked (requests that the broker has not
+    answered); sent, said (frames of the client, and of the broker, by correlation id); kinds (API key and version of
+    each request, by correlation id).
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class CaseConnection:
         self.pump()
 
     def later(self, seconds: float) -> None:
-        """Let so many seconds pass for this connection."""
+        """Advance this connection by `seconds`."""
         self.talk.later(seconds)
         self.pump()
 
@@ -206,8 +206,8 @@ class CaseConnection:
         return pieces
 
     def kind_of(self, piece: Piece) -> tuple[int, int] | None:
-        """Return API key and version of the request that a response at the client belongs to; None if there is no such
-        request."""
+        """Return API key and version of the request that a response at the client belongs to; None if no such request
+        exists."""
         if len(piece.data) < 8:
             return None
         return self.kinds.get(int.from_bytes(piece.data[4:8], "big", signed=True))
@@ -222,8 +222,8 @@ class CaseConnection:
     # ---- addresses
 
     def address(self, node: int) -> tuple[str, int] | None:
-        """Return the host and port at which kproxy offers a node: by the rule of kind advertise that applies, else a
-        port of its own for each. None: the rule has no address for this node."""
+        """Return the host and port at which kproxy offers a node: from the applicable rule of kind advertise, otherwise
+        a separate port for each node. None: the rule has no address for this node."""
         rule = self.bound.advertise
         if rule is None:
             return KPROXY, DEFAULT_PORTS + node

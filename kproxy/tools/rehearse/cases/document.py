@@ -1,4 +1,4 @@
-"""Reading of a `*.test.yaml` file and its rules into cases, or into a list of all mistakes with their places.
+"""Reading of a `*.test.yaml` file and its rules into cases, or into a list of all errors with their places.
 
 A `Reader` converts bodies into values of a message. With `expected` it reads expectations, where a number may be a
 range such as `">0"` or `900-1100`. Bytes are text, `{hex: …}` or `{zeros: 10kB}`. Records are a list, or a mapping
@@ -34,7 +34,7 @@ from kproxy.tools.rehearse.cases.model import Case, CaseFile, CaseStep, ClientCo
 from kproxy.tools.rehearse.dialogue import sized
 
 TIMESTAMP = 1_700_000_000_000
-"""Timestamp, in milliseconds, of records for which the test gives none."""
+"""Timestamp, in milliseconds, of records for which the test does not give one."""
 RECORD_KEYS = ("offset", "timestamp", "key", "value", "headers")
 
 ReadBytes = Callable[[Any, Where], bytes | None]
@@ -85,7 +85,7 @@ class RecordsRead:
 
 
 def read_records(source: Source, raw: dict[Any, Any], at: Where, inside: Where, read: ReadBytes) -> RecordsRead:
-    """Return the batch that stands at `at`, with its records at `inside`; mistakes are noted in the source."""
+    """Return the batch at path `at`, with its records at `inside`; errors are noted in the source."""
     about = validate(Written, raw, source, at)
     if about is None:
         return RecordsRead(Written(batch=[]), ())
@@ -278,7 +278,7 @@ TEST = ".test"
 
 @dataclass(frozen=True)
 class Ready:
-    """A case of a test file that has no mistakes. `at` is its path in the source."""
+    """A valid case of a test file. `at` is its path in the source."""
 
     source: Source
     case: Case
@@ -291,7 +291,7 @@ class Ready:
         return self.case.name
 
     def documents(self) -> list[Document]:
-        """Return the rules, read anew. Raises DocumentError."""
+        """Read the rules again and return them. Raises DocumentError."""
         return [read_document(Source.open(path)) for path in self.rules]
 
 
@@ -316,7 +316,7 @@ def is_case_file(path: Path) -> bool:
 
 
 def load_cases(file: Path) -> list[Ready]:
-    """Return the cases of one file. Raises DocumentError with all mistakes in it and in its rules."""
+    """Return the cases of one file. Raises DocumentError with all errors in it and in its rules."""
     source = Source.open(file)
     model = _read(source)
     paths = _rule_paths(source, file, model)
@@ -359,13 +359,13 @@ def _rule_paths(source: Source, file: Path, model: CaseFile | None) -> list[Path
 
 
 def _connections(model: CaseFile, case: Case) -> dict[str, ClientConnection]:
-    """Return the connections of a case by name. The empty name is the one for steps that name no connection, and for
-    names that the file says nothing about."""
+    """Return the connections of a case by name. The empty name is the default: for steps that name no connection, and
+    for names that the file does not describe."""
     return {"": case.connection or model.connection or ClientConnection(), **(case.connections or {})}
 
 
 def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
-    """Note mistakes that the models cannot see: names that are not there, and bodies that do not fit."""
+    """Note errors that the models cannot detect: undefined names, and bodies that do not fit."""
     rules = {one.rule.name: one.rule for document in documents for one in document.parsed_rules if one.rule is not None}
     names: dict[str, int] = {}
     for index, case in enumerate(model.tests):

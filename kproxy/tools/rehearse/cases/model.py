@@ -9,7 +9,7 @@
             broker: {}
             to_client: untouched
 
-Bodies are checked against the protocol's table in `document.py`, since what may stand there depends on API and version.
+Bodies are checked against the protocol's table in `document.py`, since the allowed fields depend on API and version.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FieldValues = dict[str, Any]
 
 
 class ClientConnection(Model):
-    """A client's connection, as far as a test or an explanation is told about it."""
+    """A client's connection, as described by a test or an explanation."""
 
     listener: str = Field(default="main", description="name of the listener that the client connected to")
     cluster: str = Field(default="main", description="name of the cluster behind it")
@@ -88,7 +88,7 @@ class SentRequest(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield mistakes unless there is either an API in a version that exists, or a frame in hex."""
+        """Yield an error unless either an existing API version or a frame in hex is given."""
         others = [name for name in ("api", "version", "client_id", "body") if name in raw]
         if raw.get("hex") is not None:
             for name in others:
@@ -151,7 +151,7 @@ class ExpectedFrame(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Yield mistakes unless there is only one way in which the frame is described."""
+        """Yield an error unless the frame is described in exactly one way."""
         given = [name for name in ("untouched", "changed", "exactly", "body") if raw.get(name) is not None]
         if len(given) > 1 and given != ["changed", "body"]:
             yield (given[1], KEY), f'"{given[1]}" beside "{given[0]}" says no more'
@@ -189,7 +189,7 @@ Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_inpu
 
 
 class CaseStep(Model):
-    """A step of a test: something that happens, and what must come of it; the lines take place in this order."""
+    """A step of a test: an event and its expected results. The fields take effect in this order."""
 
     times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
     wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")

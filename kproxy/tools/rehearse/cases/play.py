@@ -21,7 +21,7 @@ from kproxy.tools.rehearse.cases.model import CaseStep, ClientConnection, Counts
 from kproxy.tools.rehearse.dialogue import judged
 
 MOMENT = 1e-6
-"""Seconds by which times of a case may be off: they are sums of floating-point numbers."""
+"""Tolerance in seconds for times of a case: they are sums of floating-point numbers."""
 
 
 class World:
@@ -52,14 +52,14 @@ class World:
         return self.connections[name]
 
     def wait(self, seconds: float) -> None:
-        """Let so many seconds pass: deadlines of connections and of rules are met in their order."""
+        """Advance the time by `seconds`: deadlines of connections and of rules are met in their order."""
         end = self.now + seconds
         while (due := self.next_event()) is not None and due <= end:
             self.go_to(due)
         self.go_to(end)
 
     def next_event(self) -> float | None:
-        """Return the time of the next event that comes by itself; None if there is none."""
+        """Return the time of the next event that comes by itself; None if no event is pending."""
         times = [when for connection in self.connections.values() for when in connection.talk.wakes]
         if (due := self.store.due(self.now)) is not None:
             times.append(due)
@@ -86,7 +86,7 @@ class World:
             connection.released()
 
     def running(self, rule: str) -> Running | None:
-        """Return a live rule at work; None for one whose stage has not come yet. Raises NoSuchRule."""
+        """Return a live rule at work; None if its stage has not come yet. Raises NoSuchRule."""
         return self.store[rule].running
 
     @property
@@ -96,7 +96,7 @@ class World:
 
     @property
     def problems(self) -> list[str]:
-        """Return a sentence for each rule in which something went wrong, such as an exception in a Python function."""
+        """Return a sentence for each rule that had an error, such as an exception in a Python function."""
         every = [kept.running for kept in self.store.stored_rules.values() if kept.running is not None]
         return [f'the rule "{one.name}" went wrong: {one.problem}' for one in every if one.problems]
 
@@ -154,13 +154,13 @@ class Player:
         for problem in self.world.problems:
             self.fail((), problem)
         wrong = self.source.lines()
-        if wrong:  # in bodies whose API and version are known only now
+        if wrong:  # in bodies whose API and version are known only here
             self.source.forget()
             self.failures = [CaseFailure(place, what) for place, _, what in (each.partition(": ") for each in wrong)]
         return self.failures
 
     def act(self, step: CaseStep) -> None:
-        """Let happen what the step says, in the order of its fields, and check what comes out."""
+        """Perform the step's actions in the order of its fields, and check the output."""
         if step.wait is not None:
             self.world.wait(step.wait)
         if step.release is not None:
@@ -181,7 +181,7 @@ class Player:
         self.expect("to_client", step.to_client, connection)
         self.states(step, connection)
 
-    # ---- what comes out
+    # ---- output
 
     def expect(self, word: str, expected: list[ExpectedFrame] | None, connection: CaseConnection) -> None:
         """Compare the pieces that came out on one side with those that the step expects there."""
@@ -221,7 +221,7 @@ class Player:
         return True
 
     def why(self, connection: CaseConnection) -> str:
-        """Return a possible reason why nothing came, for the end of a failure; empty if there is none."""
+        """Return a possible reason for missing output, appended to a failure; empty if unknown."""
         closed = connection.talk.closed
         if closed is not None:
             return f"; kproxy has closed the connection: {closed.message}"
@@ -229,7 +229,7 @@ class Player:
             return f"; {counted(self.world.held, 'request')} held until they are released"
         return "; kproxy does not read from the client just now" if connection.waiting[CLIENT] else ""
 
-    # ---- what holds at the end of a step
+    # ---- checks at the end of a step
 
     def states(self, step: CaseStep, connection: CaseConnection) -> None:
         """Check the states that the step expects at its end: closed, muted, held, flow and counters."""

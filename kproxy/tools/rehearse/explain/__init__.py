@@ -1,1 +1,1 @@
-"""Explanation of what rules would do to one frame."""
+"""Explanation of the effects of rules on one frame."""

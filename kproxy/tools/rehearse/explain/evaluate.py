@@ -165,9 +165,9 @@ SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactio
 
 @dataclass(frozen=True)
 class Opinion:
-    """Opinion of one rule about a target, in a word, and `lines` with the reasons or with what the rule does.
+    """Opinion of one rule about a target, in a word; `lines` has the reasons or the effects of the rule.
 
-    The rule acts; depends on what is not known; does not act now, since its trigger says no; only observes; does not
+    The rule acts; depends on unknown facts; does not act now, since its trigger does not fire; only observes; does not
     act (no), since a selector fails; or never acts on a request of this API and version.
     """
 
@@ -256,9 +256,9 @@ def does(
     now: float,
     reads: set[str],
 ) -> Iterator[str]:
-    """Yield what comes of it: the decisions about the request, and that there will be some about the response.
+    """Yield the effects: the decisions about the request, and a note that decisions about the response follow.
 
-    `reads` gets the fields of the request that the effect looked at and that nobody knows."""
+    `reads` gets the unknown fields of the request that the effect looked at."""
     matched = judged.entities if target.frame is not None else target.entities
     if running.rule.selects_errors:
         yield "has its say when the response has come"
@@ -269,7 +269,7 @@ def does(
     if depths["request"] != FrameDepth.NOTHING:
         try:
             decided = running.effect.on_request(target.exchange(reads), matched, now)
-        except Exception as error:  # noqa: BLE001  # whatever a rule does, it is said
+        except Exception as error:  # noqa: BLE001  # any exception of a rule is reported
             yield f"goes wrong: {type(error).__name__}: {error}"
             return
         for decision in decided:
@@ -295,7 +295,7 @@ def of_connection(rule: Rule, target: Target) -> Opinion:
 
 
 def binding(rule: Rule, target: Target) -> tuple[Word, tuple[str, ...]]:
-    """Return what a rule that binds when a connection opens does to a request and its response, with reasons."""
+    """Return the effects, with reasons, of a rule that binds when a connection opens on a request and its response."""
     if isinstance(rule, NameRule):
         return renaming(rule, target)
     if isinstance(rule, AdvertiseRule):

@@ -1,4 +1,4 @@
-"""Surveys: all rules asked about one target, the depth of the plan, and what becomes of a frame in the end."""
+"""Surveys: the opinions of all rules about one target, the depth of the plan, and the final outcome for its frame."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Surveyor:
         self.connection: CaseConnection | None = None
 
     def survey(self, target: Target) -> Survey:
-        """Return the opinions of all rules about a target, and what becomes of its frame."""
+        """Return the opinions of all rules about a target, and the outcome for its frame."""
         rules, now = self.rules, self.now
         running = {one.name: one for one in rules.live}
         client_id = target.message.header.get("client_id")
@@ -64,9 +64,9 @@ class Surveyor:
         return Survey(step, opinions, positions, happens)
 
     def outcome(self, target: Target, frame: bytes, is_open: bool) -> Iterator[str]:
-        """Yield in words what becomes of the frame under all rules together, from a session without a network.
+        """Yield in words the outcome for the frame under all rules together, from a session without a network.
 
-        `is_open`: a rule depends on what is not known, so nothing can be said.
+        `is_open`: a rule depends on unknown facts, so the outcome is unknown.
         """
         yield ""
         if is_open:

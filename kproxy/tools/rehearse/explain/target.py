@@ -32,9 +32,10 @@ M = TypeVar("M", bound=ConnectionMatch)
 
 @dataclass(frozen=True)
 class KnownRequest:
-    """Known part of a request. `known`: its connection and its header, by selector; what is not in it is open.
+    """Known part of a request. `known`: its connection and its header, by selector; missing selectors are open.
 
-    `entities`: what it is about; with `whole` that is all there is to know of them, else what an entity lacks is open.
+    `entities`: the entities of the request. With `whole` they are complete; otherwise missing attributes of an entity
+    are open.
     """
 
     key: int
@@ -62,7 +63,7 @@ class SelectorFindings(NamedTuple):
     word: SelectorState
     findings: tuple[SelectorFinding, ...]
     entities: tuple[Entity, ...]
-    """Entities that the selectors hold for, without those that nobody can tell of."""
+    """Entities that the selectors hold for, without the open ones."""
 
 
 def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
@@ -85,7 +86,7 @@ def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
 def spared(
     not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
 ) -> tuple[tuple[Entity, ...], list[SelectorFinding]]:
-    """Return the entities that `not` leaves of these. The findings are there if it leaves nothing, or if that is
+    """Return the entities that `not` leaves of these. The findings are not empty if no entity is left, or if that is
     open."""
     findings = list(findings_of(not_, subject))
     if any(one.word == "fails" for one in findings):
@@ -148,7 +149,7 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """Return the finding about a selector that looks at what a request asks about."""
+    """Return the finding about a selector that looks at the entities of a request."""
     assert isinstance(match, FrameMatch)
     wants = wanted(match, name)
     if not carries(subject.key, subject.version, (name,)):
@@ -164,7 +165,7 @@ def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> Sel
 
 
 def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
-    """Return the state of one selector for one entity: it holds, it does not, or a request would tell."""
+    """Return the state of one selector for one entity: it holds, it does not hold, or only a request would show it."""
     if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
         return "open"
     return "holds" if alone(match, name).holds_entity(entity) else "fails"
@@ -176,7 +177,7 @@ def alone(match: M, name: str) -> M:
 
 
 def facts(name: str, value: Any) -> Facts:
-    """Return the facts of a connection of which one thing is known."""
+    """Return the facts of a connection with one known fact."""
     return Facts(**({"listener": "", "cluster": "", "client_address": ""} | {name: value}))
 
 
@@ -190,7 +191,7 @@ def spelled(name: str) -> str:
 
 
 class NoCluster:
-    """Cluster of which neither nodes nor topic ids are known."""
+    """Cluster with unknown nodes and topic ids."""
 
     nodes: tuple[int, ...] = ()
 
@@ -229,7 +230,8 @@ class WatchedBody(dict[str, Any]):
 
 
 def watched(value: Any, given: Collection[str], reads: set[str]) -> Any:
-    """Return a value whose structs note what is read from them in `reads`; `given` are the fields that are known."""
+    """Return a value whose structs record in `reads` the fields that are read; `given` are the fields that are
+    known."""
     if isinstance(value, dict):
         return WatchedBody(value, given, reads)
     return [watched(one, given, reads) for one in value] if isinstance(value, list) else value
@@ -243,7 +245,7 @@ def has_structs(value: Any) -> bool:
 @dataclass(frozen=True)
 class Target:
     """Request that rules are asked about. `frame`: its bytes without the length, None when it is made up from `given`;
-    `fields` are then the fields of its body that were given. `known`: what selectors may ask, by name.
+    `fields` are then the fields of its body that were given. `known`: the values that selectors may ask for, by name.
     """
 
     message: Message
@@ -270,8 +272,8 @@ class Target:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities of the request. Topics that have an id have no name here: the id decides, whatever name
-        is beside it, and the name of an id is not known."""
+        """Return the entities of the request. Topics that have an id have no name here: the id decides, even if a name
+        is also given, and the name of an id is not known."""
         found = entities(self.message)
         return tuple(one if one.topic_id is None else replace(one, topic=None) for one in found)
 
@@ -304,7 +306,7 @@ class Target:
 
 
 def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target:
-    """Return the target of a frame, which tells all of the request; `given` tells of its connection."""
+    """Return the target of a frame, which contains the complete request; `given` describes its connection."""
     known = dict(given) | {"client_id": message.header.get("client_id"), "size": len(frame)}
     if message.api.key == PRODUCE:
         known["acks"] = message.body["acks"]
@@ -312,7 +314,7 @@ def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target
 
 
 def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
-    """Return a made-up request about one entity, of which `given` tells the parts; other fields have defaults."""
+    """Return a made-up request about one entity with the parts in `given`; other fields have defaults."""
     struct = layout.body(key, version, "request")
     body = struct.defaults()
     form = shape(key, version)
@@ -333,7 +335,8 @@ def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
 
 
 def coordinator(role: str, name: str, body: Mapping[str, Any], roles: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a coordinator key, which names a group or a transactional id by its type; else none."""
+    """Return the fields of a coordinator key, which names a group or a transactional id by its type; otherwise an empty
+    result."""
     if role == "coordinator_key":
         for number, of in KEY_TYPES.items():
             if of in roles:

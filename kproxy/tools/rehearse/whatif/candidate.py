@@ -85,7 +85,7 @@ class Variant:
 class Candidate:
     """Candidate rules of one capture, as texts or made from them already.
 
-    `began`: time of the first exchange, from which triggers such as `after` count. `records`: whether filters may ask
+    `began`: time of the first exchange; triggers such as `after` count from it. `records`: whether filters may ask
     about records. Raises DocumentError.
     """
 
@@ -173,7 +173,8 @@ def counts_together(running: Running) -> bool:
 
 
 CHUNK_BYTES = 256 << 10
-"""Bytes of frames in one chunk: so large that a row's cost is nothing, so small that many fit into a batch of rows."""
+"""Bytes of frames in one chunk: large enough to make the cost of a row negligible, small enough for many rows in a
+batch."""
 CHUNK_EXCHANGES = 2000
 """Exchanges in one chunk: with small frames, what Python makes of them is many times larger than they are."""
 HELD_BYTES = 16 << 20
@@ -357,8 +358,8 @@ class RuleMatches:
 
 @dataclass(slots=True)
 class KeptMatches:
-    """Matches of rules among kept exchanges. `of`: how many were rehearsed; `unfit`: how many could not be, since not
-    all of their bytes are there; `kept`: how many there are."""
+    """Matches of rules among kept exchanges. `of`: how many were rehearsed; `unfit`: how many were skipped, since some
+    of their bytes are missing; `kept`: how many there are."""
 
     kept: int
     of: int = 0
@@ -369,10 +370,10 @@ class KeptMatches:
 def rehearse_kept(
     document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool], *, records: bool = True
 ) -> KeptMatches:
-    """Rehearse the rules of a document on these exchanges, the latest of which comes first, as long as `in_time()`.
-    `records`: whether their filters may ask about records.
+    """Rehearse the rules of a document on these exchanges, latest first, while `in_time()` is true. `records`: whether
+    their filters may ask about records.
 
-    Raises DocumentError for a document with mistakes.
+    Raises DocumentError for an invalid document.
     """
     kept = kept[:MOST_EXCHANGES]
     found = KeptMatches(len(kept))
@@ -421,12 +422,12 @@ def packed(
 
 
 def facts_of(who: Who) -> Facts:
-    """Return the facts of a connection that rules bind to, as far as whoever watched it knows them."""
+    """Return the facts of a connection that rules bind to, as far as the recording has them."""
     return Facts(who.listener or "", who.cluster or "", who.client_address, node=who.node)
 
 
 def topics_in(kept: Sequence[ObservedExchange]) -> dict[UUID, str]:
-    """Return the names of topics by their ids, as the latest Metadata answers tell them."""
+    """Return the names of topics by their ids, from the latest Metadata responses."""
     names: dict[UUID, str] = {}
     answers = [seen for seen in kept if seen.key == METADATA and seen.response is not None]
     for seen in reversed(answers[:MOST_ANSWERS]):

@@ -1,8 +1,8 @@
 """Recorded exchange as a rehearsal needs it: its packed form, whether rules can be about it, and its topics.
 
 Strategy. An exchange that no rule can be about need not be rehearsed. As for topics: in most APIs a topic is a name, or
-an id, at one place: a walk finds these, and what was found before is known by its bytes. Where a name and an id stand
-side by side, or a name is a topic only by a type beside it, the reader of entities that rules have is asked.
+an id, at one place: a walk finds these, and what was found before is known by its bytes. For APIs that have both a name
+and an id, or a type field that decides if a name is a topic, the rules' own reader of entities is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ReadTopics = Callable[[bytes, int, int], Iterable[TopicOrId]]
 
 @dataclass(frozen=True, slots=True)
 class RecordedClient:
-    """Client of a recorded connection; `key` tells the connection from all others."""
+    """Client of a recorded connection; `key` identifies the connection."""
 
     key: str
     facts: Facts
@@ -47,7 +47,7 @@ class RecordedClient:
 class PackedExchange(msgspec.Struct, array_like=True, gc=False, eq=False):
     """Recorded exchange. Frames are whole and without their length; times are seconds since 1970.
 
-    No response: there was none, or it was not recorded.
+    No response: the broker sent none, or it was not recorded.
     """
 
     number: int
@@ -115,7 +115,7 @@ def is_opaque(step: Step) -> bool:
 
 
 def topics_of(recorded: PackedExchange, topics: TopicNames) -> tuple[str, ...]:
-    """Return the topics that a request is about, each once; ids whose names are not known as they are."""
+    """Return the topics of a request, each once; an id without a known name is returned as the id."""
     read = reader(recorded.api_key, recorded.version)
     if read is None:
         return ()
@@ -137,7 +137,7 @@ def header_version(key: int, version: int) -> int:
 
 @cache
 def reader(key: int, version: int) -> ReadTopics | None:
-    """Return the reader of a request's topics; None for what the protocol table lacks."""
+    """Return the reader of a request's topics; None if the protocol table lacks them."""
     if key not in schema.paths() or version not in schema.load(key).versions:
         return None
     form = shape(key, version)
@@ -164,7 +164,7 @@ def by_entities(key: int, version: int) -> ReadTopics:
 
 
 def by_walk(key: int, version: int, places: Mapping[str, Sighting]) -> ReadTopics | None:
-    """Return the reader of an API whose topics stand at one place; None: at none."""
+    """Return the reader of an API whose topics are at one place; None: at none."""
     if not places:
         return None
     ((path, sighting),) = places.items()

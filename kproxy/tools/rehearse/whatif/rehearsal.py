@@ -2,10 +2,11 @@
 
 Strategy. Requests go in at their recorded times, responses at theirs or, when a rule has held the request back, as much
 later. A request that kproxy answers itself has no use for its recorded response. When a rule closes the connection, the
-rest of it goes on in a new session, as a client does that connects again. What is asked of the broker beyond the
-recording (all topics, for their ids) is answered from what the recording has shown.
+rest of it goes on in a new session, as a client does that connects again. Further requests to the broker (all topics,
+for their ids) are answered from the recording.
 
-What this cannot know: how a client would have gone on after an error, and how a broker after what it did not get.
+A rehearsal cannot show how a client would have continued after an error, or how a broker would have continued without a
+frame.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.whatif.exchange import Opaque, PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
-"""Seconds that a frame may be held by rules; what takes longer is taken for never."""
+"""Seconds that a rule may hold a frame; a longer hold counts as infinite."""
 PORT = 30000
-"""Brokers are at this port and the node's id, as far as clients are told."""
+"""Brokers are advertised to clients at this port plus the node's id."""
 METADATA_KEY = METADATA.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
 class RehearsalFinding:
-    """Finding about one exchange: what would have been different.
+    """Finding about one exchange: the differences from the recording.
 
     `rules`: those that fired, in order. `delay`: seconds more until the response. `lost`: the client would have got no
     response.
@@ -82,7 +83,7 @@ class Rehearsal:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a new session; what was under way in the last one is lost. `refused`: why a rule let it end at once;
+        """Begin a new session; pending exchanges of the last one are lost. `refused`: why a rule let it end at once;
         empty if none did."""
         self.beginning, self.refused = True, ""
         self.session = Session(self.plan, self.shared, self.caller.facts, self.number)
@@ -108,7 +109,7 @@ class Rehearsal:
             self.until(when)
         elif when > self.now:
             self.now = when
-        if self.refused:  # the client comes again with what it wants
+        if self.refused:  # the client connects again and repeats its request
             self.begin()
         if self.paused[CLIENT] and not self.free():
             self.give_up("a rule lets nothing more pass on the connection")
@@ -250,7 +251,7 @@ class Rehearsal:
                 pass
 
     def put(self, side: int, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes that leave. What a fault has made of frames need not be any."""
+        """Take bytes that leave. Frames that a fault has changed may be malformed."""
         pos = 0
         while pos + 8 <= len(data):
             end = pos + 4 + max(int.from_bytes(data[pos : pos + 4], "big", signed=True), 0)
@@ -277,10 +278,10 @@ class Rehearsal:
             finding.delay = self.now - recorded.response_time
         self.done(correlation)
 
-    # ---- what comes of it
+    # ---- results
 
     def waited(self, correlation_id: int, seconds: float, *, response: bool, by_rule: bool, older: int = 0) -> None:
-        """Do nothing: the times tell how long rules held a frame."""
+        """Do nothing: the times show how long rules held a frame."""
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
         finding = self.open.get(correlation_id)
@@ -289,7 +290,7 @@ class Rehearsal:
             finding.answered |= answered
 
     def failed(self, correlation_id: int, codes: Iterable[int]) -> None:
-        """Do nothing: the response itself tells its errors."""
+        """Do nothing: the response itself contains its errors."""
 
     def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
         """Do nothing: the times of frames show the throttle."""
