@@ -1,7 +1,7 @@
 """The broker-side topics of a cluster, asked for by a Metadata request of kproxy's own when a rule needs them.
 
-Names are for patterns that the broker would evaluate, ids tell which topic a client means by one. For the name of an id
-the broker is asked by that id; only for DeleteTopics, which is older than that question, it is asked for all topics.
+Patterns are evaluated by name, as the broker would; ids identify the topic that a client refers to. For the name of an
+id the broker is asked by that id; only for DeleteTopics, which is older than that question, it is asked for all topics.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
 
 from .counters import Counters
 
-VERSION: Final = 10  # from Kafka 2.8 to the newest; the first that tells ids, which no client of an older one can use
+VERSION: Final = 10  # from Kafka 2.8 to the newest; the first with ids, which clients of older brokers cannot use
 OLD_VERSION: Final = 2  # Kafka 0.10.1 to 3.9: the first version with the cluster id, which has no other fields
 CORRELATION: Final = -0x6B70
 ASK_AGAIN_AFTER: Final = 10.0
-"""Seconds for which names are taken as current; a regular expression sees a new topic after that and a heartbeat."""
+"""Seconds until cached names expire; a regular expression matches a new topic after that and a heartbeat."""
 TOPICS: Final = "topics"
 
 
 BY_ID_VERSION: Final = 12
-"""The first that tells the name of an id; brokers that know requests with topic ids other than DeleteTopics know it."""
+"""First Metadata version that maps ids to names; supported by all brokers with topic ids in requests other than
+DeleteTopics."""
 ENTRY: Final = "topics[].error_code", "topics[].name", "topics[].topic_id"
 
 
@@ -116,7 +117,7 @@ def remember_topics(memory: MutableMapping[str, Any], frame: bytes, now: float, 
 
 
 def remember_named(memory: MutableMapping[str, Any], frame: bytes, counters: Counters) -> None:
-    """Keep what an answer to `named_topics_request` tells; ids that it does not know stay unknown."""
+    """Cache the names from a response to `named_topics_request`; ids unknown to the broker stay unknown."""
     try:
         remember_ids(memory, read_topics(frame, BY_ID_VERSION))
     except DecodeError:
@@ -159,7 +160,7 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Return the ids of the brokers that this connection was told of, ascending."""
+        """Return the ids of the brokers in this connection's responses, ascending."""
         return tuple(sorted(self.context.nodes))
 
     def asks(self, topic_id: UUID, listed: bool) -> bool:

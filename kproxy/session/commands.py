@@ -18,8 +18,8 @@ CLIENT: Final = 0
 BROKER: Final = 1
 
 LONG: Final = 131072
-"""Bytes that pass without a look, from which on a driver does better to have the kernel pass them on: two more system
-calls cost as much as copying tens of thousands of bytes."""
+"""Bytes of unchanged data above this size should be passed on by the kernel: two more system calls cost as much as
+copying tens of thousands of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,9 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Command to call `work()` where it keeps nobody waiting, for it takes milliseconds, then `computed` with its
-    result.
+    """Command to call `work()` outside the event loop, since it takes milliseconds, then `computed` with its result.
 
-    It touches nothing of the session. Whoever ends the connection may leave it out.
+    It touches nothing of the session. A driver that ends the connection may skip it.
     """
 
     work: Callable[[], object]
@@ -116,7 +115,7 @@ class Shut:
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """Command to shape the bytes that leave on either side by all of these together from now on; (): as they come."""
+    """Command to set the shapers for bytes that leave on either side; (): none."""
 
     shapes: tuple[TrafficShape, ...]
 
@@ -126,8 +125,8 @@ class CloseBoth:
     """Command to close both sides once all that is queued has been written; `cause` is one word for metrics, `message`
     for the log.
 
-    `blame` says whose bytes were bad: "client", "broker" or "" for nobody's (a drain). With `reset` both are closed
-    with RST, and what is queued is thrown away.
+    `blame` is the side that sent bad bytes: "client", "broker" or "" for neither (a drain). With `reset` both are
+    closed with RST, and what is queued is thrown away.
     """
 
     cause: str

@@ -1,13 +1,13 @@
-"""Selectors of one rule for one (api, version), compiled: what does not depend on the request is decided beforehand.
+"""Selectors of one rule for one (api, version), compiled: everything independent of the request is decided beforehand.
 
 Finds the rules that can be about a request without asking each of them: a thousand rules for a thousand topics cost
 what one does.
 
-Strategy. A rule that selects by text stands in the index of the first field that it does so with. Exact texts are a
-table; globs and regular expressions are one RE2 set, which a text goes through once whatever their number, and what it
-said is remembered. Rules that select by no text, or whose selectors may hold for what lacks the field, are found for
-every request, or for those without it. `candidates` may find too much, for each is still asked, never too little;
-`about` says exactly whose selectors hold for an entity.
+Strategy. A rule that selects by text is indexed by the first field that it selects by. Exact texts are a dict. Globs
+and regular expressions are one RE2 set, so a text is matched once against all of them; the result is cached. Rules that
+do not select by text, or whose selectors may match without the field, are found for every request, or for requests
+without the field. `candidates` may return false positives, which are evaluated afterwards, but never misses a rule;
+`about` is exact for an entity.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RuleMatcher:
         self.unnamed = rule.may_be_unnamed(key, version)
 
     def holds(self, exchange: Exchange) -> bool | None:
-        """Return None if the rule does not apply to this request, else True if the entities that `not:` selects are to
-        be left out."""
+        """Return None if the rule does not apply to this request, else True if the entities selected by `not:` are
+        excluded."""
         for test in self.frames:
             if not test(exchange):
                 return None
@@ -56,7 +56,7 @@ class RuleMatcher:
         return None if excluded and self.not_entity is None else excluded
 
     def of_none(self, exchange: Exchange) -> bool:
-        """Return True if the rule applies to a request of which it selects no entity."""
+        """Return True if the rule applies to a request without selected entities."""
         return self.unnamed and self.rule.unnamed(exchange)
 
     def excludes(self, no: FrameMatch, exchange: Exchange) -> bool:
@@ -65,7 +65,7 @@ class RuleMatcher:
 
 
 class Part(NamedTuple):
-    """Rule of one API and version, with the depth to which it must see the two frames of an exchange."""
+    """Rule for one API and version, with the decode depth that it needs for request and response."""
 
     running: Running
     matcher: RuleMatcher
@@ -76,9 +76,9 @@ class Part(NamedTuple):
     screens: bool = False
     """Answers may mention what it forbids."""
     letters: tuple[bytes, ...] | None = None
-    """A frame without any of these names nothing that it selects (`LiveRule.letters`); None: nobody can tell."""
+    """A frame without any of these names does not mention what the rule selects (`LiveRule.letters`); None: unknown."""
     wanted: str = ""
-    """Text of the filter that the exchange has to pass, too, empty for none."""
+    """Text of the filter that the exchange must also pass; empty for none."""
     late: bool = False
     """Set if that filter is asked of the response only."""
 
@@ -100,20 +100,21 @@ def entity_test(rule: LiveRule) -> EntityTest | None:
 
 FIELDS = ("topic", "group", "transactional_id", "member", "client_id", "principal", "client_software")
 MOST_TEXTS = 4096
-"""Texts of one field, API and version whose rules are remembered; the one used longest ago goes."""
+"""Texts of one field, API and version whose matches are cached; LRU."""
 LONGEST_TEXT = 512
-"""Characters of a text that is remembered, so that all of them take some 4 MB at most: longer ones are tried anew."""
+"""Characters of the longest text that is cached, which bounds the cache to some 4 MB; longer texts are matched each
+time."""
 HOLDS = (LiveRule.holds_for, AccessRule.holds_for)
 MATCHES = (FrameMatch.holds_entity, AnswerMatch.holds_entity)
-"""Ways to match that are known to be false for an entity whose text is not selected. Rules with others are general."""
+"""Match results known to be false for an entity whose text is not selected. Rules with others are general."""
 
 Numbers = frozenset[int]
 NOBODY: Numbers = frozenset()
 
 
 class FieldIndex:
-    """Index of the rules that select on one field. `lenient` are those that may hold where a request lacks it,
-    `doubting` those that may hold for a topic whose id has no known name yet."""
+    """Index of the rules that select on one field. `lenient` are rules that may match a request without the field,
+    `doubting` those that may match a topic id without a known name."""
 
     __slots__ = ("__weakref__", "doubting", "exact", "lenient", "numbers", "patterns", "remembered")
 
@@ -140,8 +141,8 @@ class FieldIndex:
             self.doubting |= {number}
 
     def about(self, text: str | None) -> Numbers:
-        """Return the numbers of the rules whose selector holds for `text`; None: the request has no such field, or no
-        name for its topic id."""
+        """Return the numbers of the rules whose selector matches `text`; None: the request does not have the field, or
+        its topic id has no name."""
         if text is None:
             return self.lenient | self.doubting
         if not text.isascii():
@@ -153,9 +154,9 @@ class FieldIndex:
 
 
 class PartIndex:
-    """Index over the rules of one (api, version). `general` can apply to any request; `tests` are those of entities, by
-    rule; `tested` the tests of rules that no entity field indexes; `excluding` those of `not:`; `scanned` those of
-    `general` that are found by searching the frame's bytes (`session/literal_search.py`)."""
+    """Index over the rules of one (api, version). `general` can apply to any request. `tests` are the tests of
+    entities, by rule. `tested` are the tests of rules that are not indexed by an entity field. `excluding` are those of
+    `not:`. `scanned` are rules of `general` found by searching the frame's bytes (`session/literal_search.py`)."""
 
     __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "scanned", "tested", "tests")
 

@@ -54,9 +54,9 @@ class Counters:
     """Frames that were not let through, by API name: their answer would have shown a broker's address, a rule cannot
     read them, or one does not allow them (the event `stopped_by_rule`)."""
     proxy_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))
-    """How long kproxy is at work on what one read gave, from the kernel and back to it."""
+    """Time that kproxy spends on the bytes of one read, from the kernel and back to it."""
     held_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))
-    """How long frames were held: for their rest, or for what had to be found out about them."""
+    """Time that frames were held: for the rest of their bytes, or for a lookup."""
 
     def count(self, word: str, n: int = 1) -> None:
         self.events[word] += n

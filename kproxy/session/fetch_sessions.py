@@ -5,33 +5,32 @@
     sessions.forward(session, message, removed)     each that goes to the broker: the body to send; None: as it is
     sessions.response(session, error, number)       each answer of the broker; `own_answer` for those of kproxy
 
-Rules judge a partition when a request lists it; from then on the broker sends it for every request of the session. So
-nobody may get a session with partitions in it that were not judged here:
+Rules judge a partition when a request lists it; afterwards the broker sends it for every request of the session. A
+client must not get a session with partitions that were not judged here:
 
-- A session belongs to the exchange that opened it. Its id is known when that one's own response tells it; no number
-  that a client chooses stands for a session before that.
+- A session belongs to the exchange that opened it. Its id is known only from its own response; until then a number that
+  a client chooses does not identify a session.
 - A request that continues a session whose start was not seen on this connection is answered with
-  FETCH_SESSION_ID_NOT_FOUND (`NOT_FOUND`): brokers would let any connection continue it. The client begins anew.
-- A request that continues a session while the one before is unanswered is answered in the same way. So whatever this
-  side remembers of a session has been confirmed: had another connection used the session, the epoch would be wrong,
-  and the broker's error ends it here. Clients know the next epoch only from the answer, none of them asks before that.
-- A request that access rules have refused some partitions of leaves without these and without a session (epoch -1):
-  no session of a broker holds a partition that was refused.
+  FETCH_SESSION_ID_NOT_FOUND (`NOT_FOUND`): brokers would let any connection continue it. The client starts over.
+- A request that continues a session while the previous one is pending is answered in the same way. So whatever this
+  side remembers of a session has been confirmed: had another connection used the session, the epoch would be wrong, and
+  the broker's error ends it here. Clients get the next epoch from the response, so they do not send such requests.
+- If access rules refused some partitions of a request, it is forwarded without them and without a session (epoch -1): a
+  broker's session never contains a refused partition.
 
-Requests that rules answer as a whole are not forwarded: the broker is told of what was in them, and given the epoch
-that it expects, with the next one that is.
+Requests that rules answer as a whole are not forwarded. The next forwarded request carries their changes and the epoch
+that the broker expects.
 
 The share sessions of one connection (KIP-932): which partitions a ShareFetch or ShareAcknowledge is about.
 
 A member of a share group has one session with each broker, known by group and member alone, whatever connection they
-come on. ShareFetch opens it with epoch 0, both APIs continue it and count its epochs, and epoch -1 closes it. What
-`fetch_sessions.py` says of trust holds here, too: a request that continues a session whose start was not seen, or of
-which a request is unanswered, is to be answered with SHARE_SESSION_NOT_FOUND (`SHARE_NOT_FOUND`).
-The client begins anew.
+come on. ShareFetch opens it with epoch 0, both APIs continue it and count its epochs, and epoch -1 closes it. The trust
+rules of `fetch_sessions.py` also apply here. A request that continues a session whose start was not seen, or that has a
+pending request, is answered with SHARE_SESSION_NOT_FOUND (`SHARE_NOT_FOUND`). The client starts over.
 
-A session for which there is no room, on its connection or in the process, is answered as brokers do that have none:
-with SHARE_SESSION_LIMIT_REACHED. There is no fetch without a session here, so partitions that rules answer for are left
-out of the broker's session, and named when no rule has them any more.
+A session that exceeds the limit of its connection or process is answered with SHARE_SESSION_LIMIT_REACHED, as brokers
+do. A share fetch always has a session, so partitions that rules answer are left out of the broker's session, and added
+when rules no longer answer them.
 """
 
 from __future__ import annotations
@@ -49,22 +48,22 @@ SESSIONS_SINCE: Final = 7  # the version of Fetch
 MOST_SESSIONS: Final = 16
 """Sessions of a connection: a client has one. The one used longest ago goes, and cannot be continued."""
 MOST_PARTITIONS: Final = 100_000
-"""Partitions of all sessions of a connection together. A session beyond that is not remembered, nor one for which
-the process has no room (`Room`): its request leaves without a session, which brokers do when they have no room, too."""
+"""Partitions of all sessions of a connection together. A larger session is not cached, nor one that exceeds the
+process's limit (`Room`): its request is forwarded without a session, as if the broker had reached its limit."""
 
 LISTING = Listing("partition", {})
 
 
 class FetchSessions(RememberedSessions[int]):
     """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are not
-    changed. They stand by their ids; one that is not known is counted as `fetch_session_unknown`.
+    changed. They are keyed by id; an unknown id is counted as `fetch_session_unknown`.
     """
 
     __slots__ = ()
 
     def request(self, message: Message) -> PartitionSession | int | None:
         """Return the session that a Fetch request opens or continues; None: it belongs to none. NOT_FOUND: the session
-        is not known, so the request must not reach a broker, whose answer rules could not be applied to."""
+        is unknown, so the request must not reach a broker, since rules could not be applied to its response."""
         body = message.body
         if message.version < SESSIONS_SINCE:
             return None
@@ -150,7 +149,7 @@ class FetchSessions(RememberedSessions[int]):
     # ---- inside
 
     def begin(self, body: dict[str, Any]) -> PartitionSession:
-        """Return a session for a request that opens one; it is not followed if there is no room for its partitions."""
+        """Return a session for a request that opens one; it is not tracked if its partitions exceed the limit."""
         session = PartitionSession(LISTING, body)
         if self.size + len(session.asked) > MOST_PARTITIONS:
             session.followed = False
@@ -172,7 +171,7 @@ LIMIT_REACHED: Final = 133
 
 SHARE_LISTING = Listing("partition_index", {"acknowledgement_batches": []})
 Owner = tuple[str | None, str | None]
-"""Group and member, by which brokers know a session, too."""
+"""Group and member, the key of a session; brokers use the same."""
 
 
 class ShareSessions(RememberedSessions[Owner]):
@@ -186,8 +185,8 @@ class ShareSessions(RememberedSessions[Owner]):
         on. Or SHARE_NOT_FOUND, or
         LIMIT_REACHED.
 
-        A ShareFetch is about the session's partitions, and others of which it only acknowledges records; a
-        ShareAcknowledge about those that it lists.
+        A ShareFetch covers the session's partitions, and others for which it only acknowledges records; a
+        ShareAcknowledge covers those that it lists.
         """
         body, owner = message.body, owner_of(message)
         epoch = body["share_session_epoch"]
@@ -222,7 +221,7 @@ class ShareSessions(RememberedSessions[Owner]):
     def forward(
         self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
     ) -> dict[str, Any] | None:
-        """Return the body with which a request goes to the broker when rules answer for the partitions `removed`.
+        """Return the request body to forward when rules answer for the partitions `removed`.
 
         To be called once after `request`, for every request that is forwarded. None: the request goes as it is.
         """

@@ -1,13 +1,13 @@
-"""Frames that are looked at, and what becomes of each: its disposition.
+"""Views of frames, and their dispositions.
 
-A `FrameView` says where a frame lies and how much of it is here; what stands in its header is read once, when it is
-asked for first. A lane's `handle` gives the disposition of one frame:
+A `FrameView` has a frame's position and the length received so far; its header is decoded once, on first use. A lane's
+`handle` gives the disposition of one frame:
 
-    Pass        it leaves as it is, and the scan goes on behind it
+    Pass        it leaves unchanged, and the scan continues after it
     Replace     other bytes, or none, leave in its place
-    Need        more of it has to be here
-    Wait        for a node, for names, for a time or a rule; then it is tried again (`Assembler.unblock`)
-    Streaming   it leaves as it comes in, and only its tail is looked at
+    Need        more bytes of it are needed
+    Wait        for a node, names, a time or a rule; then it is tried again (`Assembler.unblock`)
+    Streaming   it leaves as it arrives, and only its tail is decoded
     Refuse      it closes the connection
 """
 
@@ -67,7 +67,7 @@ class FrameView:
         return Need(self.length, hold=True)
 
     def content(self) -> bytes:
-        """Return a copy of what is here of the frame, without its size."""
+        """Return a copy of the frame's received bytes, without its size."""
         return bytes(memoryview(self.buf)[self.start + 4 : self.have])
 
 
@@ -136,7 +136,7 @@ class ResponseView(FrameView):
 
     @property
     def note(self) -> Any:
-        """Return what the request's rewrite or its rules left for the response."""
+        """Return the state that the request's rewrite or rules kept for the response."""
         return self.entry[3]
 
     def under(self, entry: FifoEntry) -> ResponseView:
@@ -170,7 +170,7 @@ class Need:
 
 
 class Replace:
-    """Disposition of a frame whose bytes at hand, up to `after`, are replaced by `pieces` (none: they are dropped).
+    """Disposition of a frame whose received bytes, up to `after`, are replaced by `pieces` (none: they are dropped).
 
     `rest` bytes of the frame follow and pass as they stream in; then, or at once, the next frame starts. `then` is
     called when the pieces are in commands, and ends the connection.
@@ -183,8 +183,7 @@ class Replace:
 
 
 class Wait:
-    """Disposition of a frame that has to wait: for what `reason` says, or, if that is empty, until the session has
-    found out what a rewrite asked for."""
+    """Disposition of a frame that waits for `reason` or, if that is empty, for a lookup of its rewrite."""
 
     __slots__ = ("reason",)
 
@@ -219,8 +218,8 @@ class Streaming:
 
 
 class Reject:
-    """Disposition of a frame that closes the connection: `cause` is one word, `message` for the log, `blame` whose
-    bytes were bad."""
+    """Disposition of a frame that closes the connection: `cause` is one word, `message` is logged, `blame` is the side
+    that sent bad bytes."""
 
     __slots__ = ("blame", "cause", "message")
 

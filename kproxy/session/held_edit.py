@@ -66,7 +66,7 @@ class MessageEdit:
         self.records: dict[tuple[int, str], tuple[Any, str, ChangesByRecord]] = {}
 
     def made(self, changes: Sequence[tuple[str, Any]]) -> bytes:
-        """Return the frame with these (path, value) set. Raises BadEdit, with all mistakes."""
+        """Return the frame with these (path, value) set. Raises BadEdit, with all errors."""
         before = self.message.body.get(ACKS) if self.message.api.key == PRODUCE else None
         for text, value in changes:
             rest()
@@ -107,7 +107,7 @@ class MessageEdit:
             container[name] = made
 
     def grow(self, path: Path) -> None:
-        """Add an element of defaults to each array on the way whose end the path names. Raises ValueError beyond it."""
+        """Add an element of defaults to each array on the path whose end it names. Raises ValueError beyond it."""
         parent: Any = self.message.body
         for depth, step in enumerate(path):
             if step.index is None:
@@ -155,7 +155,7 @@ class MessageEdit:
         return False
 
     def put_records(self, container: dict[str, Any], name: str, changes: ChangesByRecord) -> None:
-        """Change records of one partition, whose entries get lengths and checksums anew."""
+        """Change records of one partition; lengths and checksums of its batches are recomputed."""
         data = container[name]
         whole, behind = whole_entries(data)
         room = RecordBudget()

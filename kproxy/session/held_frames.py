@@ -60,12 +60,12 @@ class HeldFrame:
     """Request or response that one rule holds. `evaluation` is the frame's own, and waits as long as any rule holds it.
 
     id        `CONNECTION-NUMBER`, the number counting the frames held on that connection
-    since     when it began, monotonic seconds; `until`: when its time is over, None: never
-    then      what becomes of it when its time is over: it passes, its connection is closed, or it has this error code
-    revision  counts from 1 what was changed of it since
-    late      the response with the rule's error in it, where that may be needed
-    ended     the client sends nothing more: it has left, or waits for what it is still owed
-    gone      how it went; empty while it is held
+    since     its start, monotonic seconds; `until`: its timeout, None: never
+    then      action at the timeout: it passes, its connection is closed, or it gets this error code
+    revision  counts its edits from 1
+    late      the response with the rule's error, if it may be needed
+    ended     the client sends nothing more: it has left, or waits for pending responses
+    gone      its outcome; empty while it is held
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class HeldFrame:
 
     @property
     def is_long(self) -> bool:
-        """Return True if nobody may look into it: of so many bytes forty times as many would be made."""
+        """Return True if the frame is too long to decode: decoded, it takes forty times its bytes."""
         return self.size > MOST_BYTES
 
     @property
@@ -154,13 +154,13 @@ class HeldFrame:
 
     def answer(self, content: bytes) -> None:
         """Answer the request with this frame, without its size; the broker never sees it."""
-        self.evaluation.answer = content  # type: ignore[attr-defined]  # of a request, which `is_answered` says
+        self.evaluation.answer = content  # type: ignore[attr-defined]  # of a request, checked by `is_answered`
         self.decided()
         self.evaluation.exchange.end()
 
     def error(self, code: int, frame: bytes | None) -> bytes | None:
-        """Return the response that says this error, both without their sizes; None where none can be said. `frame`: the
-        request in the client's names, as far as it is here."""
+        """Return the response with this error, both without their sizes; None if the response cannot carry it. `frame`:
+        the request in the client's names, as far as it is here."""
         exchange = self.evaluation.exchange
         if frame is None or not self.is_answered or not can_say(exchange.api.key, exchange.version, None):
             return None
@@ -170,7 +170,7 @@ class HeldFrame:
             return None
 
     def drop(self, then: AfterDrop) -> None:
-        """Let it go nowhere; `then` says what becomes of its connection."""
+        """Drop it; `then` is the action on its connection."""
         self.evaluation.drop = then
         self.decided()
 
@@ -181,8 +181,8 @@ class HeldFrame:
     def decided(self) -> None:
         """Have those who look at the same frame, which other rules hold as well, look again.
 
-        A fetch or share session that a request belongs to is forgotten: what the broker knows of it from now on is not
-        what the client has said. The client is told so with its next request, and begins anew.
+        The fetch or share session of the request is removed: the broker's state no longer matches the client's. The
+        client receives an error with its next request, and starts over.
         """
         exchange = self.evaluation.exchange
         if self.at == "request" and exchange.session is not None:
@@ -197,7 +197,7 @@ class HeldFrame:
             self.hold_until(self.until + seconds)
 
     def claim(self, who: str, now: float) -> None:
-        """Note the name of a user, and hold the frame for CLAIM seconds at least. A claim excludes nobody."""
+        """Note the name of a user, and hold the frame for CLAIM seconds at least. A claim is not exclusive."""
         if who:
             self.claimed_by, self.claimed_until = who, now + CLAIM
         self.hold_until(now + CLAIM)
@@ -218,7 +218,7 @@ class HeldFrame:
         """Do what is to be done when its time is over, if it is; `frame` is it, as it came."""
         if self.until is None or frame.now < self.until or self.gone is not None:
             return
-        if self.goes_nowhere:  # by somebody who was asked by another rule
+        if self.goes_nowhere:  # by an approver of another rule
             pass
         elif isinstance(self.then, int):
             if self.at == "response":
@@ -259,7 +259,7 @@ class HeldFrame:
 def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame: FrameView) -> bool:
     """Return True while any rule holds the frame; its lane is called when the first of their times is over.
 
-    Whoever extends that time has the lane look again, so it is asked to only if it does not look before.
+    A lane checks again when the time is extended, so this is only called if it would not check earlier.
     """
     for one in tuple(held):
         one.look(frame)
@@ -274,7 +274,7 @@ def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame
 
 
 def let_all_go(held: Iterable[HeldFrame], how: HowGone) -> None:
-    """Note that these frames are held no more, whose connection has come to its end."""
+    """Remove the frames of a connection that has ended."""
     for one in tuple(held):
         one.leave(how)
 
@@ -284,9 +284,9 @@ TellHeld = Callable[[str, HeldFrame, HowGone | None, str], None]
 
 
 KNOWN = 60.0
-"""Seconds for which it is known how a frame went."""
+"""Seconds for which the outcome of a frame is kept."""
 MOST_KNOWN = 1000
-"""Frames of which that is known at a time."""
+"""Outcomes that are kept at a time."""
 
 JudgeFilter = Callable[[str, Any, Any, bytes, bytes | None, float], bool]
 """Says whether a filter, by its text, holds for a session's exchange with this request and response, both without their
@@ -294,7 +294,7 @@ sizes; the response is None before it has come. The last argument is the time, m
 
 
 class GoneFrame(NamedTuple):
-    """Frame that was held, how it went, who wanted that (empty: nobody), and when, monotonic."""
+    """Frame that was held, its outcome, who requested it (empty: automatic), and when, monotonic."""
 
     id: str
     how: HowGone
@@ -303,10 +303,10 @@ class GoneFrame(NamedTuple):
 
 
 class HoldingDesk:
-    """Frames that are held in this process, by id, and those of the last minute that are no more.
+    """Held frames of this process, by id, and those released within the last minute.
 
-    `clock` gives monotonic seconds, `judge` asks filters; both are set by who runs the process. `tell` are told of
-    frames that come, change and go, and must return soon and raise nothing.
+    `clock` gives monotonic seconds, `judge` asks filters; both are set by who runs the process. `tell` are callbacks
+    for frames that arrive, change and leave; they must return quickly and not raise.
     """
 
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
@@ -321,7 +321,7 @@ class HoldingDesk:
         self.judge: JudgeFilter = lambda wanted, session, exchange, request, response, now: True
 
     def use_limit(self, most_bytes: int) -> None:
-        """Set the bytes that held frames may have together from now on."""
+        """Set the limit of bytes that all held frames may use."""
         self.most_bytes = min(most_bytes, MOST_BYTES)
 
     def enter(self, held: HeldFrame) -> None:

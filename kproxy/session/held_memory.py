@@ -6,18 +6,18 @@ ones. A small frame that finds its area full may use the other area while no fra
 
 Rules of an area:
 - A network reserves at most `NETWORK_SHARE` of the area. A single frame of a network may exceed that.
-- Networks with waiting frames take turns. Within a network, the frame goes first for which the bytes granted to the
-  network before its arrival plus its own length are lowest. So frames that arrive later pass a waiting frame with fewer
+- Networks with waiting frames take turns. Within a network, frames are ordered by the bytes granted to the network
+  before their arrival plus their own length, lowest first. So frames that arrive later pass a waiting frame with fewer
   bytes in total than its own length.
-- While frames wait, a reservation must progress. `evictions` yields those that do not, slowest first, then those of
-  networks above their fair share (area / networks) for the benefit of networks below it.
+- While frames wait, a reservation must progress. `evictions` yields those without progress, slowest first, then those
+  of networks above their fair share (area / networks) for the benefit of networks below it.
 - A network below its fair share that has waited `PATIENCE` seconds goes to the front.
 
 No deadlock: a lane has at most one reservation for a frame that it receives, and reserves only when it has none. While
 it waits, its other reservations belong to frames that are complete; these return when a socket accepts bytes, or when
 the connection ends. Requests and responses have separate budgets: a held request may wait for its broker, which may
-wait until its response is read. A response only waits for its client. No frame is longer than its area, so the frame
-whose turn it is fits at the latest when all reservations have returned. Each returns after finite time: by progress,
+wait until its response is read. A response only waits for its client. A frame is never longer than its area, so the
+next frame fits at the latest when all reservations have returned. Each returns after finite time: by progress,
 eviction, `held_timeout`, `write_stall`, or the end of the rule that holds it.
 
 Cost: constant per grant and return, except the heap of the frames of one network (logarithmic). `evictions` reads all
@@ -39,15 +39,15 @@ NETWORK_SHARE = 15 / 16
 PATIENCE = 0.4  # seconds without enough progress, where the client is the one to read or send
 BROKER_PATIENCE = 5.0  # seconds; brokers pause for garbage collection, and only clients of their cluster wait for them
 PACE = 60.0  # seconds for a whole frame, while others wait: 1.7 MB/s for the longest request
-STALE = 4  # patiences after which the last measurement is of an earlier wait, or the process was stopped since
+STALE = 4  # patiences after which the last measurement belongs to an earlier wait, or the process was suspended since
 NOBODY: Sequence[Any] = ()
 BATCH = 256  # reservations that `evictions` reads in one go
 
 
 class Holder(Protocol):
     """Lane that holds a frame from `source` to `target`, or waits for memory. `reserved`: its reservation for the frame
-    that it receives, of which `missing` bytes have not arrived. `reserved_at`: time of the reservation, or of the wait
-    for it."""
+    that it receives; `missing` bytes of it have not arrived. `reserved_at`: time of the reservation, or of the wait for
+    it."""
 
     session: Any
     source: int
@@ -103,8 +103,8 @@ class Ticket:
 
 
 class NetworkShare:
-    """Share of one client network in an area. `granted`: bytes granted so far; `line`: heap of its waiting frames, of
-    which `dead` belong to connections that ended."""
+    """Share of one client network in an area. `granted`: bytes granted so far; `line`: heap of its waiting frames;
+    `dead`: those of connections that ended."""
 
     __slots__ = ("area", "dead", "granted", "holds", "line", "network", "used")
 
@@ -124,7 +124,7 @@ class NetworkShare:
 
 
 class Area:
-    """Part of a budget: `limit` bytes, of which `used` are reserved and `queued` frames wait for some.
+    """Part of a budget: `limit` bytes, of them `used` reserved; `queued` frames wait.
 
     `turns` has the networks with waiting frames in the order of their turns, `capped` those that have to return some
     bytes first.
@@ -152,11 +152,12 @@ class Area:
             self.shares.pop(share.network, None)
 
     def allows(self, share: NetworkShare, size: int) -> bool:
-        """Return True if the network may have so many more bytes."""
+        """Return True if the network may have this many more bytes."""
         return not share.used or share.used + size <= self.limit * NETWORK_SHARE
 
     def has_room(self, size: int) -> bool:
-        """Return True if so many bytes are free. A frame that waited before the limit was lowered is granted alone."""
+        """Return True if this many bytes are free. A frame that waited before the limit was lowered is granted
+        alone."""
         return not self.used or self.used + size <= self.limit
 
     def take(self, share: NetworkShare, lane: Holder, size: int) -> None:
@@ -185,7 +186,7 @@ class Area:
             self.line_up(share)
 
     def line_up(self, share: NetworkShare) -> None:
-        """Give the network, whose line has another head, its place in the turns, or among the capped networks."""
+        """Queue the network, whose first waiting frame changed, among the turns or the capped networks."""
         head, network = share.head(), share.network
         if head is None:
             self.turns.pop(network, None)
@@ -217,8 +218,7 @@ class Area:
             self.line_up(share)
 
     def next(self) -> NetworkShare | None:
-        """Return the network whose turn it is and whose next frame fits; None: the frame whose turn it is has to
-        wait."""
+        """Return the network whose next frame is first and fits; None: the first frame has to wait."""
         while self.turns:
             share = next(iter(self.turns.values()))
             head = share.head()
@@ -318,7 +318,7 @@ class HeldMemory:
         self.use_limit(limit)
 
     def use_limit(self, limit: int) -> list[Holder]:
-        """Use another limit from now on; return the lanes that get memory by that."""
+        """Set another limit; return the lanes that get memory by that."""
         self.limit = limit
         self.small.limit = limit // SMALL_AREA
         self.general.limit = limit - self.small.limit
@@ -375,7 +375,7 @@ class HeldMemory:
         return self.grant() if self.waiting else []
 
     def forget(self, lane: Holder) -> list[Holder]:
-        """Let the lane, whose connection has ended, wait no longer; return the lanes that can go on instead."""
+        """Remove the waiting lane of a connection that ended; return the lanes that can go on instead."""
         ticket = self.waiting.pop(lane, None)
         if ticket is None:
             return []

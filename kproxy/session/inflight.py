@@ -1,15 +1,15 @@
 """Entries of a queue found by their ids, without going through the queue each time.
 
-Strategy. The queues of what is in flight are appended to and taken from where every cycle counts, so nobody tells the
-index of it. When it is asked, it looks what is new at the queue's end, back to the last entry that it knows, and how
-much has left at the front; so each entry costs it a moment once, however often it is asked.
+Strategy. Appending to and removing from the queues in flight is a hot path, so the index is not notified. On a lookup
+it reads the new entries at the queue's end, back to the last known entry, and counts the removals at the front. Each
+entry is indexed once.
 
-Requests whose responses are awaited, in order (promise 2).
+Requests in flight, in order (promise 2).
 
 An entry is a tuple (correlation id, step, time, note): `time` is when the request's header was read, `note` what the
-request's rewrite left for the response's. Two steps of their own mark entries that no client's request stands behind:
-`ANSWER` is an answer that kproxy made, waiting for its turn (note: the bytes); `OWN` is a request that kproxy made
-(note: what is to be called with the response's frame).
+request's rewrite left for the response's. Two steps of their own mark entries without a client's request. `ANSWER` is a
+response made by kproxy that waits for its turn (note: the bytes). `OWN` is a request made by kproxy (note: callback for
+the response's frame).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .plan import WHOLE, Step
 
 QueueEntry = tuple[Any, ...]
 MOST_TAKEN = 1000
-"""Entries taken out of the middle, after which all others are gone through again."""
+"""Entries removed from the middle, after which the index is rebuilt."""
 
 
 class IdIndex:
-    """Index of a queue that grows at its end only and shrinks at its front, by what `id_of` says of an entry (None: it
-    is not to be found). The queue is given with each question, since it may be what has the index. Who takes an entry
-    out elsewhere does so by `take`; who replaces one makes another index, unless it tells `last`."""
+    """Index of a queue that grows only at its end and shrinks only at its front, keyed by `id_of` (None: not indexed).
+    The queue is given with each question, since it may be what has the index. Entries elsewhere are removed by `take`;
+    replacing one requires a new index, unless `last` is updated."""
 
     __slots__ = ("first", "id_of", "ids", "last", "numbers", "taken")
 
@@ -46,8 +46,8 @@ class IdIndex:
         return len(self.numbers.get(wanted, ()))
 
     def place(self, queue: deque[Any], wanted: int, older: int) -> int:
-        """Return the index of the entry with this id that has `older` ones with it before it, or of the last with it if
-        there are not so many; -1 if none has it."""
+        """Return the index of the entry with this id that follows `older` others with it, or of the last with it if
+        there are fewer; -1: none."""
         self.follow(queue)
         found = self.numbers.get(wanted)
         return -1 if found is None else self.index_of(found[min(older, len(found) - 1)])
@@ -66,7 +66,7 @@ class IdIndex:
         del queue[at], self.ids[at]
         insort(self.taken, number)
         self.last = queue[-1] if queue else None
-        if len(self.taken) > MOST_TAKEN:  # somebody at the front stays there
+        if len(self.taken) > MOST_TAKEN:  # an entry at the front keeps its position
             self.forget()
         return entry
 
@@ -81,7 +81,7 @@ class IdIndex:
         self.first, self.last = 0, None
 
     def follow(self, queue: deque[Any]) -> None:
-        """Take note of what has come and gone since the last time."""
+        """Index the changes since the last call."""
         new: list[QueueEntry] = []
         for entry in reversed(queue):
             if entry is self.last:
@@ -120,13 +120,13 @@ FifoEntry = tuple[int, Step, float, Any]
 
 ANSWER = Step(-1, -1, "kproxy-answer")
 OWN = Step(-1, -1, "kproxy-request")
-ANSWER.response = OWN.response = WHOLE  # the response lane looks at what meets them
+ANSWER.response = OWN.response = WHOLE  # the response lane handles them
 ANSWERED, ASKED = -1, -2
-"""Their stand-ins where there are API keys only."""
+"""Placeholders of these two among API keys."""
 
 REMEMBERED = 1024
-"""acks=0 Produce requests whose unasked-for answer is still recognised. librdkafka's mock answers them, real brokers do
-not; more than a thousand frames behind the newest no answer is outstanding on any of them."""
+"""acks=0 Produce requests whose unrequested response is still recognised. librdkafka's mock answers them, real brokers
+do not; more than a thousand frames behind the newest no answer is outstanding on any of them."""
 
 
 def clients_id(entry: FifoEntry) -> int | None:
@@ -142,7 +142,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self.fifo: deque[FifoEntry] = deque()
-        self.index: IdIndex | None = None  # made when somebody first asks by an id
+        self.index: IdIndex | None = None  # made at the first lookup by id
         self.unanswered: deque[int] | None = None  # made with the first one
         self.noted = 0  # acks=0 requests so far
 
@@ -160,7 +160,7 @@ class InFlight:
         self.noted += 1
 
     def newest(self) -> tuple[FifoEntry | None, int]:
-        """Return what changes with each request that is forwarded."""
+        """Return a value that changes with each forwarded request."""
         return (self.fifo[-1] if self.fifo else None), self.noted
 
     def is_unanswered(self, correlation: int) -> bool:

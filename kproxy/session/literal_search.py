@@ -1,17 +1,16 @@
 """A quick test whether a frame can name what rules forbid, before anything of it is read.
 
-Strategy. A rule says which bytes a frame holds if it names what the rule selects (`rules/select/match.py`), and
-the frame is searched for all of them at once. Topics that a frame gives by their ids alone are found by a walk, and
-their names searched instead. The test may hold for a frame that names nothing of the kind, never the other way round:
-a frame too long, an id that nobody has named and bytes that are no such message are left to who reads them.
+Strategy. A rule lists the literals of frames that name its entities (`rules/select/match.py`); the frame is searched
+for all of them at once. Topics that a frame gives by their ids alone are found by a walk, and their names searched
+instead. The test may have false positives, but no false negatives: frames that are too long, ids without a known name
+and malformed messages are left to the decoder.
 
 First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
 
 Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
-else; the index knows the rules for each name. Rules that go by what requests mention elsewhere, or that screen answers,
-are looked for by the bytes of names. It gives up where names do not tell: in fetch
-sessions, which have to be followed, and for topic ids that nobody has named yet. Then the request is looked at as if
-there were no first look.
+else; the index knows the rules for each name. Rules that select by names elsewhere in requests, or that screen
+responses, are searched by the bytes of names. It gives up where names are not sufficient: in fetch sessions, which are
+tracked, and for topic ids without a known name. Then the request is decoded as usual.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""
 ID, NAME = TOPICS[1], TOPICS[0]
 BY_ID = frozenset((CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT))
-"""APIs whose responses assign topics by their ids."""
+"""APIs whose responses assign topics by id."""
 JOINING = 0  # member epoch of a member that joins
 LENGTH = 2
 """Bytes in front of a name at most; a null or empty one has no others."""
@@ -95,7 +94,7 @@ class NameScan:
             meaning = self.meanings[number]
             if meaning == NAME:
                 if stop - begin <= LENGTH:
-                    return True  # only the id is said
+                    return True  # only the id is given
                 continue
             if meaning != ID or buf[begin:stop] == ZERO_UUID.bytes:
                 continue
@@ -107,8 +106,8 @@ class NameScan:
 
 @cache
 def id_walk(key: int, version: int, direction: Direction) -> Walk | None:
-    """Return a walk over the topic ids of a message that count; None: there are none. In an answer those that stand
-    beside a name do not, but the names that may be null, nor what a request has asked for, if it cannot ask for all."""
+    """Return a walk over the relevant topic ids of a message; None: there are none. In a response, ids next to a name
+    do not count, but nullable names do. Fields requested by the client do not count, unless it can request all."""
     slots = [slot for slot in layout.body(key, version, direction).everywhere() if slot.kind in TOPICS]
     paths = {slot.path for slot in slots if slot.kind == "topic_id"}
     if direction == "response":
@@ -156,14 +155,14 @@ class NamePrefilter:
             letters = chain.from_iterable(index.parts[number].letters or () for number in scanned)
             self.scan = NameScan(key, version, "request", letters)
         self.frames = tuple((name, field) for name, field in index.fields.items() if name not in OF_ENTITY)
-        self.lacking: frozenset[str] = frozenset()  # fields whose absence has to be noticed
+        self.lacking: frozenset[str] = frozenset()  # fields whose absence is significant
         self.walk: Walk | None = None
         self.seen: tuple[tuple[str, ValueReader] | None, ...] = ()
         if index.fields.keys() & set(OF_ENTITY):
             self.look_for(shape(key, version))
 
     def look_for(self, form: Shape) -> None:
-        """Compile the walk that reads the fields in which entities have their names."""
+        """Compile the walk that reads the fields with names of entities."""
         key, version, fields = form.api.key, form.version, self.index.fields
         slots = {slot.path: slot for slot in layout.body(key, version, "request").everywhere()}
         wanted = {*fields, "topic_id"} if "topic" in fields else {*fields}
@@ -184,8 +183,8 @@ class NamePrefilter:
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
     def candidates(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
-        """Return the numbers of the rules that can apply to the request, all of which is here. None: names do not
-        tell. Without any, its response may still mention what rules forbid that screen responses.
+        """Return the numbers of the rules that can apply to the complete request. None: names are not sufficient.
+        Without any, its response may still mention what rules forbid that screen responses.
 
         Raises DecodeError.
         """
@@ -207,7 +206,7 @@ class NamePrefilter:
         return asks_all(request) or (self.joins and joins(request))
 
     def named(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> Numbers | None:
-        """Return the rules that the index finds, without those that bytes tell of; None: names do not tell."""
+        """Return the rules that the index finds, without those found by literals; None: names are not sufficient."""
         found = self.general
         for name, field in self.frames:
             found |= field.about(frame.client_id if name == "client_id" else getattr(view, NAMES[name]))
@@ -250,7 +249,7 @@ NAMES = {"principal": "principal", "client_software": "software"}
 
 
 def name_prefilter(key: int, version: int, index: PartIndex) -> NamePrefilter | None:
-    """Return the NamePrefilter of this API and version; None where a first look would tell nothing."""
+    """Return the NamePrefilter of this API and version; None: names are not sufficient."""
     if key in SHARED or version not in schema.load(key).versions:
         return None
     scanned = frozenset[int]() if key == DESCRIBE_TOPIC_PARTITIONS else index.scanned

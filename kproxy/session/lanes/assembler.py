@@ -26,7 +26,7 @@ from kproxy.session.held_memory import HeldMemory, Hold
 from .host import LaneHost
 
 MOST_GROWTH = 4096
-"""Bytes by which a frame may grow where it lies in the driver's buffer, which may have to be set aside."""
+"""Bytes by which a frame may grow in place in the driver's buffer, since the rest of the read may have to be copied."""
 HELD_SENT = 2
 """Token of a Send that ends a held frame, without its lowest bit: the side."""
 MANY = 4096
@@ -38,7 +38,7 @@ class Forwarder:
 
     session: LaneHost
     target: int
-    disposition: Disposition | None = None  # of the frame at which the scan has stopped
+    disposition: Disposition | None = None  # disposition of the frame where the scan has stopped
     reserved: Hold | None = None  # for the frame at hand
     handed_over: deque[Hold] | None = None  # of frames that the driver has not written yet, in their order
 
@@ -61,8 +61,8 @@ class Forwarder:
         return end
 
     def emit(self, *pieces: Buffer) -> None:
-        """Send a copy of the pieces, in one piece with what goes just before it; the buffer is the driver's. Long
-        `bytes`, which nobody changes, leave as they are: to copy them would take long."""
+        """Send a copy of the pieces, joined with the command before it; the buffer belongs to the driver. Long `bytes`,
+        which are immutable, are sent as they are: copying them would take long."""
         size = sum(map(len, pieces))
         if size < LONG or (len(pieces) < FEW and not any(map(stays, pieces))):
             if size:
@@ -94,8 +94,7 @@ class Forwarder:
             session.tail_position += 1
 
     def last_sent(self) -> bytearray | None:
-        """Return what this lane sends by the last command before the place where it sends now, if more may be put
-        behind it."""
+        """Return what this lane sends by the command before the place where it sends now, if it can be extended."""
         session = self.session
         commands, end = session.commands, session.tail_position
         if not commands or end == 0:
@@ -201,7 +200,7 @@ class Assembler(Forwarder):
     skip: int
     kept: bytearray | None
     stream: LongFrame | None
-    # What most connections never need stands here as long as it is so: it costs nothing to set up.
+    # Defaults of attributes that most connections never set: they cost nothing to set up.
     held_since: float | None = None
     need = 0
     reserved_at = 0.0  # since when memory is reserved for the frame at hand
@@ -408,7 +407,7 @@ class Assembler(Forwarder):
         self.kept += buf[pos:end]
 
     def take_kept(self, now: float) -> None:
-        """Look at the kept bytes (again), of which there are enough now."""
+        """Scan the kept bytes again; there are enough now."""
         data, self.kept = self.kept, None
         assert data is not None
         if self.clock is not None:
@@ -425,7 +424,7 @@ class Assembler(Forwarder):
                 self.held_since = None
 
     def run(self, buf: Buffer, base: int, pos: int, n: int, now: float, direct: bool) -> int:
-        """Pass buf[base:n] on, in which a frame starts at `pos`; see `Lane`."""
+        """Pass buf[base:n] on; a frame starts at `pos`. See `Lane`."""
         raise NotImplementedError
 
     def take_tail(self, stream: LongFrame, data: bytearray, now: float) -> None:
@@ -438,7 +437,7 @@ class Assembler(Forwarder):
             super().hand_over()
 
     def die(self) -> None:
-        """Stop passing bytes; from now on they are taken and thrown away."""
+        """Stop passing bytes; later bytes are discarded."""
         self.dead = True
         self.kept = bytearray()
 

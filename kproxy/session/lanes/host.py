@@ -1,7 +1,7 @@
 """Questions about nodes and topics, for frames that wait since their rewrites did not know enough.
 
-The driver is asked for ports of nodes, the broker for topics by a request of kproxy's own. When the answer is there,
-the frame is tried again.
+The driver is asked for ports of nodes, the broker for topics by a request of kproxy's own. When the result arrives, the
+frame is tried again.
 
 Session as its lanes see it: its state, the engine of live rules, and what finds out what a frame waits for.
 """
@@ -28,9 +28,9 @@ from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway
 
 NODES: Final = "nodes"
-"""Reason for which a lane waits until it is known where nodes are reached."""
+"""Reason for which a lane waits for the addresses of nodes."""
 TOPICS: Final = "topics"
-"""Reason for which a lane waits until it is known which topics there are."""
+"""Reason for which a lane waits for the cluster's topics."""
 
 
 class Lookups:
@@ -43,7 +43,7 @@ class Lookups:
         self.topics_came = False
 
     def ask(self, now: float) -> str:
-        """Ask for what a rewrite did not know; return NODES or TOPICS, for which the frame waits."""
+        """Request the names or nodes that a rewrite did not know; return the reason to wait, NODES or TOPICS."""
         context = self.session.context
         if context.missing:
             self.nodes, context.missing = context.missing, {}
@@ -72,9 +72,9 @@ class Lookups:
         self.nodes = {}
 
     def learn_named(self, frame: bytes, now: float) -> None:
-        """Learn from the response about ids whose names were not known."""
+        """Cache the names of unknown ids from the response."""
         remember_named(self.session.context.cluster_memory, frame, self.session.counters)
-        self.topics_came = self.session.has_pending = True  # not now: what stands before it has not left yet
+        self.topics_came = self.session.has_pending = True  # not now: earlier frames have not left yet
 
     def learn_all(self, frame: bytes, now: float) -> None:
         remember_topics(self.session.context.cluster_memory, frame, now, self.session.counters)
@@ -87,14 +87,14 @@ class Lookups:
 
 
 class LaneHost(SessionState):
-    """State of one session with what its lanes use besides. Engine and lookups are made when the first frame needs
-    them."""
+    """State of one session, with the services that its lanes use. Engine and lookups are made when the first frame
+    needs them."""
 
     _engine: Engine | None = None
     _lookups: Lookups | None = None
     logins: LaneLogins
     telemetry: TelemetryGateway | None = None
-    """The one who takes the client's own metrics, where they are wanted."""
+    """Receiver of the client's own metrics; None: not received."""
 
     def wake(self, lanes: Sequence[Holder]) -> None:
         """Have these lanes, of any session, go on: they have the memory that they waited for."""

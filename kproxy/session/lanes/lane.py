@@ -1,18 +1,19 @@
-"""Frames of one read whose heads are written anew, where another name of a topic is all that changes in them.
+"""Frames of one read whose headers are rewritten, where the only change is another topic name.
 
-Strategy: a scan goes over them as over frames that pass, and puts down what becomes of each head. What they were made
-into, and what passes between them, replaces all of it at once.
+Strategy: a scan goes over them as over frames that pass, and records the new header of each. The new headers and the
+bytes between them replace the range at once.
 
-One direction of a connection: finds the frames in what is read and passes on what nobody needs to see.
+One direction of a connection: finds the frames in a read and passes on those that need no decoding.
 
 Strategy. `receive` gets a view of a buffer that belongs to the driver and is overwritten after the call. It returns how
 many leading bytes go to the other side; that is all of them in the usual case, and then one send does. If the last
-frame of a read is changed, what becomes of it is put where it was, and goes the same way. Else what follows a frame
-that is changed, or not all there, goes by `Send` commands or is kept (`assembler.py`). `skip` are the bytes of a frame
-that passes as it streams in, still to come; `stream` is a long frame of which only the tail is looked at.
+frame of a read is changed, the result is written in place, and goes the same way. Otherwise bytes after a changed or
+incomplete frame go by `Send` commands or are kept (`assembler.py`). `skip` are the pending bytes of a passing frame
+that streams in; `stream` is a long frame that is only decoded at its tail.
 
 `scan` (the subclass has one for each state of the connection) runs over whole frames as fast as Python can, and stops
-at the first one that does not simply pass, with its `disposition`. `go_on` does what that says and scans on.
+at the first one that does not simply pass, with its `disposition`. `go_on` applies that disposition and continues the
+scan.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .host import LaneHost
 
 
 class NewHeads:
-    """Pieces in the place of buf[first:done], in which `changes` heads are other than they were."""
+    """Pieces that replace buf[first:done], with `changes` changed headers."""
 
     __slots__ = ("changes", "done", "first", "pieces")
 
@@ -59,13 +60,13 @@ class NewHeads:
         self.changes += 1
 
     def replace(self, pos: int) -> Replace:
-        """Return the disposition of the frames from the first one with another head to `pos`, which may lie behind what
-        is here: behind the last head they pass."""
+        """Return the disposition of the frames from the first with a changed header to `pos`, which may be after the
+        received bytes: after the last header they pass."""
         return Replace(self.pieces, self.done, rest=pos - self.done)
 
 
 LONE_HEAD = 1024
-"""Bytes in which the only name of a frame stands, if ids are not far longer than people make them."""
+"""Bytes that contain the only name of a frame, unless ids are much longer than usual."""
 
 Scan = Callable[[Buffer, int, int, float], int]
 
@@ -75,7 +76,7 @@ class Lane(Assembler):
 
     scan: Scan
     """From a frame's start: where the bytes end that pass. If that is before n, `disposition` is that of the frame
-    there; when the last frame passes but is not all there, `skip` says how much of it is still to come."""
+    there; when the last frame passes but is incomplete, `skip` is the number of its pending bytes."""
 
     def __init__(self, session: LaneHost, memory: HeldMemory) -> None:
         self.session, self.memory = session, memory
@@ -106,15 +107,14 @@ class Lane(Assembler):
     # ---- frames that do not simply pass
 
     def run(self, buf: Buffer, base: int, pos: int, n: int, now: float, direct: bool) -> int:
-        """Pass buf[base:n] on, in which a frame starts at `pos`. See `go_on`."""
+        """Pass buf[base:n] on; a frame starts at `pos`. See `go_on`."""
         return self.go_on(buf, base, pos, self.scan(buf, pos, n, now), n, now, direct)
 
     def go_on(self, buf: Buffer, base: int, pos: int, stop: int, n: int, now: float, direct: bool) -> int:
-        """Pass buf[base:stop] on, then do what its disposition says to the frame at `stop`, and deal with all that
-        follows.
+        """Pass buf[base:stop] on, then apply the disposition to the frame at `stop`, and handle the bytes after it.
 
-        Return how many leading bytes of the buffer the caller sends. `direct`: those are the caller's to send (and base
-        is 0), and the buffer may be written to; else they go by command, too.
+        Return how many leading bytes of the buffer the caller sends. `direct`: the caller sends those (and base is 0),
+        and the buffer may be written to; otherwise they go by command.
         """
         passed = stop
         if stop < n:
@@ -160,7 +160,7 @@ class Lane(Assembler):
         return passed
 
     def stop(self, disposition: Disposition, pos: int) -> int:
-        """Have the scan stop at the frame at `pos`, of which this is the disposition; return `pos`."""
+        """Stop the scan at the frame at `pos` with this disposition; return `pos`."""
         self.disposition = disposition
         return pos
 
@@ -201,8 +201,8 @@ class Lane(Assembler):
         return Replace(pieces, stop, rest=frame.end - stop)
 
     def begin_hold(self, evaluation: Evaluation, at: Direction, size: int, now: float) -> None:
-        """Have the rules hold the frame at hand that are to. While a long one is evaluated rules may go, which nobody
-        would let it go by then, and others may take the room."""
+        """Have the rules hold the frame at hand that are to. While a long frame is evaluated, a rule may end without
+        releasing it, and other frames may take the room."""
         session = self.session
         in_force = set(session.plan.live)
         evaluation.holds = [

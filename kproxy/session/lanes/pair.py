@@ -1,4 +1,4 @@
-"""Both lanes of a session: what is in flight between them, the memory that they hold, and how both come to an end."""
+"""Both lanes of a session: the exchanges in flight, the memory that they hold, and the end of both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LanePair(LaneHost):
 
     @property
     def awaited_since(self) -> float | None:
-        """Return when the oldest request in flight was read; None when there is none."""
+        """Return when the oldest request in flight was read; None: none in flight."""
         return self.inflight.fifo[0][2] if self.inflight.fifo else None
 
     @property
@@ -56,8 +56,8 @@ class LanePair(LaneHost):
 
     @property
     def awaited_requests(self) -> list[tuple[int, int, int]]:
-        """Return (correlation id, api key, version) of each request in flight. The key is `ANSWERED` where kproxy's own
-        answer waits for its turn, of which the broker knows nothing, and `ASKED` where the request is kproxy's own."""
+        """Return (correlation id, api key, version) of each request in flight. The key is `ANSWERED` for a response
+        made by kproxy that waits for its turn, and `ASKED` for a request made by kproxy."""
         marks = {ANSWER: ANSWERED, OWN: ASKED}
         return [(number, marks.get(step, step.key), step.version) for number, step, _, _ in self.inflight.fifo]
 
@@ -159,7 +159,7 @@ class LanePair(LaneHost):
                 self.wake(lane.memory.release(hold))
 
     def send_answers(self) -> None:
-        """Send answers of kproxy's own whose turn has come, but not inside a response or before a token."""
+        """Send kproxy's own responses whose turn has come, but not inside a response or before a token."""
         raw = self.logins.raw
         if self.phase is not STALLED and self.responses.at_boundary and (raw is None or raw.answered):
             for frame in self.inflight.take_answers():

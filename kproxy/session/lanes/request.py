@@ -1,12 +1,12 @@
-"""Handling of a request that is looked at, in five stages: classify, evaluate, rewrite, enter, forward.
+"""Handling of a decoded request in five stages: classify, evaluate, rewrite, enter, forward.
 
-    classify   stopped or not, and whether it has to be known who the client is
+    classify   blocked or not, and if the client's identity is needed
     evaluate   the live rules decide, once (`request_rules.py`, `session/live/engine.py`)
-    rewrite    the names of the client become those of the broker; what is not known is waited for
-    enter      the FIFO gets an entry, with what the response has to know
-    forward    what the rules decided: the frame goes on, changed or not, or is answered, or dropped
+    rewrite    the client's names become the broker's; unknown names are looked up
+    enter      the FIFO gets an entry, with the state for the response
+    forward    by the rules' decisions the frame goes on, changed or not, or is answered or dropped
 
-A frame that waits, or is not all here, is handed to `handle` again, which finds its evaluation made.
+A frame that waits or is incomplete is given to `handle` again, with its evaluation.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class RequestLane(RequestScan):
         return self.replace(frame, [sum(map(len, pieces)).to_bytes(4, "big"), *pieces])
 
     def identify(self, frame: RequestView, plain: Step) -> Disposition | None:
-        """Look at a request that says who the client is; return its disposition if it does not go on."""
+        """Process a request that identifies the client; return its disposition if it does not go on."""
         if not plain.watched:  # ApiVersions of a version that is not known
             answer = unsupported(frame.correlation, self.plan.newest_api_versions)
             self.answer(frame.correlation, answer, frame.now)
@@ -231,7 +231,7 @@ class RequestLane(RequestScan):
     # ---- forward
 
     def forward(self, frame: RequestView, evaluation: RequestEvaluation) -> Disposition:
-        """Return the disposition of a frame that rules apply to, by what they decided."""
+        """Return the disposition of a frame that rules apply to, by their decisions."""
         assert self.rules is not None
         session, rules = self.session, self.rules
         if evaluation.final and evaluation.drop != "continue":
@@ -273,7 +273,7 @@ class RequestLane(RequestScan):
         return Replace([out], end, then=None if how is None else self.closing(how, evaluation))
 
     def answer_again(self, frame: RequestView, settled: SettledAnswer) -> Disposition:
-        """Answer a request of which the triggers say what they said of one before."""
+        """Answer a request with the cached response if its triggers give the same results as before."""
         running, session, correlation = settled.asked[-1], self.session, frame.correlation
         session.mark(BROKER, [running])
         if session.observer is not None:
@@ -293,7 +293,7 @@ class RequestLane(RequestScan):
 
 
 def mechanism_of(frame: RequestView) -> dict[str, str]:
-    """Return {"mechanism": its name} for a SaslHandshake v0, which tells how many raw tokens follow."""
+    """Return {"mechanism": its name} for a SaslHandshake v0, which determines how many raw tokens follow."""
     start, end = frame.body or frame.end, frame.end
     length = int.from_bytes(frame.buf[start : min(start + 2, end)], "big")
     mechanism = bytes(frame.buf[start + 2 : min(start + 2 + length, end)])

@@ -26,12 +26,12 @@ from .request_scan import RequestScan
 
 HEADER_BYTES = 14
 REMEMBERED_BYTES = 1 << 20
-"""A client is not read while requests of more bytes are in flight of which rules remember something, save for one: the
-names and partitions in them take forty times as much. Records are not kept, so a Produce weighs less."""
+"""A client is not read while it has more than one request in flight with state for rules, and these have more bytes
+than this: decoded names and partitions take forty times as much. Records are not kept, so a Produce weighs less."""
 CHECK = 1.0  # seconds between checks whether a charged request arrives; the first comes after half of a shorter debt
-LEAST_DEBT = 0.02  # seconds of debt from which on a request is checked
+LEAST_DEBT = 0.02  # seconds of debt above which a request is checked
 NO_RECORDS = 8
-"""One in so many bytes of a Produce is taken for what is not records."""
+"""One in this many bytes of a Produce is assumed not to be records."""
 
 
 class Noted(NamedTuple):
@@ -227,17 +227,18 @@ class RequestRules:
         return made
 
     def none_fires(self, rules: tuple[Running, ...], known: FrameTemplate, frame: RequestView) -> bool:
-        """Ask the triggers of these rules, which match a frame of this template; return True if it is nobody's turn, or
-        nothing comes of it."""
+        """Evaluate the triggers of these rules, which match a frame of this template; return True if none fires, or
+        firing has no effect."""
         size = frame.end - frame.start - 4
         self.charged.clear()
         whole = frame.have >= frame.end
         return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now, whole=whole) is None
 
     def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
-        """Ask the triggers that led to this answer, if none was asked yet; return True if they say the same as then.
+        """Evaluate the triggers that led to this response, if none was evaluated yet; return True if the results are
+        the same.
 
-        Else the frame is to be evaluated with what they have said.
+        Otherwise the frame is evaluated with these results.
         """
         lane, asked = self.lane, settled.asked
         if lane.drawn is None and self.none_fires(asked, known, frame):
@@ -268,7 +269,7 @@ class RequestRules:
         have = frame.have - frame.start
         need = min(HEADER_BYTES + max(frame.id_length, 0), frame.length)
         if have >= need and frame.step.plain.acks is not None and frame.acks is None:
-            return self.lane.need_more_head(frame.length - 4, have)  # observers need it, too
+            return self.lane.need_more_head(frame.length - 4, have)  # observers also need it
         return Need(need, hold=need == frame.length) if have < need else None
 
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
@@ -340,8 +341,8 @@ class RequestRules:
             give_up(self.lane, unfinished.turns, now, min(self.lane.unsent / unfinished.size, 1.0))
 
     def weigh(self, size: int) -> None:
-        """Count the request of `size` bytes that goes on now, of which rules remember something; pause the client if
-        these have too many bytes together."""
+        """Count the bytes of a forwarded request with state for rules; pause the client if its total exceeds the
+        limit."""
         self.remembered += size
         if self.remembered > REMEMBERED_BYTES:
             lane = self.lane
@@ -408,7 +409,7 @@ def take_turns(lane: RequestScan, turns: Sequence[Turn], now: float) -> bool:
 
 
 def give_up(lane: RequestScan, turns: Sequence[Turn], now: float, unsent: float = 1.0) -> None:
-    """Leave the lines in which these turns wait, and give back the `unsent` part of their charges."""
+    """Remove these turns from their queues, and give back the `unsent` part of their charges."""
     for turn in turns:
         turn.leave(now, unsent)
         lane.session.wake_next(turn)
@@ -421,7 +422,7 @@ def is_newest(unfinished: Unfinished, inflight: InFlight) -> bool:
 
 
 def remembered_bytes(entry: FifoEntry) -> int:
-    """Return the bytes of the request of which rules remember something until its response has come."""
+    """Return the bytes of the request, if rules keep state of it until its response."""
     note = entry[3]
     if isinstance(note, Watched):
         return len(note.request)

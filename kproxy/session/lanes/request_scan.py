@@ -1,4 +1,4 @@
-"""Requests in the order of their bytes: the loop over whole frames, and the ways in which a connection begins."""
+"""Requests in the order of their bytes: the loop over whole frames, and the possible beginnings of a connection."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ SMALLEST = 10
 """Request header v1 with a null client id. ControlledShutdown v0 lacks the client id but has four bytes of body."""
 HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PRI ")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
-"""How headers of both versions begin; whose are believed are read before a session begins."""
+"""How headers of both versions begin; trusted ones are read before a session begins."""
 
 
 class RequestScan(Lane):
-    """Scan of one connection's requests: tells them apart, enters in the FIFO those that pass, and hands the others to
+    """Scan of one connection's requests: classifies them, enters those that pass in the FIFO, and gives the others to
     `handle`.
 
-    `scan` is `scan_first`, then `scan_frames`; `scan_tokens` while raw SASL tokens may come. The session puts others in
-    their place while somebody logs in; `usual_scan` is what it goes back to.
+    `scan` is `scan_first`, then `scan_frames`; `scan_tokens` while raw SASL tokens may come. The session replaces the
+    scan during a login; `usual_scan` is the normal one.
     """
 
     source, target = CLIENT, BROKER
     template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
     drawn: dict[Running, bool] | None = None
-    """Rules whose triggers were asked about the frame at hand before it was evaluated, with what they said."""
+    """Results of triggers that were evaluated for the current frame before its evaluation, by rule."""
 
     def __init__(self, session: LaneHost, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)
         self.plan, self.fifo, self.most = session.plan, session.inflight.fifo, session.shared.max_frame_bytes
         self.limit = limit  # requests in flight beyond which the client is not read
-        self.resumes_at = limit // 2  # requests in flight with which it is read again
+        self.resumes_at = limit // 2  # requests in flight below which it is read again
         self.scan = self.usual_scan = self.scan_first
 
     def handle(self, frame: RequestView) -> Disposition:
@@ -148,10 +148,10 @@ class RequestScan(Lane):
         self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float, *,
         whole: bool = True,
     ) -> Running | None:  # fmt: skip
-        """Ask the triggers of these rules, which match the frame at hand, in turn; return the first rule that fires,
-        and of which something comes.
+        """Evaluate the triggers of these rules, which match the current frame, in order; return the first rule that
+        fires with an effect.
 
-        Then the frame is to be evaluated, with what the triggers have said in `drawn`: each is asked once a frame.
+        The frame is then evaluated with the results in `drawn`: each trigger is evaluated once a frame.
         """
         breathe()  # a read may have ten thousand such frames
         since, number = self.since(now), self.session.number
@@ -202,7 +202,7 @@ class RequestScan(Lane):
             first = buf[pos + 4] if size else -1
             raw = self.session.logins.raw
             if raw is None or not raw.client_sends_token(size, first):
-                if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no token comes any more
+                if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no more tokens follow
                     self.session.logins.end_raw()
                 return self.scan_frames(buf, pos, n, now)
             if not 0 <= size <= MAX_TOKEN:
@@ -261,7 +261,7 @@ class RequestScan(Lane):
         return Need(min(2 * have, most))
 
     def bad_size(self, buf: Buffer, pos: int, size: int) -> Reject:
-        """Return the refusal of a frame whose size is out of range, by what the client seems to speak."""
+        """Return the rejection of a frame whose size is out of range, with a guess at the client's protocol."""
         first = bytes(buf[pos : pos + 4])
         if self.is_new and first in PROXY_HEADERS:
             return Reject("proxy_header", "client sends a PROXY header, and is not among those who may", "client")

@@ -1,19 +1,18 @@
-"""A long Fetch or ShareFetch response: passes as it streams in, and only its tail is looked at and may be changed.
+"""A long Fetch or ShareFetch response: it streams through, and only its tail is decoded and may be changed.
 
-Strategy. The frame's length has gone out before its tail is seen, so the tail keeps its length: shorter addresses are
-padded by a tagged field that nobody knows, and when the addresses are longer the whole list of endpoints is blanked
-into such a field; the client then asks Metadata, which is never streamed. Tagged fields that are not known must be
-skipped by every reader (KIP-482).
+Strategy. The frame's length has been sent before its tail arrives, so the tail keeps its length. Shorter addresses are
+padded by an unknown tagged field. If the addresses are longer, the whole list of endpoints is blanked into such a
+field; the client then sends Metadata, which is never streamed. Readers must skip unknown tagged fields (KIP-482).
 
-Handling of a response that is looked at: it is classified, rewritten, evaluated, and leaves the FIFO.
+Handling of a decoded response: it is classified, rewritten, evaluated, and leaves the FIFO.
 
-    classify   kproxy's own answers and requests, who the client is, what sessions it opens
-    rewrite    brokers' addresses become the proxy's, and their names the client's; what is not known is waited for
+    classify   responses and requests made by kproxy, the client's identity, new sessions
+    rewrite    brokers' addresses become the proxy's, their names the client's; unknown ones are looked up
     evaluate   the live rules that wait for the response decide (`response_rules.py`)
     leave      the request leaves the FIFO, and its time is counted
     forward    the response goes on, changed or not, or streams on
 
-A frame that waits, or is not all here, is handed to `handle` again.
+A frame that waits or is incomplete is given to `handle` again.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from .lane import Lane, too_long
 from .response_rules import ResponseRules, ResponseScan
 
 REST = 8192
-"""Bytes at the end of long records that are looked at: they come in one read with what is behind."""
+"""Bytes at the end of long records that are scanned: they arrive in one read with the tail."""
 LONGEST_TAIL = 65536
-"""Endpoints of some hundred brokers; a tail beyond that is no answer of a real broker, and is not held."""
+"""Endpoints of some hundred brokers; a longer tail is not from a real broker, and is not held."""
 FILLER_TAG = 97
 """A tag far above those in use that still fits one byte."""
 WIDE_FILLER_TAG = 9797
@@ -164,7 +163,7 @@ def blank(tail: Buffer, walk: Walk, hits: Hits) -> bytes:
 
 
 def filler(length: int, used: Container[int]) -> tuple[int, bytes] | None:
-    """Return an unused tag, and a field of it with zeros that takes exactly `length` bytes. None: there is none."""
+    """Return an unused tag, and a field of it with zeros that takes exactly `length` bytes. None: not possible."""
     for first in (FILLER_TAG, WIDE_FILLER_TAG, WIDEST_FILLER_TAG):
         tag = next(tag for tag in count(first) if tag not in used)
         number = write_uvarint(tag)
@@ -257,11 +256,11 @@ class ResponseLane(ResponseScan):
 
     def take_own(self, frame: ResponseView) -> Replace:
         self.fifo.popleft()
-        frame.note(frame.content(), frame.now)  # what the request was made for
+        frame.note(frame.content(), frame.now)  # purpose of the request
         return Replace([], frame.end)
 
     def begin_tokens(self, frame: ResponseView) -> Disposition:
-        """Look at the answer to a SaslHandshake v0: when it says yes, tokens follow in both directions."""
+        """Process the response to a SaslHandshake v0: without an error, tokens follow in both directions."""
         at = frame.start + 8
         if frame.end >= at + 2 and bytes(frame.buf[at : at + 2]) == NO_ERROR:
             self.session.logins.begin_raw(RawTokens(frame.note["mechanism"]))
@@ -282,7 +281,7 @@ class ResponseLane(ResponseScan):
         return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
 
     def treat_tail(self, stream: TailFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
-        """Rewrite the tail of a streamed response; what it does not know is waited for."""
+        """Rewrite the tail of a streamed response; it waits for lookups of unknown nodes."""
         context = self.session.context
         context.note = None
         try:

@@ -1,4 +1,4 @@
-"""Responses in the order of their bytes: the loop in which every one meets its request at the FIFO's head.
+"""Responses in the order of their bytes: the loop that pairs each with its request at the FIFO's head.
 
 Live rules in the response lane: the plain rewrites come first, so that rules see the response as the client
 would.
@@ -42,7 +42,7 @@ HEADER_BYTES = 8
 SMALLEST = 4
 """A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""
 TLS_WORDS = (b"\x15\x03", b"\x16\x03")
-"""How what a TLS server says begins: an alert, or a handshake (RFC 8446 section 5.1)."""
+"""First bytes of a TLS server: an alert, or a handshake (RFC 8446 section 5.1)."""
 NOT_PLAIN = "broker speaks TLS, and its cluster has no tls in the config"
 
 
@@ -147,7 +147,7 @@ class ResponseScan(Lane):
         return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
 
     def identify(self, frame: ResponseView, plain: Step) -> None:
-        """Show the identity a whole response that says who the client is."""
+        """Record the identity from a whole response that contains it."""
         if plain.watched and plain.key in ANSWERED:
             self.session.identity.response(plain, frame.content())
             self.session.logins.note_answer()
@@ -187,7 +187,7 @@ class ResponseScan(Lane):
 
     @property
     def speaks_tls(self) -> bool:
-        """Return True if the kept bytes are no frame, but an alert of TLS, which is shorter than a frame's header."""
+        """Return True if the kept bytes are a TLS alert, which is shorter than a frame's header."""
         return self.kept is not None and bytes(self.kept[:2]) in TLS_WORDS and not self.blocked
 
     def unexpected(self, buf: Buffer, pos: int, n: int, size: int, correlation: int) -> Disposition:
@@ -212,7 +212,7 @@ class ResponseScan(Lane):
 
 
 HEAD = 32
-"""Bytes in which a leading throttle_time_ms and a session id stand, if the header has no tags (brokers put none)."""
+"""Bytes that contain a leading throttle_time_ms and a session id, if the header has no tags (brokers send none)."""
 
 
 class ResponseRules:
@@ -242,7 +242,7 @@ class ResponseRules:
     # ---- rewrite and evaluate
 
     def handle_watched(self, frame: ResponseView, watched: Watched) -> Disposition:
-        """Look at the response to a request to which no rule applied, but whose response may mention what some
+        """Process the response to a request without applicable rules, if the response may mention names that rules
         forbid."""
         lane, step = self.lane, frame.step
         assert step.program is not None
@@ -315,7 +315,7 @@ class ResponseRules:
         self, frame: ResponseView, note: dict[str, Any] | None
     ) -> tuple[bytes, bool] | Need | Wait | Reject:
         """Return the frame as the client would get it without live rules, without its size, and True if it differs from
-        the broker's; else what it takes until then."""
+        the broker's; otherwise the disposition until it is known."""
         missing = frame.missing
         if missing is not None:
             return missing
@@ -333,7 +333,7 @@ class ResponseRules:
     # ---- leave and forward
 
     def forward(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Return the disposition of a frame by what the rules decided."""
+        """Return the disposition of a frame by the decisions of the rules."""
         session = self.session
         if evaluation.holds and still_held(evaluation.holds, self.lane, session, frame):
             return Wait("held")
@@ -352,7 +352,7 @@ class ResponseRules:
         return self.forward_whole(frame, evaluation) if missing is None else missing
 
     def forward_plainly(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Send the frame as if there were no live rules, once those that act on the header have acted."""
+        """Send the frame as if there were no live rules, after those that act on the header."""
         lane, plain, note = self.lane, frame.step.plain, frame.note
         if evaluation.hint:
             self.patch(frame, evaluation)
@@ -403,7 +403,7 @@ class ResponseRules:
         """Send this response, as `out`, after the next one. False: no other response is due."""
         swapped = ((frame.correlation, frame.now),)
         fifo = self.lane.fifo
-        if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # behind which raw tokens may come
+        if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # raw tokens may follow
             return False
         correlation, step, then, note = fifo[0]
         if isinstance(note, Watched):

@@ -1,8 +1,8 @@
 """Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
 
 Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
-before it has taken out (see `RequestEvaluation`). What waits, waits with its evaluation; nothing is counted twice.
-Rules that act on the response are remembered with the exchange, and have their say in `response_evaluation.py`.
+before it has taken out (see `RequestEvaluation`). A waiting frame keeps its evaluation; nothing is counted twice. Rules
+that act on the response are kept with the exchange, and are evaluated in `response_evaluation.py`.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ class Engine:
     ) -> RequestEvaluation | Watched | Wait | None:
         """Evaluate the rules about a request; its first bytes, as many as the step's rule program needs, are here.
 
-        `drawn`: rules whose triggers were asked before → whether they fire. `template`: what is known of requests with
-        the same beginning.
+        `drawn`: results of triggers evaluated earlier, by rule. `template`: cached facts of requests with the same
+        beginning.
 
         Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
         first. Raises DecodeError.
@@ -206,8 +206,8 @@ class Engine:
     def selection(
         self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
     ) -> Selection | SessionSelection | int | None:
-        """Return what the request is about, as far as the rules of the program `every` select it, or the error code
-        that a request of an unknown session is answered by. None: a name has to be asked for. Raises DecodeError."""
+        """Return the entities of the request that rules of the program `every` select, or the error code for a request
+        of an unknown session. None: a name has to be asked for. Raises DecodeError."""
         if not exchange.program.reads_entities:
             return Selection(every, ())
         selection = None if template is None else template.selection(frame)
@@ -259,7 +259,7 @@ class Engine:
             self.count_decided(running, exchange.client_id, now)
 
     def count_decided(self, running: Running, client_id: str | None, now: float) -> None:
-        """Count a request, or a connection, on which the rule cannot act any more, if it counts all that match."""
+        """Count a request or connection that the rule can no longer act on, if it counts all matches."""
         if running.counts_all:
             running.trigger.count_decided(now, self.view.number, client_id)
             running.count(fired=False)
@@ -271,7 +271,7 @@ class Engine:
         return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
 
     def watched(self, step: Step, watched: Watched) -> EvaluatedExchange:
-        """Return the exchange of a request to which no rule applied, for those rules that look at its answer."""
+        """Return the exchange of a request without applicable rules, for rules that check its response."""
         program = step.program
         assert program is not None
         exchange = self.exchange(RequestView.of(step, watched.request, watched.came), program, watched.came)
@@ -279,11 +279,11 @@ class Engine:
         return exchange
 
     def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, code: int) -> None:
-        """Answer that the client's fetch or share session is not there (error `code`), so that it lists all its
+        """Answer that the client's fetch or share session is unknown (error `code`), so that it lists all its
         partitions."""
         answer = fail(exchange.request, Failure(code))
         if "session_id" in answer.body:
-            answer.body["session_id"] = 0  # brokers say so that there is none
+            answer.body["session_id"] = 0  # brokers use it for "none"
         evaluation.answer = encode(answer)
         exchange.decided = True
 
@@ -415,8 +415,8 @@ class Engine:
         return fired
 
     def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
-        """Count that the rule's selectors held for this exchange, and perhaps its trigger (`fired`), at its request or
-        at its response; tell the observer if it fired."""
+        """Count that the rule's selectors matched this exchange, and whether its trigger fired (`fired`), at its
+        request or response; notify the observer if it fired."""
         answered = None if response else exchange.acks != 0
         self.session.counted(running, exchange.correlation_id, fired=fired, answered=answered)
 
@@ -430,7 +430,7 @@ class Engine:
             decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
         except Exception as error:  # whatever a rule does, the traffic of others goes on
             if method == "on_request" and isinstance(error, DecodeError):
-                raise  # nobody gets past a rule by what it cannot read
+                raise  # an unreadable request must not bypass a rule
             running.failed(error)
             self.session.counters.count("rules_failed")
             return (Close("fin"),) if running.rule.family == "access" else ()
@@ -462,7 +462,7 @@ class Engine:
                 self.answer(evaluation, Message(exchange.api, exchange.version, header, body))
                 exchange.decided = True
             case Edit():
-                evaluation.frame = b""  # made when all rules have had their say
+                evaluation.frame = b""  # made after all rules have been evaluated
             case Delay() | Await():
                 evaluation.postpone(running, decision, now)
             case Throttle():
@@ -539,7 +539,7 @@ class Engine:
         rest = without(exchange.request, tuple(failures)) if not all_ else None
         if rest is None and exchange.api.key == METADATA and exchange.version > 0:
             rest = replace(exchange.request, body=exchange.request.body | NO_TOPICS)
-        if exchange.acks == 0:  # there is no answer: a broker closes, so that the client looks for another leader
+        if exchange.acks == 0:  # no response: a broker closes, so that the client looks for another leader
             evaluation.close_after = "fin"
             evaluation.frame = encode(rest) if rest is not None else None
             evaluation.close = "fin" if rest is None else None
@@ -557,7 +557,7 @@ class Engine:
     def answer_again(
         self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, answers: dict[Failure, bytes]
     ) -> None:
-        """Answer a request about one entity with what was answered before to one about the same entity."""
+        """Answer a request about one entity with the cached response to one about the same entity."""
         (failure,) = exchange.failures.values()
         known = answers.get(failure)
         if known is not None:
@@ -568,8 +568,7 @@ class Engine:
             answers[failure] = evaluation.answer[4:]
 
     def refuse_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
-        """Refuse partitions of a Fetch or share request that the broker must not see; its session knows how to leave
-        them out.
+        """Refuse partitions of a Fetch or share request, which are not forwarded; its session can leave them out.
 
         A Fetch goes on without a session, so that none holds a refused partition; the client lists all of them each
         time.
@@ -590,7 +589,7 @@ class Engine:
 
 
 def terms_of(asked: Iterable[Running], exchange: EvaluatedExchange) -> dict[Running, Any]:
-    """Return the terms on which requests that begin like this one pass those of the rules that have such."""
+    """Return the terms for requests with this beginning, of the rules that have terms."""
     found = {}
     for running in asked:
         if not running.holds and (terms := running.terms(exchange)) is not None:

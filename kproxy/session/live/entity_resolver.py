@@ -1,8 +1,8 @@
 """Entities that the requests of a connection are about, with names for topic ids and all partitions of a fetch session.
 
-Strategy. Sessions are remembered only while a rule looks at Fetch or ShareFetch; one whose start was not seen is
-answered with an error of sessions, once, and the client begins anew with all its partitions. A session is held by the
-exchange that opens or continues it, and by the id or owner that its broker has confirmed.
+Strategy. Sessions are tracked only while a rule selects Fetch or ShareFetch. A session whose start was not seen is
+answered with a session error once; the client starts over with all its partitions. A session is held by the exchange
+that opens or continues it, and by the id or owner that its broker has confirmed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .evaluation import EvaluatedExchange
 from .selection import MOST_MATCHED, Selection, SessionSelection, key_of
 
 SESSION_HEAD, SHARE_HEAD = 10, 6
-"""Bytes behind a response's header that tell of its session: throttle_time_ms, error_code, for a Fetch session_id."""
+"""Bytes after a response's header with its session: throttle_time_ms, error_code, for a Fetch session_id."""
 UNREADABLE = -1
 """Stands for the error of a response that cannot be read."""
 
@@ -95,7 +95,7 @@ class Subjects:
     def selected(
         self, session: PartitionSession, exchange: EvaluatedExchange, every: RuleProgram, listed: dict[Key, Entity]
     ) -> SessionSelection | None:
-        """Return what a session's request is about. None: what was known of the session does not hold any more."""
+        """Return the entities of a session's request. None: the session's state is no longer valid."""
         selection: SessionSelection | None = session.selection
         if selection is not None and selection.program is not every:
             if same(selection.program, every):
@@ -133,8 +133,8 @@ class Subjects:
         return selection
 
     def too_many(self, exchange: EvaluatedExchange, session: PartitionSession) -> int:
-        """End a session of which a rule matches so much that its requests have to list all that they are about. Return
-        the error code to be answered, 0 for a request that lists all."""
+        """End a session with too many partitions that a rule matches, so that its requests have to list all their
+        partitions. Return the error code to be answered, 0 for a request that lists all."""
         self.end(exchange, session)
         if session.opening:
             return 0
@@ -158,7 +158,7 @@ class Subjects:
 
     def named(self, exchange: EvaluatedExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
         """Return the entities with the names of topics that are given by id. Rules that select topics by name do not
-        apply to one whose name stays unknown, except for those that forbid: it may be the one."""
+        apply to a topic whose name stays unknown, except for those that forbid, as it may be a forbidden one."""
         named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
         keep(named)
         if exchange.program.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
@@ -167,7 +167,7 @@ class Subjects:
 
     def by_id(self, entity: Entity) -> Entity:
         """Return an entity that has an id with the name of this id: brokers go by ids where a request has both. If the
-        request gives another name with the id it gets none, since nobody can tell which of the two is meant."""
+        request gives another name with the id, the name is None, as it is ambiguous."""
         assert entity.topic_id is not None
         name = self.cluster.topic_of(entity.topic_id)
         if entity.topic is not None and entity.topic != name:
@@ -178,7 +178,7 @@ class Subjects:
 
     def forwarded(self, exchange: EvaluatedExchange, removed: Iterable[Entity] = ()) -> Message | None:
         """Return the request to send to the broker, without some of its partitions; None: as it came. It may differ
-        because the broker lacks partitions for which kproxy has answered before."""
+        because the broker's session lacks partitions that kproxy has answered."""
         sessions, session = self.sessions(exchange), exchange.session
         if sessions is None or (session is not None and not (session.followed or exchange.program.enforces)):
             return None
@@ -258,8 +258,8 @@ def same(first: RuleProgram, second: RuleProgram) -> bool:
 
 
 def unlisted(key: Key, group: str | None = None, member: str | None = None, offset: int | None = None) -> Entity:
-    """Return the entity of a session's partition that the request at hand does not list. `offset`: what the client
-    asked for when it last listed it."""
+    """Return the entity of a session's partition that the request at hand does not list. `offset`: the client's offset
+    when it last listed it."""
     topic, partition = key
     if isinstance(topic, UUID):
         return Entity(topic_id=topic, partition=partition, group=group, member=member, offset=offset)

@@ -49,8 +49,8 @@ def passes_filter(
 
 
 def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> bool:
-    """Return True if the rule may hold a frame of so many bytes, besides those that are held; else it is counted. To be
-    asked when a frame is evaluated, and when it is held then."""
+    """Return True if the rule may hold another frame of this many bytes; otherwise it is counted. To be asked when a
+    frame is evaluated, and when it is held then."""
     if session.phase is DRAINING:
         return False
     desk = session.shared.desk
@@ -63,8 +63,8 @@ def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Rule that has something to do when the response comes. `judged`: it has fired; else it selects on errors, or, if
-    it `screens`, it fires when there is something to be left out."""
+    """Rule that has something to do when the response comes. `judged`: it has fired; otherwise it selects on errors,
+    or, if it `screens`, it fires when something is left out."""
 
     part: Part
     entities: Sequence[Entity]
@@ -73,14 +73,14 @@ class Pending:
 
 
 class EvaluatedExchange(Exchange):
-    """Exchange that live rules apply to, with what the engine remembers of it.
+    """Exchange with applicable live rules, and its state in the engine.
 
-    `failures` are entities that the broker does not see, to be merged into its answer; `late` are those whose part of
-    the answer becomes an error; `whole` is an error for the answer's top level. `counted` are rules that were told that
-    they did something: once an exchange, though it be to the request and to the response. `session` is the fetch or
-    share session that the request opens or continues, `awaits` that the broker's answer to it is to be noticed,
-    `refuses` that a rule other than a fault has failed something; `decided` that no other rule is asked any more.
-    `content` gives the request's bytes without its size where a filter is asked about them.
+    `failures` are entities that are not forwarded, to be merged into the response; `late` are those whose part of the
+    response becomes an error; `whole` is an error for the response's top level. `counted` are rules already counted as
+    applied: once an exchange, even if they act on the request and the response. `session` is the fetch or share session
+    that the request opens or continues. `awaits`: the session needs the broker's response. `refuses`: a rule other than
+    a fault has failed something. `decided`: no further rule is evaluated. `content` gives the request's bytes without
+    its size where a filter is asked about them.
     """
 
     __slots__ = (
@@ -116,8 +116,8 @@ class EvaluatedExchange(Exchange):
         self.content: Callable[[], bytes] | None = None
         self.session: PartitionSession | None = None
         self.awaits = self.refuses = self.decided = False
-        self.throttle = 0.0  # seconds that the client is told in the response
-        self.mute = 0.0  # seconds for which it is not read after that
+        self.throttle = 0.0  # seconds of throttle in the response
+        self.mute = 0.0  # seconds for which it is not read afterwards
 
     def response_depth(self) -> FrameDepth:
         if self.failures or self.late or self.whole is not None:
@@ -138,7 +138,7 @@ class EvaluatedExchange(Exchange):
 
     @property
     def only_leaves_out(self) -> bool:
-        """Return True if rules do no more to the answer than leave out what they forbid, and bytes tell of that."""
+        """Return True if rules only leave forbidden names out of the response, and literals identify them."""
         if self.failures or self.late or self.throttle or self.awaits or self.whole is not None:
             return False
         return all(one.part.letters is not None for one in self.pending)
@@ -162,7 +162,7 @@ class EvaluatedExchange(Exchange):
         self._response = response
 
     def end(self) -> None:
-        """Let go of all that decisions were made of, when all has been decided, about the response, too."""
+        """Release the state of all decisions when the exchange is decided, including the response."""
         if max(self.request_size, self.response_size) >= LONG:
             for message in (self._request, self._response):
                 keep(None if message is None else message.body)
@@ -181,7 +181,7 @@ class EvaluatedExchange(Exchange):
 
 
 def without_records(request: Message) -> Message:
-    """Return a copy of a Produce request in which all records are null."""
+    """Return a copy of a Produce request with null records."""
     topics: Sequence[dict[str, Any]] = [
         topic | {"partition_data": [part | {"records": None} for part in each(topic["partition_data"] or ())]}
         for topic in each(request.body["topic_data"] or ())
@@ -193,8 +193,8 @@ Change = Callable[[bytes], bytes]
 
 
 class Watched(NamedTuple):
-    """Note about a request to which no rule applies, but whose answer may mention what some forbid. `request` has its
-    size in front; `rewrite` is what the name rewrites left."""
+    """Note about a request without applicable rules, whose response may mention names that some rules forbid. `request`
+    has its size in front; `rewrite` is what the name rewrites left."""
 
     request: bytes
     came: float
@@ -202,20 +202,20 @@ class Watched(NamedTuple):
 
 
 class Evaluation:
-    """Decisions about one frame, kept by its lane until the frame has gone or been dealt with.
+    """Decisions about one frame, kept by its lane until the frame has been sent or dropped.
 
-    until       when it may go on, None: at once
+    until       time when it may go on, None: at once
     close       the connection is closed in the frame's place
-    drop        the frame goes nowhere, and then
-    swallow     nothing more goes anywhere on this connection
-    frame       what goes on in its place, without the size; None: the frame as it came
-    changes     made to the bytes that leave, size in front; `then` closes the connection behind them
+    drop        the frame is dropped; the action afterwards
+    swallow     all later bytes of this connection are dropped
+    frame       its replacement, without the size; None: the frame unchanged
+    changes     made to the bytes that leave, with the size; `then` closes the connection afterwards
     throttle    seconds of the mute of the client's channel after the response (for acks=0: now)
     throttler   rule with the longest throttle; `throttled`: its seconds, muted, reported, or waited for a turn
-    acted       rules that did something, to be counted as applied when it has gone out
-    to_hold     rules that are to hold it, with their decisions; None: `when: {hold: true}`
-    holds       the same once they do, as long as they do
-    looked_at   when the lane looks next whether they still do
+    acted       rules with an effect, counted as applied when it has been sent
+    to_hold     rules that will hold it, with their decisions; None: `when: {hold: true}`
+    holds       the same while they hold it
+    looked_at   time of the lane's next check of the holds
     """
 
     until: float | None = None
@@ -268,17 +268,17 @@ class Evaluation:
             self.throttler, self.throttled = running, seconds
 
     def delay(self, seconds: float, since: float) -> None:
-        """Let the frame wait so many seconds more; delays of several rules add."""
+        """Delay the frame by this many more seconds; delays of several rules add."""
         self.until = (since if self.until is None else self.until) + seconds
 
 
 class RequestEvaluation(Evaluation):
     """Decisions about one request.
 
-    answer      kproxy's own answer, without the size; the request is not sent
+    answer      response made by kproxy, without the size; the request is not sent
     close_after how the connection is closed after the request
-    candidates  numbers of the rules that can apply to all requests with this beginning; None: not known by names
-    asked       rules with triggers that were asked; `drawn`: results of triggers that were asked earlier
+    candidates  numbers of rules that can apply to requests with this beginning; None: names are not sufficient
+    asked       rules whose triggers were evaluated; `drawn`: earlier results of triggers
     waiting     rules that match all requests with this beginning, and decide by their triggers each time
     terms       of the rules in `waiting` that can fire without consequences: the input of their effects
     turns       turns of the request at limits of quotas
@@ -307,8 +307,8 @@ class RequestEvaluation(Evaluation):
 
     @property
     def by_triggers(self) -> bool:
-        """Return True if nothing but the triggers of its rules tells this evaluation from others of requests like this:
-        only the rule asked last did something, and it always does the same."""
+        """Return True if this evaluation differs from others of such requests only by the triggers of its rules: only
+        the last rule evaluated did something, and it always does the same."""
         last = next(reversed(self.asked), None) or next(reversed(self.drawn), None)
         return last is not None and self.acted == [last] and last.effect.steady and not last.holds
 

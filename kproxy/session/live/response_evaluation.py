@@ -36,13 +36,13 @@ from .evaluation import EvaluatedExchange, Evaluation, Pending, may_hold, passes
 
 
 class ResponseEvaluation(Evaluation):
-    """Decisions about one response, made when as much of it is here as its exchange wants.
+    """Decisions about one response, made when the bytes that its exchange needs have arrived.
 
-    repeat, swap   it leaves so many times more; it leaves after the next one
+    repeat, swap   number of extra copies; it is sent after the next one
     hint           throttle_time_ms of the response in seconds, where it is patched in place
-    whole          it was evaluated with all of it at hand
+    whole          it was complete when evaluated
     content        its bytes as the client would get them without rules, without the size
-    late           the response with the error that a rule wants to be in it which is to hold it
+    late           the response with the error of a rule that will hold it
     """
 
     repeat = 0
@@ -161,11 +161,11 @@ class ResponseEvaluation(Evaluation):
             self.take(decision, running, matched)
 
     def passes(self, part: Part) -> bool:
-        """Return True if the exchange passes the rule's filter, now that its response is there."""
+        """Return True if the exchange passes the rule's filter, evaluated with its response."""
         return not part.wanted or passes_filter(self.session, part, self.exchange, self.content, self.now)
 
     def failed(self, hold: Hold) -> bytes | None:
-        """Return the response that says the error which comes when the time of a hold is over; None: there is none."""
+        """Return the response with the error of a hold's timeout; None: no error."""
         exchange = self.exchange
         if not isinstance(hold.then, int) or not can_say(exchange.api.key, exchange.version, None):
             return None
@@ -193,7 +193,7 @@ class ResponseEvaluation(Evaluation):
         self.edited = True
 
     def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
-        """Return those entities that the broker answered with a selected error; None when there are none."""
+        """Return the entities that the broker answered with a selected error; None: none."""
         if self.errors is None:
             asked = dict.fromkeys(
                 one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
@@ -241,7 +241,7 @@ class ResponseEvaluation(Evaluation):
                 raise TypeError(f"{type(decision).__name__} is for requests")
 
     def encoded(self, frame: bytes) -> bytes | None:
-        """Return the response's bytes if they differ from those that came, else None."""
+        """Return the response's bytes if they differ from the received ones, else None."""
         exchange = self.exchange
         body = exchange.response.body
         told = milliseconds(exchange.throttle)

@@ -1,14 +1,14 @@
 """Answers without what a rule forbids, wherever they mention it: assignments, subscriptions, topologies, group bytes.
 
-Strategy. `rules/select/mentions.py` knows the fields of an answer that name what nobody asked for. From the innermost
-array around such a field the element goes; a name that stands alone becomes null; in the consumer protocol's bytes the
-same is done one level further down. What was asked for by name is not looked at: entities are judged one by one.
+Strategy. `rules/select/mentions.py` lists the response fields with names that the client did not request. The element
+of the innermost array with such a field is removed; a name outside an array becomes null; in the consumer protocol's
+bytes the same is done one level deeper. Requested names are not checked: entities are judged one by one.
 
 State that the screening of answers keeps from request to response.
 
-Strategy. The ids that a heartbeat's answer assigns must have names before it can be judged, and an answer cannot wait:
-what comes behind it would tell. So all topics are asked for when a member joins; an answer with an id that is new all
-the same is exchanged for an error upon which the member asks again, and the next request asks the broker first.
+Strategy. The ids that a heartbeat's response assigns must have names before it can be judged, and a response cannot
+wait, as later responses would reveal it. So all topics are looked up when a member joins. A response with an id that is
+new even so is replaced by an error that the member retries after, and the next request waits for a lookup.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class VisibleNames(NameMap):
         self.forbids = forbids
 
     def to_client(self, name: bytes) -> bytes | None:
-        """Return the name if it may be seen, else None."""
+        """Return the name if it is allowed, else None."""
         return None if self.forbids(name.decode("utf-8", "surrogateescape")) else name
 
 
 class AnswerScreen:
-    """One look at one message. `found`: it named something forbidden; `unknown`: topic ids that nobody can name.
+    """One look at one message. `found`: a forbidden name was found; `unknown`: topic ids without a name.
 
     With `remove`, forbidden names are taken out of the message in place.
     """
@@ -188,9 +188,9 @@ def is_around(slot: Slot) -> bool:
 MOST_IDS = 10_000
 """Ids that a connection has to ask for; an answer with more new ones is not believed."""
 MOST_CURSORS = 16
-"""Cursors of paged answers that one connection may use: names after which a list continues."""
+"""Cursors of paged responses that one connection may use: names after which a list continues."""
 PLACE = "?"
-"""First letter of the word that stands for a cursor's name; not legal in names of topics."""
+"""First letter of the placeholder for a cursor's name; not legal in names of topics."""
 
 
 class Screening:
@@ -242,8 +242,8 @@ class Screening:
         return self.screen(rule, exchange, message, False).found
 
     def leave_out(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> Failure | None:
-        """Take what the rule forbids out of the message, in place; return the error that the response becomes if it
-        cannot be judged yet, else None."""
+        """Remove forbidden names from the message, in place; return the error that replaces the response if it cannot
+        be judged yet, else None."""
         body = message.body
         cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS else None
         asked = recall(self.context.memory, ASKED_IDS)
@@ -262,7 +262,7 @@ class Screening:
         return screen
 
     def place(self, name: str) -> str:
-        """Return a word that stands for the name of a cursor, which the client must not see."""
+        """Return a placeholder for the name of a cursor, which is hidden from the client."""
         self.given += 1
         word = f"{PLACE}{self.given}"
         remember(self.cursors, word, name, MOST_CURSORS)
