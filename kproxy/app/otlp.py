@@ -1,10 +1,10 @@
-"""Export to an OpenTelemetry collector, put together: where it goes, and when metrics are gathered for it.
+"""Export to an OpenTelemetry collector, put together: the destination, and the schedule for gathering metrics.
 
-Strategy. Without an `otlp` section nothing of this is imported. Numbers are gathered in the loop, in turns with the
-traffic, by what a scrape gathers them by; putting them together, encoding and sending is the threads' work.
+Strategy. Without an `otlp` section none of these modules is imported. Metrics are gathered in the loop, in turns with
+the traffic, by the functions of a scrape; threads merge, encode and send them.
 
-The section may change, come and go. What sends a signal goes on, and what waits goes where the new section says. One
-that is wanted no more sends what waits within some seconds, and ends.
+A reload may add, change or remove the section. Exporters of signals that stay enabled continue, and their queues go to
+the destination of the new section. An exporter that is no longer needed sends its queue within some seconds, and ends.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ from .main import certificates_of, need_of
 from .recording import instance
 
 Gather = Callable[[], Awaitable[list[MetricSamples]]]
-"""Gathers what a scrape would, but for what `ProcessCollector` tells."""
+"""Gathers the metrics of a scrape, without those of `ProcessCollector`."""
 FindReadiness = Callable[[], Awaitable[Readiness]]
 WAYS = ("endpoint", "headers", "tls", "encoding", "timeout")
-"""Fields that say how to get to the collector."""
+"""Fields that define the connection to the collector."""
 
 
 class OtlpExport:
     """Export of one process. `worker`: its number among several, None for the process that the user has started.
 
-    `fanout`: where exchanges come from of which spans are made, None where none pass. Raises UnusableSetting when it is
-    made.
+    `fanout`: source of the exchanges that get spans, None without traffic. Raises UnusableSetting when it is made.
     """
 
     def __init__(
@@ -63,9 +62,9 @@ class OtlpExport:
         way = way_of(otlp, log)
         self.settings = OtlpSettings(way.target, own if worker is None else f"{own}/{worker}", way.encoding)
         self.tests = topic_tests(otlp)
-        """Tests of the topics whose exchanges get spans."""
+        """Filters of the topics that get spans."""
         self.began = ""
-        """When metrics were exported for the first time, as OTLP has it: whatever begins anew, their numbers do not."""
+        """Time of the first export, as OTLP's start time: counters are never reset, even if an exporter is replaced."""
         self.metrics: MetricsExport | None = None
         self.traces: TraceSink | None = None
         self.process = ProcessCollector(certificates_of(config))
@@ -73,7 +72,7 @@ class OtlpExport:
         """Functions that gather numbers, in the process that exports them."""
         self.gathering: Background | None = None
         self.leaving: set[trio.Event] = set()
-        """Set when those have ended that are wanted no more."""
+        """Set when the replaced exporters have ended."""
         self.started = False
 
     @property
@@ -82,7 +81,7 @@ class OtlpExport:
         return None if self.otlp is None or self.otlp.logs is None else (self.settings, self.counters)
 
     def ready_for(self, config: Config) -> Callable[[], None]:
-        """Return what exports as this config says from then on, and cannot fail. Raises UnusableSetting."""
+        """Return a callback that exports as this config defines, and cannot fail. Raises UnusableSetting."""
         before, otlp = self.otlp, config.otlp
         alike = (
             before is not None and otlp is not None and all(getattr(before, one) == getattr(otlp, one) for one in WAYS)
@@ -107,12 +106,12 @@ class OtlpExport:
     # ---- traces
 
     def start_traces(self) -> None:
-        """Make spans of what passes from now on, if the config in force has that."""
+        """Start to make spans of exchanges, if the config in force enables traces."""
         self.started = True
         self.follow_traces()
 
     def follow_traces(self) -> None:
-        """Make spans of exchanges of topics that fit, as the config in force says."""
+        """Make spans of exchanges with matching topics, as the config in force defines."""
         wanted = None if self.otlp is None else self.otlp.traces
         if self.fanout is None:
             return
@@ -137,13 +136,14 @@ class OtlpExport:
     # ---- metrics
 
     def start_metrics(self, gather: Gather, readiness: FindReadiness) -> None:
-        """Export these numbers from now on, if the config in force has that; of several processes, one exports all."""
+        """Start to export these metrics, if the config in force enables that; with several processes, one exports
+        all."""
         if self.sources is None:
             self.started, self.sources = True, (gather, readiness)
             self.follow_metrics()
 
     def follow_metrics(self) -> None:
-        """Export metrics as often as the config in force says, counted from now."""
+        """Export metrics at the interval of the config in force, counted from this call."""
         every = None if self.otlp is None else self.otlp.metrics
         if self.gathering is not None:
             self.gathering.stop()
@@ -192,7 +192,7 @@ class OtlpExport:
         return True
 
     def let_go(self, close: Callable[[], None]) -> None:
-        """Have what is wanted no more send what waits, beside the loop."""
+        """Let an exporter that is no longer needed send its queue, in the background."""
 
         async def last() -> None:
             await trio.to_thread.run_sync(close)
@@ -213,7 +213,7 @@ class OtlpExport:
         self.reactor.spawn(run)
 
     def let_go_metrics(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
-        """Send all numbers for the last time, beside the loop."""
+        """Send all metrics for the last time, in the background."""
 
         async def last() -> None:
             await self.snapshot(metrics, gather, readiness)
@@ -231,7 +231,7 @@ class OtlpExport:
 
 
 def topic_tests(otlp: OtlpConfig | None) -> Sequence[Callable[[str], bool]]:
-    """Return the tests of the topics whose exchanges get spans. Blocks: there may be thousands of expressions."""
+    """Return the filters of the topics that get spans. Blocks: there may be thousands of expressions."""
     return [] if otlp is None or otlp.traces is None else [text_test(one) for one in otlp.traces.topics]
 
 

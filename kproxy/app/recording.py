@@ -1,8 +1,8 @@
-"""Put recording together: which sinks are told of the traffic, and where their events go.
+"""Recording, put together: the sinks that observe the traffic, and the destinations of their events.
 
-Strategy. Without an `audit` section, captures or tails there is no sink, no connection has a tap, and recording costs
-no time. With an audit, a tick each second closes summaries, records changes of rules and topology, and follows the wall
-clock.
+Strategy. Without an `audit` section, captures or tails, there are no sinks, connections have no tap, and recording
+costs no time. With an audit, a tick each second closes summaries, records changes of rules and topology, and follows
+the wall clock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TICK = 1.0
 LOOK_AGAIN = 0.05
 """Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
 LINES_WAIT = 0.02
-"""Seconds for which lines of requests may wait for others, to be made together."""
+"""Seconds that lines of requests may wait, so that several are made together."""
 LAST_WORDS = 10.0
 """Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
 
@@ -61,7 +61,8 @@ class WallClock:
 
 
 class Audit:
-    """Audit of one process, from `start` to `close`. Of several workers, only number 0 asks brokers for topologies."""
+    """Audit of one process, from `start` to `close`. With several workers, only number 0 asks brokers for
+    topologies."""
 
     def __init__(
         self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
@@ -80,7 +81,7 @@ class Audit:
         self.every, self.polls = audit.topology_every, not worker
         self.pollers: dict[str, tuple[Upstream, Background]] = {}
         self.polled: Mapping[str, Upstream] = {}
-        """Clusters whose brokers are to be asked."""
+        """Clusters with brokers to ask."""
         server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -194,5 +195,5 @@ def make_captures(config: Config, server: Server) -> Captures:
 
 
 def instance(config: Config) -> str:
-    """Return the name that this process has in what it records: the config's, or the host's."""
+    """Return the name of this process in its records: from the config, otherwise the host's name."""
     return config.instance or socket.gethostname()

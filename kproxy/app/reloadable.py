@@ -1,10 +1,10 @@
-"""Parts of a process that the config makes come, change and go while it runs: counting by label, clients' own metrics,
+"""Parts of a process that a reload of the config may add, change or remove: counting by label, clients' own metrics,
 the export to a collector.
 
-Strategy. Each part has one method for that, `ready_for(config)`: it does all that may fail or take long, in a thread,
-and returns what follows the config from then on, which is called in the loop and cannot fail. A start is no other case:
-a part that no config has asked for yet is not there, and nothing of it is imported. One that was there stays, so that
-no counter begins anew.
+Strategy. Each part has one method for that, `ready_for(config)`: it does everything that may fail or take long, in a
+thread, and returns a callback that applies the config in the loop and cannot fail. The start works the same way: a part
+is made, and its modules are imported, only when a config first needs it. A part stays when it is disabled, so that its
+counters are not reset.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class ProcessParts:
         self.audit: Audit | None = None
         self.begun = False
         self.collectors: list[Collector] = []
-        """Collectors of what the parts count."""
+        """Collectors of the parts' metrics."""
         self.on_collector: Callable[[Collector], object] = lambda collector: None
         """Told of each collector that comes."""
 
     def ready_for(self, config: Config) -> Follow:
-        """Return what has all parts follow this config. Blocks. Raises UnusableSetting; nothing has changed then."""
+        """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
+        then."""
         steps: list[Follow] = []
         labelling = self.labelling
         if labelling is None and config.tells_labels:
@@ -93,7 +94,8 @@ class ProcessParts:
         known = self.collectors
         self.labelling, self.telemetry, self.otlp = labelling, telemetry, otlp
         self.record_in(self.audit)
-        if new_labels and labelling is not None and self.worker is None:  # else the supervisor tells of all workers
+        # otherwise the supervisor publishes those of all workers
+        if new_labels and labelling is not None and self.worker is None:
             from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector
 
             self.collectors = [*self.collectors, LabelCollector(labelling.totals),
@@ -127,8 +129,7 @@ class ProcessParts:
 # Parts of a supervisor that the config makes come, change and go while it runs: the metrics of all workers, what they
 # count by label, and the export of both. `Parts` does this for a process that carries traffic.
 class PoolParts:
-    """Parts of the process that is the supervisor of these workers. `own`: makes the collectors of what it counts
-    itself."""
+    """Parts of the process that is the supervisor of these workers. `own`: makes the collectors of its own metrics."""
 
     def __init__(
         self, keeper: PoolRuleKeeper, pool: WorkerPool, reactor: Reactor, log: FilteringBoundLogger,
@@ -142,7 +143,8 @@ class PoolParts:
         self.begun = False
 
     def ready_for(self, config: Config) -> Follow:
-        """Return what has all parts follow this config. Blocks. Raises UnusableSetting; nothing has changed then."""
+        """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
+        then."""
         steps: list[Follow] = []
         tells, labels, otlp = config.tells_labels, self.labels, self.otlp
         if labels is None and tells:
@@ -180,13 +182,13 @@ class PoolParts:
             self.measure()
 
     def start(self, config: Config) -> None:
-        """Begin to ask workers, and to export, as this config says."""
+        """Start to ask workers and to export, as this config defines."""
         self.begun = True
         if config.measured:
             self.measure()
 
     def measure(self) -> PoolMetrics:
-        """Return the metrics of all workers, made when somebody is told of them for the first time."""
+        """Return the metrics of all workers, made at the first call."""
         if self.metrics is None:
             from kproxy.app.workers.pool_members import PoolMetrics
 

@@ -1,7 +1,7 @@
-"""First steps of a process that is kproxy's own, so that it starts soon: few collections, structlog without rich.
+"""First steps of kproxy's own processes, for a fast start: few collections, structlog without rich.
 
-To be imported before any module that logs, and only by `kproxy run` and the workers: in a user's test kproxy leaves the
-process as it is. structlog would import rich for coloured tracebacks, which takes a sixth of kproxy's start; commands
+Import it before any module that logs, and only in `kproxy run` and the workers: in a user's test kproxy leaves the
+process unchanged. structlog would import rich for coloured tracebacks, which takes a sixth of kproxy's start; commands
 that print tables import rich themselves.
 """
 

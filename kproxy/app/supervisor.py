@@ -1,8 +1,8 @@
 """The supervisor of worker processes: it accepts clients and hands them over, and carries no traffic itself.
 
-It has what there can be only one of:
+It has the singletons:
 
-network        all ports of listeners, the state file, and what is known of clusters; the dispatcher, which chooses the
+network        all ports of listeners, the state file and the topologies of clusters; the dispatcher, which chooses the
                worker for each client, and keeps the limits over all workers
 pool           the workers' processes
 keeper         the rules, their files and their times to live
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from kproxy.record.component_collectors import CertificateSide, RuleCollector
 
 READY_PATIENCE = 0.8
-"""Seconds in which a worker has to say that it is ready; a probe of Kubernetes waits one second by default."""
+"""Seconds for a worker to report that it is ready; a Kubernetes probe waits one second by default."""
 
 
 class Supervisor:
     """Process that starts the workers and accepts their clients.
 
-    `store` has the rules in force, `files` are the rule files that it was filled from. `lines` is the descriptor whose
-    lock keeps the log lines of several processes whole.
+    `store` has the rules in force, `files` are the rule files that filled it. `lines` is the descriptor with the lock
+    that keeps the log lines of several processes whole.
     """
 
     def __init__(
@@ -173,7 +173,8 @@ class Supervisor:
                 self.captures.close()
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
-        """Begin to tell what all workers count, over the admin address and to a collector, where the config has one."""
+        """Start the metrics endpoint of the admin address and the export to a collector, as far as configured, for all
+        workers."""
         self.parts.start(self.config)
         if self.config.admin is not None:
             await self.start_admin(nursery, self.config.admin, self.parts.measure())
@@ -215,7 +216,7 @@ class Supervisor:
         await open_admin(nursery, app, admin, self.log, self.reactor)
 
     async def readiness(self) -> Readiness:
-        """Return what is missing of the supervisor and of the workers, each of which has to be ready."""
+        """Return the readiness of the supervisor and of the workers, all of which must be ready."""
         missing = [] if self.listening else ["listeners"]
         if self.draining:
             missing.append(DRAINING)
@@ -233,7 +234,7 @@ class Supervisor:
         return (await self.readiness()).waiting_for(need_of(self.config))
 
     async def serve(self, nursery: trio.Nursery) -> None:
-        """Accept clients until drained. `nursery` is for the tasks that run beside that."""
+        """Accept clients until drained. `nursery` is for the background tasks."""
         capacity, limits = find_capacity(self.config.limits), self.config.limits
         self.dispatcher.admit(capacity)
         self.port_service.admit(capacity)
@@ -259,7 +260,7 @@ class Supervisor:
         tell_listeners([(ports.config, ports.port) for ports in opened.values()], self.reactor, self.log)
 
     def about(self) -> Mapping[str, Any]:
-        """Return the fields of the log line that says that kproxy serves."""
+        """Return the fields of the log line at the start of serving."""
         return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.pool)}
 
     def drain(self) -> None:

@@ -1,10 +1,10 @@
-"""A worker process: a proxy whose ports, rule files and admin address are the supervisor's.
+"""A worker process: a proxy that gets its ports, rule files and admin address from the supervisor.
 
-Started by the supervisor only, as `python -m kproxy.app.worker index=N parent=PID NAME=DESCRIPTOR …`. The
-descriptors are `control`, its channel to the supervisor; `hand`, the socket on which it gets clients' connections;
-`lines`, the lock that keeps log lines of several processes whole; and `table`, the memory in which the rules of all
-workers count. Its config and rules come as the first message on the channel. It ends when it is told to, when the
-channel ends, and when the supervisor dies, by whatever cause: the kernel sees to that.
+Started by the supervisor only, as `python -m kproxy.app.worker index=N parent=PID NAME=DESCRIPTOR …`. The descriptors
+are `control`, its channel to the supervisor; `hand`, the socket that passes clients' connections; `lines`, the lock
+that keeps log lines of several processes whole; and `table`, the shared memory for the counts of all workers' rules.
+Its config and rules come as the first message on the channel. It ends on a message of the supervisor, when the channel
+ends, and when the supervisor dies for any reason (the kernel ensures that).
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from .app import ProxyProcess
 from .main import leaves
 
 LAST_WORD = 1.0
-"""Seconds that a worker takes at most to say why it could not start."""
+"""Maximum seconds for a worker to report why it could not start."""
 
 
 class WorkerServer(Server):
-    """Server of a worker, which tells the supervisor of the beginnings and ends of its connections."""
+    """Server of a worker; it reports opened and closed connections to the supervisor."""
 
     reporter: Reporter | None = None
 
@@ -115,7 +115,7 @@ class Worker(ProxyProcess):
         self.reporter.changed()
 
     def follow(self, rules: WorkerRules) -> None:
-        """Follow the rules that the supervisor sends, and record in the audit the changes that it tells of."""
+        """Follow the rules that the supervisor sends, and record the reported changes in the audit."""
         self.table = rules.table
         rules.listen(self.channel)
         if self.audit is not None:
@@ -132,7 +132,7 @@ class Worker(ProxyProcess):
     # ---- another config
 
     async def make_ready(self, config: bytes) -> NetworkChange:
-        """Return the change to another config, of which the supervisor opens the ports. Raises UnusableSetting, and
+        """Return the change to another config, with ports that the supervisor opens. Raises UnusableSetting, and
         nothing has changed then."""
         unpacked = await trio.to_thread.run_sync(unpack_config, config)
         change = await trio.to_thread.run_sync(self.prepare, unpacked)
@@ -172,7 +172,7 @@ class Worker(ProxyProcess):
             import kproxy.app.workers.rpc_server  # noqa: F401
 
     def follow_measuring(self) -> None:
-        """Answer from now on, if the config in force has the supervisor ask."""
+        """Start to answer the supervisor's questions for metrics, if the config in force needs them."""
         if not self.config.measured or self.member is not None or not self.parts.begun:
             return
         from kproxy.admin.worker_api import ProcessMember
@@ -225,7 +225,8 @@ def main(words: list[str]) -> int:
     for number in given.values():
         os.set_inheritable(number, False)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # the supervisor gets these signals, too, and tells the workers
+        # the supervisor receives these signals as well, and forwards them to the workers
+        signal.signal(ignored, signal.SIG_IGN)
     control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
     start = hear(control, Start)
     config = unpack_config(start.config)

@@ -1,7 +1,7 @@
-"""Worker processes: several that carry the traffic, and the one that starts them.
+"""Worker processes that carry the traffic, and the supervisor that starts them.
 
-supervisor    the process that the user has started: it accepts clients, and owns what there can be one of only
-worker        a process that serves connections; told from the others by its index, 0 and up
+supervisor    the process that the user has started: it accepts clients, and owns the singletons
+worker        a process that serves connections; identified by its index, 0 and up
 pool          all workers as the supervisor sees them, over their restarts
 dispatcher    the part of the supervisor that chooses a worker for each client
 channel       messages between the two, both ways

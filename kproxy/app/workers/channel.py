@@ -1,14 +1,14 @@
 """Messages between the supervisor and one worker: notices, and questions with their answers, both ways.
 
 Strategy. Both ends have a `Channel` on one end of a stream socketpair, served by the reactor, so that a message costs
-one system call at either end and needs no task. Handlers are called in the order in which the messages were sent. What
-the other end does not read waits in memory, up to `MOST_WAITING`; then it is taken for lost, so that one that hangs
-costs no more than that.
+one system call at either end and needs no task. Handlers are called in the order of sending. Messages that the other
+end does not read wait in memory, up to `MOST_WAITING` bytes; then the channel is closed as lost, which bounds the cost
+of a process that hangs.
 
-    frame     4 bytes, big endian: the length of what follows, which is MessagePack: [serial, kind, body]
+    frame     4 bytes, big endian: the length of the MessagePack that follows: [serial, kind, body]
     notice    serial 0
     question  serial from 1 on, counted by each end for itself
-    answer    the serial of its question, below zero; kind "" or, when there is none, FAILED with a text
+    answer    the serial of its question, below zero; kind "", or FAILED with a text if it failed
 
 A kind of message is a class: `class Ask(Question[Told])` with `answer = Told`, or `class Tell(Notice)`. Its name goes
 over the wire; both ends are of one program, started together, so the classes are the same.
@@ -32,11 +32,11 @@ from kproxy.runtime.io.reactor import IN, OUT, Reactor
 LONGEST = 256 << 20
 """Bytes of one message: an exposition of metrics or a page of connections has some MB, all rules of a process less."""
 MOST_WAITING = 2 * LONGEST
-"""Bytes that wait for the other end to read: a longest message, and what is said while it is read."""
+"""Maximum bytes queued for the other end: one message of the maximum length, and the messages sent while it is read."""
 READ = 1 << 18
 """Bytes read at once: more than a socketpair holds by default."""
 PATIENCE = 10.0
-"""Seconds for an answer, where nothing else is said: it takes a millisecond unless the other process is stuck."""
+"""Default timeout of an answer in seconds: answers take a millisecond unless the other process hangs."""
 FAILED = "!"
 ENDED = "the other process has ended"
 
@@ -47,15 +47,15 @@ OnAnswer = Callable[[Any, "Unanswered | None"], object]
 
 
 class Unanswered(InternalError):
-    """Question without an answer: the other process has ended, hangs, or could not do it; the message says which."""
+    """Question without an answer: the other process has ended, hangs or failed; the message has the reason."""
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """Message to which nothing comes back."""
+    """Message without an answer."""
 
 
 class Question(msgspec.Struct, Generic[A], frozen=True, array_like=True):
-    """Message to which an answer comes back, of the type `answer`."""
+    """Message with an answer of the type `answer`."""
 
     answer: ClassVar[Any] = None
 
@@ -63,7 +63,8 @@ class Question(msgspec.Struct, Generic[A], frozen=True, array_like=True):
 class Channel:
     """End of a channel. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up.
 
-    `before_answers` may tell first what it would have told a little later: whoever has an answer has heard that, too.
+    `before_answers` may send pending notices before an answer, so that the asking end has received them when the answer
+    arrives.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Channel:
         self.handlers[kind.__name__] = msgspec.msgpack.Decoder(kind), handler
 
     def on_question(self, kind: type[Q], handler: Callable[[Q], object]) -> None:
-        """Answer questions of this kind with what `handler` returns, at once or, if it is a coroutine function, later.
+        """Answer questions of this kind with the result of `handler`, at once or, if it is a coroutine function, later.
 
-        A KproxyError that it raises is told to who asked; any other exception is logged, too.
+        Its KproxyError is sent to the asking end; any other exception is also logged.
         """
         self.handlers[kind.__name__] = msgspec.msgpack.Decoder(kind), handler
 
@@ -132,7 +133,7 @@ class Channel:
         return answer  # type: ignore[no-any-return]
 
     def close(self, reason: str = "closed") -> None:
-        """Send and take nothing more. Those that wait for an answer are told."""
+        """Stop sending and receiving. Pending questions fail."""
         if self.closed:
             return
         self.closed = True
@@ -145,7 +146,7 @@ class Channel:
         self.on_lost(reason)
 
     def last_word(self, notice: Notice, timeout: float) -> None:
-        """Send a notice, and what still waits, for so long at most, blocking everything: the process ends."""
+        """Send a notice and the queue, for at most `timeout` seconds, blocking everything: the process ends."""
         self.sock.settimeout(timeout)
         with suppress(OSError):
             self.sock.sendall(self.unsent)
@@ -167,7 +168,7 @@ class Channel:
             sent = self.sock.send(frame)
         except BlockingIOError:
             sent = 0
-        except OSError:  # reading says what has become of it, after what is still to be read
+        except OSError:  # reading reports the reason, after the rest of the input
             return
         if sent < len(frame):
             self.unsent += memoryview(frame)[sent:]
@@ -281,7 +282,7 @@ def framed(serial: int, kind: str, body: object) -> bytes:
 
 
 def hear(sock: socket.socket, kind: type[N]) -> N:
-    """Read the first message, before there is a channel. Blocks. Raises EOFError when there will be none."""
+    """Read the first message, before a channel exists. Blocks. Raises EOFError if the other end has closed."""
     size = int.from_bytes(_exactly(sock, 4), "big")
     _, name, body = _decode(_exactly(sock, size))
     assert name == kind.__name__, name
@@ -289,7 +290,8 @@ def hear(sock: socket.socket, kind: type[N]) -> N:
 
 
 def say(sock: socket.socket, notice: Notice, timeout: float) -> None:
-    """Send a notice when there is no channel any more. Blocks, for so long at most; who does not listen misses it."""
+    """Send a notice after the channel was closed. Blocks for at most `timeout` seconds; the notice is lost if the other
+    end does not read."""
     sock.settimeout(timeout)
     with suppress(OSError):
         sock.sendall(framed(0, type(notice).__name__, notice))

@@ -30,7 +30,7 @@ from .worker_pool import WorkerPool
 Words = Mapping[str, object]
 """Bonds of clients that come in now, by the name of their listener; the same object as long as it is the same."""
 
-MAX_CROWDING = 64  # clients handed over beyond max_connections, for which workers end connections of other networks
+MAX_CROWDING = 64  # clients handed over beyond max_connections; for them workers close connections of other networks
 MOST_WAITING = 1024
 """Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
 
@@ -61,7 +61,7 @@ class Dispatcher:
         pool.on_returned = self.take_back
 
     def use(self, config: Config, topologies: Mapping[str, Topology], words: Words) -> None:
-        """Have another config in force for clients that come from now on, and for those that wait."""
+        """Put another config in force, for new clients and for those that wait."""
         self.topologies, self.limits, self.words = topologies, config.limits, words
         self.clusters = {listener.name: listener.cluster for listener in config.listeners}
         self.logs = {name: self.log_of(name) for name in self.clusters}
@@ -74,12 +74,12 @@ class Dispatcher:
         return self.logs.get(listener) or LogThrottle(self.log.bind(listener=listener))
 
     def entrances(self, words: Words) -> dict[str, OnClient]:
-        """Return what takes the clients of each listener as long as what they are bound to is in force."""
+        """Return the handlers for the clients of each listener, valid while their listener's settings are in force."""
         return {name: partial(self.arrived_by, word, name) for name, word in words.items()}
 
     def arrived_by(self, word: object, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
-        """Take a client that has come in by this word of its listener. Another config may be in force by now: the
-        client may have had to say first who it is."""
+        """Accept a client that connected under these settings (`word`) of its listener. Another config may be in force
+        by now, because the client may have had to send first bytes."""
         if self.words.get(listener) is word:
             self.arrived(listener, node, sock, address)
         elif listener in self.words:
@@ -94,8 +94,7 @@ class Dispatcher:
     def still_welcome(
         self, clients: Iterable[tuple[HandedClient, socket.socket]]
     ) -> Iterator[tuple[HandedClient, socket.socket]]:
-        """Refuse clients whose listener is gone or somewhere else, and yield the others, without the places of nodes
-        that are forgotten."""
+        """Refuse clients of removed or moved listeners, and yield the others, without the places of forgotten nodes."""
         for handed, sock in clients:
             cluster = self.clusters.get(handed.listener)
             if cluster is None or handed.ports != self.ports_of(handed.listener):
@@ -164,7 +163,7 @@ class Dispatcher:
         return False
 
     def best_first(self) -> list[PoolWorker]:
-        """Return the workers that are ready, those that answer first; among equals whose turn it is."""
+        """Return the workers that are ready, the most responsive first; equal ones take turns."""
         count, last = len(self.pool.workers), self.last
         ready = [worker for worker in self.pool.workers if worker.ready and not worker.behind]
         ready.sort(key=lambda one: (one.silent, one.ledger.connections, (one.index - last - 1) % count))
@@ -206,7 +205,8 @@ def client_of(address: Any) -> HostPort:
 
 
 def words_of(config: Config, before: Words) -> Words:
-    """Return what clients of each listener are bound to; of one that was the same `before` the object of then."""
+    """Return the settings objects that bind clients of each listener; an unchanged listener keeps its object of
+    `before`."""
     words: dict[str, object] = {}
     marks = config.marks()
     for one in config.listeners:

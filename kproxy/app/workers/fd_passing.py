@@ -1,7 +1,7 @@
 """Accepted connections on their way to a worker: a queue in the kernel, one message with a descriptor for each.
 
-Strategy. The supervisor keeps the worker's end open, too: what a worker that has died or hangs has not taken, the
-supervisor takes back and gives to another one, and each connection is somebody's exactly once, because taking a
+Strategy. The supervisor keeps the worker's end open as well: if a worker dies or hangs, the supervisor takes the
+remaining connections back and gives them to another worker. Each connection has exactly one owner, because taking a
 message is atomic. The queue is as long as the kernel's socket buffer allows, some 270 connections.
 """
 
@@ -52,7 +52,7 @@ class HandOver:
         self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
 
     def put(self, handed: HandedClient, sock: socket.socket) -> bool:
-        """Hand the connection over, and close our end of it; return False if there is no room for now."""
+        """Hand the connection over, and close our end of it; return False if the queue is full."""
         try:
             socket.send_fds(self.near, [_encode(handed)], [sock.fileno()])
         except OSError as error:
@@ -80,9 +80,9 @@ _decode = msgspec.msgpack.Decoder(HandedClient).decode
 
 
 def take(queue: socket.socket) -> tuple[HandedClient, socket.socket | None] | None:
-    """Take the next connection, None if there is none; without its socket, when no more files may be open.
+    """Take the next connection, None if the queue is empty; without its socket at the limit of open files.
 
-    Raises EOFError when nobody is at the other end.
+    Raises EOFError when the other end is closed.
     """
     try:
         data, given, _, _ = queue.recvmsg(LONGEST, ROOM, socket.MSG_CMSG_CLOEXEC)  # recv_fds forgets the flag
@@ -103,7 +103,7 @@ def take(queue: socket.socket) -> tuple[HandedClient, socket.socket | None] | No
 class Arrivals:
     """Worker's end of the queue: `arrived` takes the clients of each listener, `met` the addresses of their nodes.
 
-    `crowd` is called with True before a client for which another connection must end, and with False after each.
+    `crowd` is called with True before a client that needs another connection to be closed, and with False after each.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ class ClusterNodes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NetworkTerms(msgspec.Struct, frozen=True):
-    """Terms on which a config is in force: what the supervisor has opened and knows for it, by listener and cluster.
-    `number`: how many configs were in force before. `others`: clusters that are other ones since this config."""
+    """State under which a config is in force: the supervisor's ports and topologies, by listener and cluster. `number`:
+    the number of earlier configs. `others`: clusters that this config has replaced."""
 
     number: int
     listeners: Mapping[str, ListenerPlace]
@@ -46,8 +46,8 @@ class NetworkTerms(msgspec.Struct, frozen=True):
 
 
 class Start(Notice, frozen=True):
-    """First message to a worker: what it is. `network` are the terms of its config, `rules` what
-    kproxy.app.workers makes of the rules in force."""
+    """First message to a worker: its settings. `network` are the terms of its config, `rules` the rules in force,
+    encoded by kproxy.app.workers."""
 
     config: bytes
     index: int
@@ -57,7 +57,7 @@ class Start(Notice, frozen=True):
     instance: str = ""
     """Random id of this start of kproxy, the same in all its workers."""
     own: tuple[HostPort, ...] = ()
-    """Addresses at which the supervisor listens."""
+    """Addresses of the supervisor's listening sockets."""
     generation: int = 0
     """How many processes had the worker's place before this one."""
 
@@ -76,11 +76,12 @@ class CircleFound(Notice, frozen=True):
 
 
 class WorkerReady(Notice, frozen=True):
-    """Notice that the worker takes connections from now on."""
+    """Notice that the worker accepts connections."""
 
 
 class WorkerFailed(Notice, frozen=True):
-    """Notice that the worker cannot start, and ends. `mistakes`: of rules or config, else there is a message."""
+    """Notice that the worker cannot start, and ends. `mistakes`: of rules or config; if empty, `message` has the
+    reason."""
 
     message: str
     mistakes: tuple[str, ...] = ()
@@ -110,14 +111,14 @@ class NodesMoved(Notice, frozen=True):
 
 
 class FoundAddresses(msgspec.Struct, frozen=True, array_like=True):
-    """Addresses at which clients reach nodes."""
+    """Addresses of nodes, as clients reach them."""
 
     addresses: ClientAddresses
 
 
 class FindAddresses(Question[FoundAddresses], frozen=True):
     """Question of a worker for clients' addresses of these nodes; see `port_service.AddressRequest`. `ports`,
-    `topology`: numbers of the listener's ports and of what the nodes belong to, in the config that the worker has."""
+    `topology`: numbers of the listener's ports and of the nodes' topology, in the worker's config."""
 
     answer: ClassVar[Any] = FoundAddresses
     listener: str
@@ -164,7 +165,7 @@ def unpack_advertise(packed: bytes) -> Advertise:
 
 
 class Operated(msgspec.Struct, frozen=True):
-    """Answer of an operation: its JSON; or with which status, code, message and mistakes it was refused."""
+    """Answer of an operation: its JSON; or the status, code, message and mistakes of the refusal."""
 
     shown: Any = None
     status: int = 200
@@ -182,28 +183,28 @@ class Operate(Question[Operated], frozen=True):
 
 
 class Measure(Question[list[MetricSamples]], frozen=True):
-    """Question for what a worker has counted. `growing`: only what must not be lost when it ends."""
+    """Question for a worker's metrics. `growing`: only counters, which must not be lost when it ends."""
 
     answer: ClassVar[Any] = list[MetricSamples]
     growing: bool = False
 
 
 class MeasureLabels(Question[LabelShare], frozen=True):
-    """Question for what a worker has counted by label."""
+    """Question for a worker's metrics by label."""
 
     answer: ClassVar[Any] = LabelShare
 
 
 class BeginTail(Question[None], frozen=True):
-    """Question to keep from now on what this filter holds for; `number` is the listener's."""
+    """Question to start a tail with this filter; `number` is the tail's number."""
 
     number: int
     filter: str
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Lines of a tail, with their ends; none when there was nothing to tell for a while. `dropped`: exchanges that did
-    not fit so far."""
+    """Lines of a tail, with line ends; empty after a while without exchanges. `dropped`: total of exchanges that did
+    not fit."""
 
     text: bytes
     dropped: int = 0
@@ -223,8 +224,8 @@ class EndTail(Notice, frozen=True):
 
 
 class BeginView(Question[None], frozen=True):
-    """Question to keep from now on what this filter holds for, at most so many `rows` a second; `number` is the
-    viewer's. `after`: the place up to which it has seen everything; None: it has seen nothing."""
+    """Question to start a view with this filter, at most `rows` rows a second; `number` is the viewer's. `after`:
+    position up to which the viewer has all rows; None: it has no rows."""
 
     number: int
     filter: str
@@ -246,7 +247,7 @@ class EndView(Notice, frozen=True):
 
 
 class TotalView(Question[ViewTotals], frozen=True):
-    """Question for what is told each second to those who look, as totals."""
+    """Question for the totals that viewers receive each second."""
 
     answer: ClassVar[Any] = ViewTotals
 
@@ -269,7 +270,7 @@ class JoinCapture(Question[None], frozen=True):
 
 class HandedRule(msgspec.Struct, frozen=True, array_like=True):
     """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
-    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.rule_set`), else 0."""
+    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.rule_set`), otherwise 0."""
 
     content: bytes
     raw: dict[Any, Any]

@@ -1,8 +1,9 @@
-"""Captures over all workers: one file for each, which the supervisor begins and ends, and all workers write into.
+"""Captures over all workers: one file for each capture, which the supervisor begins and ends, and all workers write
+into.
 
-Strategy. The supervisor asks now and then how far they are. When one of them has come to a limit, all are stopped; a
-worker that begins later writes along from then on. What one that has ended had said last stays in the sums; the number
-of exchanges, and the size, are in the table that all share, and exact.
+Strategy. The supervisor polls their progress. When a worker reaches a limit, all are stopped; a worker that starts
+later joins the capture. The last report of a worker that has ended stays in the sums; the number of exchanges and the
+size are in the shared table, and exact.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
 
 @dataclass(eq=False)
 class PoolCapture:
-    """Capture over all workers. `parts`: what the process behind each channel has said last."""
+    """Capture over all workers. `parts`: the last report of the process behind each channel."""
 
     path: Path
     wanted: Filter
@@ -214,7 +215,7 @@ class PoolCaptures:
             try:
                 answer = await channel.ask(Operate(name, [capture.path.name]), PATIENCE)
             except Unanswered:
-                return  # what it said last counts
+                return  # its last report counts
             if answer.shown is not None:
                 capture.parts[channel] = answer.shown
 
@@ -224,7 +225,7 @@ class PoolCaptures:
                     nursery.start_soon(ask, channel)
 
     def _end(self, capture: PoolCapture) -> None:
-        """Write the last block, with what all have written."""
+        """Write the last block, with the totals of all workers."""
         if capture.ended is not None:
             return
         capture.ended = monotonic()

@@ -217,7 +217,7 @@ class ChannelView:
 
 
 def unanswered(worker: Recipient, channel: Channel, error: Unanswered) -> Problem:
-    """Return the problem of a worker that has not answered: its process has ended, or says nothing."""
+    """Return the problem of a worker without an answer: its process has ended or hangs."""
     gone = worker.channel is not channel or channel.closed  # closed: it has ended, or is about to
     return (MemberGone if gone else Problem)(500, "internal", f"worker {worker.index}: {error}")
 
@@ -228,14 +228,15 @@ def members_of(pool: Recipients) -> Sequence[Member]:
 
 
 LOOK = 1.0
-"""Seconds between two looks at what workers have counted: so much is lost at most when one is killed."""
+"""Seconds between two polls of the workers' counters; the counts of the last interval are lost if a worker is
+killed."""
 LOOK_BY_LABEL = 10
-"""Looks until what they have counted by label is fetched, too, which may be ten thousand numbers."""
+"""Polls between two that also fetch the counts by label, which may be ten thousand numbers."""
 
 
 class PoolMetrics:
-    """Metrics of all processes of a pool. `collectors`: of what the supervisor counts itself. `labels`: what all count
-    by label, if anything."""
+    """Metrics of all processes of a pool. `collectors`: of the supervisor's own metrics. `labels`: counts by label of
+    all processes, None if not configured."""
 
     def __init__(
         self, keeper: PoolRuleKeeper, pool: Recipients, collectors: Sequence[Collector], labels: ToldShares | None
@@ -272,7 +273,7 @@ class PoolMetrics:
         return found
 
     async def measured(self) -> list[CollectorRegistry]:
-        """Ask all processes, and return the registries of what they have counted; no metric is in two of them."""
+        """Ask all processes, and return the registries of their counters; each metric is in one registry only."""
         await self.measure(Measure())
         await self.measure_labels()
         await self.keeper.count()

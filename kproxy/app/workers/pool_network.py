@@ -1,9 +1,9 @@
-"""Network of a supervisor: its ports, what it knows of clusters, and the terms on which workers have the config.
+"""Network of a supervisor: its ports, its topologies of clusters, and the terms of the config for workers.
 
-Strategy. Workers ask for addresses and tell of nodes while they have one config or the next. So what they speak of has
-numbers: the ports of a listener, which are others once it is somewhere else, and the topology of a cluster, which is
-another one once what was known of it is forgotten. What has a number of before changes nothing that holds now, and
-clients of a listener that goes are told what they were told before, for as long as they have to end.
+Strategy. Workers ask for addresses and report nodes while they have the old config or the next one. So messages carry
+numbers: that of the listener's ports, which changes when the listener moves, and that of the cluster's topology, which
+changes when the topology is discarded. A message with an old number does not change current state, and clients of a
+removed listener get the same answers as before until they have had time to end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .pool_worker import PoolWorker
 from .worker_pool import WorkerPool
 
 LEFT_FOR = 30.0
-"""Seconds beyond `drain_timeout` for which it is known what clients of a listener that is gone were told."""
+"""Seconds beyond `drain_timeout` during which the addresses for clients of a removed listener are kept."""
 
 
 class SharedTopology(Topology):
@@ -97,7 +97,7 @@ class PoolNetwork:
         self.left: dict[int, ListenerPorts] = {}
         """Ports of listeners that are gone, by their number."""
         self.pruning: dict[str, Pruning] = {}
-        """By listener: ports that are closed once no worker knows of them any more."""
+        """By listener: ports to close when all workers have released them."""
 
     def topology(self, cluster: str, config: Config) -> SharedTopology:
         """Return a topology of this cluster that knows of no nodes yet."""
@@ -115,10 +115,10 @@ class PoolNetwork:
         clusters = {name: ClusterNodes(one.number, dict(one.nodes)) for name, one in self.topologies.items()}
         return NetworkTerms(self.number, listeners, clusters, self.others)
 
-    # ---- what workers say
+    # ---- messages from workers
 
     def talk(self, worker: PoolWorker) -> None:
-        """Answer a worker whose process has begun; the one before it has ended."""
+        """Register the handlers for a worker with a new process; its previous process has ended."""
         assert worker.channel is not None
         channel = worker.channel
         channel.on_question(FindAddresses, self.find_addresses)
@@ -160,7 +160,7 @@ class PoolNetwork:
     # ---- ports of earlier configs
 
     def keep_left(self, left: ListenerPorts) -> None:
-        """Know for a while what clients of a listener that is gone were told."""
+        """Keep the addresses given to clients of a removed listener for a while."""
 
         def forget() -> None:
             self.left.pop(left.number, None)
@@ -189,16 +189,16 @@ class PoolNetwork:
             self.port_service.prune(listener)
 
 
-# Change of a supervisor's network to another config: what it owns is opened here, workers make the rest ready.
+# Change of a supervisor's network to another config: the supervisor opens its own resources here, workers prepare the
+# rest.
 #
 # Strategy. The same as in one process (`runtime.network`), in two halves. The supervisor binds ports, and asks for the
-# ids of clusters that are reached in another way, so that all workers get one answer. Workers read files and make
-# clusters and listeners, when they are asked to prepare. Once all of them are ready, the supervisor puts its half in
-# force, in one step of the loop, and tells the workers to do so with theirs; each gets clients again when it has done
-# it.
+# ids of clusters with a changed address, so that all workers get one answer. Workers read files and make clusters and
+# listeners, when they are asked to prepare. Once all of them are ready, the supervisor commits its half, in one step of
+# the loop, and sends commits to the workers; each gets clients again when it has committed.
 class PoolChange(ConfigChange):
-    """Change of `network` to another config, of which the workers are told, too. Blocks when it is made. Raises
-    UnusableSetting, and nothing has changed then."""
+    """Change of `network` to another config, together with the workers. Blocks when it is made. Raises UnusableSetting,
+    and nothing has changed then."""
 
     def __init__(self, network: PoolNetwork, config: Config) -> None:
         super().__init__(config)
@@ -265,7 +265,7 @@ class PoolChange(ConfigChange):
                 network.prune_later(name)
 
     def topologies(self) -> dict[str, Any]:
-        """Return what is known of each cluster of the config: what was known, unless it is forgotten."""
+        """Return the topology of each cluster of the config: the known one, unless it is discarded."""
         known: Mapping[str, Any] = self.network.topologies
         found = {}
         for name in self.config.clusters:

@@ -1,11 +1,11 @@
 """Worker as the supervisor sees it, over its restarts.
 
 Strategy. A worker is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
-while, later and later if it has not, so that one which cannot live costs little and is tried all the same.
+while, otherwise with growing delays, so that a worker that always fails costs little and is still retried.
 
-A process is a new Python, not a fork: a fork of a program with threads and an event loop has half of each. What it is
-given by inheritance is descriptors, named in its command line; all else it is told over its channel. It has a process
-group of its own, so that Ctrl-C reaches the supervisor only; the kernel kills it when the supervisor dies (worker.py).
+A process is a new Python, not a fork: a fork of a program with threads and an event loop has half of each. It inherits
+only descriptors, named in its command line; everything else comes over its channel. It has a process group of its own,
+so that Ctrl-C reaches the supervisor only; the kernel kills it when the supervisor dies (worker.py).
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from .fd_passing import HandOver
 from .messages import Load, Start, WorkerFailed, WorkerReady
 
 STABLE = 10.0
-"""Seconds of life after which a process is replaced at once; a fault of config or rules shows in the first ones."""
+"""Seconds of life after which a process is replaced at once; faults of config or rules show earlier."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before one that has died young is replaced: doubled each time, up to what an operator will wait."""
+"""Seconds before a process that died young is replaced: doubled each time, up to the maximum that an operator will
+wait."""
 SILENT = 5.0
-"""Seconds without a word after which it gets no connections; it says something each second."""
+"""Seconds without a message after which a worker gets no connections; it reports each second."""
 LATE = 2.0
-"""Seconds in which it should have taken what it was handed, even while it compiles a large set of rules."""
+"""Seconds to take a connection that was handed over, enough even while the worker compiles a large set of rules."""
 HUNG = 60.0
-"""Seconds without a word after which it is killed: its clients have given up all their requests after 30."""
+"""Seconds without a message after which a worker is killed: its clients time out their requests after 30."""
 FAREWELL = 2.0
 """Seconds to end in, for one that has closed its channel."""
 START_PATIENCE = 120.0
@@ -48,7 +49,7 @@ COMMAND = (sys.executable, "-P", "-m", "kproxy.app.worker")
 
 
 class WorkerProcess:
-    """Running process. `ended(how)` is called once, from the reactor, with what became of it: "exit code 1",
+    """Running process. `ended(how)` is called once, from the reactor, with the exit status: "exit code 1",
     "SIGKILL"."""
 
     def __init__(
@@ -68,7 +69,7 @@ class WorkerProcess:
         reactor.add(self.descriptor, self.ready, IN)
 
     def kill(self) -> None:
-        """Kill it at once; `ended` is called as ever."""
+        """Kill it at once; `ended` is called as usual."""
         self.popen.kill()
 
     def ready(self, mask: int) -> None:
@@ -94,7 +95,7 @@ class Supervising(Protocol):
     def start_for(self, worker: PoolWorker) -> Start: ...
     def descriptors(self) -> Mapping[str, int]: ...
     def begins(self, worker: PoolWorker) -> None:
-        """Note that its process has begun: the channel is new, and nothing has been said."""
+        """Called for a new process: the channel is new, and no message has been sent."""
 
     async def admit(self, worker: PoolWorker) -> None:
         """Prepare the worker for its first connection. Raises Unanswered."""
@@ -202,7 +203,7 @@ class PoolWorker:
             self.pool.reactor.cancel(self.again)
         self.queue.close()
 
-    # ---- what it says
+    # ---- messages from it
 
     def is_ready(self, notice: WorkerReady) -> None:
         self.pool.reactor.spawn(self.admit, self.process)
@@ -255,10 +256,10 @@ class PoolWorker:
 
 # Ledger of a worker's connections: those it has told of, and those that are on their way to it.
 #
-# Strategy. A worker tells absolute numbers, so nothing that is miscounted stays so: how many connections it has taken
-# since it began, and how many are open. What it was handed beyond those it has taken is on its way, and counts as open.
+# Strategy. A worker reports absolute numbers, so errors do not accumulate: connections taken since it began, and open
+# connections. Connections handed over but not yet taken are in flight, and count as open.
 class Ledger:
-    """Ledger of one worker process. `by_address`: connections from one address are counted, too."""
+    """Ledger of one worker process. `by_address`: also count connections by address."""
 
     def __init__(self, *, by_address: bool = False) -> None:
         self.by_address = by_address
@@ -270,7 +271,7 @@ class Ledger:
         self.coming_from: Counter[str] = Counter()
 
     def count_addresses(self, by_address: bool) -> None:
-        """Count connections by their addresses from now on, or no more; the worker tells of all that it has."""
+        """Start or stop counting connections by address; the worker reports all that it has."""
         self.by_address = by_address
         self.told.clear()
 
@@ -301,8 +302,8 @@ class Ledger:
                 self.told.pop(host, None)
 
     def take_back(self) -> None:
-        """Count the newest connection no more, which will not get there. (Whether the worker is late is for itself to
-        say.)"""
+        """Subtract the newest connection, which will not reach the worker. (The worker itself reports whether it is
+        late.)"""
         self.handed -= 1
         if self.coming:
             self._come(self.coming.pop())

@@ -1,4 +1,4 @@
-"""Answers of a worker to what the supervisor's admin API asks: the same operations, on what this worker has."""
+"""Answers of a worker to the supervisor's admin API: the same operations, on this worker's data."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ NAMES = 1000
 
 
 class WorkerAnswers:
-    """Answers of one worker. `collectors`: of what this process counts, rules and itself apart. `table`: what it
-    shares. `find_labelling`: what it counts by label now, if anything."""
+    """Answers of one worker. `collectors`: of this process's metrics, except those of rules and of the process itself.
+    `table`: the table shared by all workers. `find_labelling` returns its counts by label, None if not configured."""
 
     def __init__(
         self, member: ProcessMember, captures: Captures | None, collectors: Sequence[Collector], table: NumberTable,
@@ -216,20 +216,20 @@ async def dumped(items: Iterator[Shown]) -> list[dict[str, Any]]:
 
 
 class ChangingConfig(Protocol):
-    """Process of a worker, whose config changes. `make_ready` raises UnusableSetting; `take_over` cannot fail."""
+    """Process of a worker, with a config that changes. `make_ready` raises UnusableSetting; `take_over` cannot fail."""
 
     async def make_ready(self, config: bytes) -> Any: ...
     def take_over(self, change: Any, rules: RuleSet, terms: NetworkTerms) -> object: ...
 
 
-# Rules of a worker: what the supervisor hands it is made ready, and put into force when it says so.
+# Rules of a worker: it prepares the supervisor's state and commits it on request.
 #
-# Strategy. The supervisor says how all rules are to be, each time; a worker that has just begun is told the same way as
-# one that has been at work for days. Rules are told apart by numbers that the supervisor has given them: one that goes
-# on keeps its `Running`, and with it its counters. Models are made beside the loop, and only those that are new.
+# Strategy. The supervisor sends the complete state of all rules each time; a new worker receives the same messages as
+# an old one. The supervisor numbers the rules: a rule with the same number keeps its `Running`, and with it its
+# counters. Models are made in a thread, and only those of new rules.
 #
-# A config comes the same way, with the rules that hold beside it. What is asked for later stands: an answer of before
-# that comes late is an answer to nothing.
+# A config comes the same way, together with its rules. The latest question wins: a late answer to an earlier one is
+# ignored.
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """State that could be put into force. `running`: its live rules at work by the number they were born with.
@@ -243,8 +243,8 @@ class Prepared:
 
 
 class WorkerRules:
-    """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections. `process` is
-    whose config may come with them."""
+    """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections. `process` has
+    the config that may change with the rules."""
 
     def __init__(
         self, table: NumberTable, index: int, swap: ApplyRuleSet, process: ChangingConfig | None = None
@@ -271,7 +271,7 @@ class WorkerRules:
         channel.on_question(ReleaseRule, self.release)
 
     async def prepare(self, question: Prepare) -> Obstacle | None:
-        """Make the models of a state ready, beside the loop, and a config. Raises InternalError."""
+        """Prepare the models of a state in a thread, and a config. Raises InternalError."""
         self.asked, self.prepared = question.number, None
         prepared = await trio.to_thread.run_sync(self._read, question.state)
         if question.config:
@@ -383,7 +383,7 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
                 raise InternalError(
                     f'{handed.position}: the rule "{handed.raw.get("name")}" cannot be made: {error}'
                 ) from error
-            _ = rule.content  # found out here, beside the loop
+            _ = rule.content  # computed here, outside the loop
         by_content[handed.content] = rule
     return by_content
 

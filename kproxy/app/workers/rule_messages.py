@@ -1,4 +1,4 @@
-"""Rules and news of rules as a supervisor tells them to its workers."""
+"""Messages from a supervisor to its workers: rules and rule events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from .worker_pool import Recipient, Recipients, ask_all
 
 
 def packed(state: RulesState) -> bytes:
-    """Encode a state for workers. Raises InternalError for what has no place in a message: numbers of more than 64
+    """Encode a state for workers. Raises InternalError for values that a message cannot hold: numbers of more than 64
     bits."""
     try:
         return msgspec.msgpack.encode(state)
@@ -55,7 +55,7 @@ def packed(state: RulesState) -> bytes:
 
 
 def handed(store: RuleStore) -> list[HandedRule]:
-    """Return all rules of a store, as workers are told of them."""
+    """Return all rules of a store, in the form sent to workers."""
     return [handed_rule(stored_rule) for stored_rule in store.stored_rules.values()]
 
 
@@ -79,7 +79,7 @@ def digest(stored_rule: StoredRule) -> bytes:
 
 
 class RuleNewsSender:
-    """Stand-in for the audit's `RuleEvents`, which are with the workers: one of them records what is told here."""
+    """Stand-in for the audit's `RuleEvents`, which are in the workers: one of them records the events sent here."""
 
     def __init__(self, pool: Recipients) -> None:
         self.pool = pool
@@ -94,7 +94,7 @@ class RuleNewsSender:
         self._tell("changed", now, change, rule, version, rules)
 
     def tell(self) -> None:
-        """Do nothing: counts are the workers' own to tell."""
+        """Do nothing: workers report counts themselves."""
 
     def _tell(self, method: str, *given: Any) -> None:
         for worker in self.pool.workers:
@@ -109,25 +109,25 @@ COMMIT_PATIENCE = 10.0
 """Seconds to put into force what is ready: it takes as long as one look at each connection."""
 COUNT_PATIENCE = 2.0
 LOOK = 0.02
-"""Seconds between two looks at counters while somebody waits for one."""
+"""Seconds between two polls of counters while a request waits for one."""
 
 
-# Rules at work in several processes: the supervisor's store says what they are, workers carry them out.
+# Rules at work in several processes: the supervisor's store defines them, workers apply them.
 #
-# Strategy. An operation is done in the store; then all workers are asked to prepare for what has come of it. If one
-# cannot, the store goes back and nothing has changed anywhere; if all can, all are told to put it into force. A worker
-# that ends meanwhile has no say: the next in its place begins with what is in force then. One that does not do what it
-# was ready for is started again.
+# Strategy. An operation is done in the store; then all workers are asked to prepare the result. If one cannot, the
+# store is rolled back and nothing has changed; if all can, all are asked to commit. A worker that ends during this has
+# no vote: its replacement begins with the state in force by then. A worker that fails to commit after it has prepared
+# is restarted.
 #
-# A config goes the same way, together with the rules that hold beside it (`load_with`). Of that all workers that take
-# connections have to say that they are ready, also one that ends meanwhile: what has killed it may be the config.
+# A config goes the same way, together with its rules (`load_with`). For a config, all workers that take connections
+# have to report ready, including one that ends during this: the config may have killed it.
 #
-# The live rules of this store see no traffic. They stand for those of the workers: their counters are the sums of what
-# workers say, each second, and all the time while somebody waits for a number. What a worker that has ended had said
-# last stays in the sums.
+# The live rules of this store see no traffic. They represent those of the workers: their counters are the sums of the
+# workers' reports, polled each second, and more often while a request waits for a number. The last report of a worker
+# that has ended stays in the sums.
 class PoolRuleKeeper(RuleKeeper):
-    """Keeper of rules in several processes. `swap` is told of each new rule set here. `worker_begins` and `admit` are
-    for the pool to call."""
+    """Keeper of rules in several processes. `swap` receives each new rule set here. `worker_begins` and `admit` are for
+    the pool to call."""
 
     waiters: PolledRuleWaiters
 
@@ -145,23 +145,23 @@ class PoolRuleKeeper(RuleKeeper):
         self.numbers: dict[int, int] = {}  # by worker: the state that it has
         self.attempts = 0  # states that were made so far, each with a number of its own
         self.told: ToldConfig | None = None  # the config in force, if it is another one than that of the start
-        self.told_since = 0  # the state with which it came
+        self.told_since = 0  # the state that it started with
         self.owners = self._owners()
 
     # ---- for the pool
 
     def state(self) -> bytes:
-        """Return the rules in force, packed, with which a worker begins."""
+        """Return the rules in force, packed, for a new worker."""
         return self.packed
 
     def worker_begins(self, worker: Recipient) -> None:
-        """Note that another process is in the worker's place, which is told what is in force now."""
+        """Note that a worker's process was replaced; the new one has received the state now in force."""
         self.numbers[worker.index] = self.in_force.number
         for born, count in self.latest.pop(worker.index, {}).items():
             self.lost[born] = added(self.lost.get(born), count, ended=True)
 
     async def admit(self, worker: Recipient) -> None:
-        """Bring a worker up to date whose rules are made, should others have come meanwhile. Raises Unanswered."""
+        """Bring a worker up to date when its rules are made, if they have changed since. Raises Unanswered."""
         async with self.one_at_a_time():
             number, channel = self.in_force.number, worker.channel
             if self.numbers[worker.index] == number or channel is None:
@@ -248,8 +248,8 @@ class PoolRuleKeeper(RuleKeeper):
         return sum(number for _, number in released if isinstance(number, int))
 
     async def count(self) -> None:
-        """Ask all workers, and add up. What the store says is in force everywhere when this returns: a change that is
-        under way is waited for."""
+        """Ask all workers, and add up. The store's state is in force everywhere when this returns: it waits for a
+        change in progress."""
         for worker, counts in await ask_all(self.pool, CountRules(), COUNT_PATIENCE):
             if not isinstance(counts, Unanswered):
                 self.latest[worker.index] = {one.born: one for one in counts}
@@ -274,9 +274,9 @@ class PoolRuleKeeper(RuleKeeper):
     async def _hand_out(
         self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = lambda: None
     ) -> None:
-        """Put what the store says into force in all processes, or the store back to what it was. `told`: a config that
-        comes with it; `decide` is called when all are ready, and may still refuse. Raises NotEverywhere,
-        UnusableSetting and what `decide` raises."""
+        """Put the store's state into force in all processes, or roll the store back. `told`: a config to send with it;
+        `decide` is called when all are ready, and may still refuse. Raises NotEverywhere, UnusableSetting and what
+        `decide` raises."""
         self.attempts += 1
         number = self.attempts
         try:
@@ -333,7 +333,7 @@ class PoolRuleKeeper(RuleKeeper):
                 worker.channel.tell(notice)
 
     def _as_told(self, number: int) -> tuple[RulesState, bytes]:
-        """Return what the store says now, and that as workers are told. Raises InternalError."""
+        """Return the store's state, and its encoding for workers. Raises InternalError."""
         state = RulesState(number, self.store.seed, handed(self.store))
         return state, packed(state)
 
@@ -367,7 +367,7 @@ class PoolRuleKeeper(RuleKeeper):
 
 
 class PolledRuleWaiters(RuleWaiters):
-    """Waiting tasks whose counters are in other processes, and are looked at again and again."""
+    """Waiting tasks with counters in other processes, which are polled."""
 
     def __init__(self, keeper: PoolRuleKeeper) -> None:
         super().__init__(keeper.running, keeper.reactor.notify)
@@ -418,7 +418,7 @@ class HeldElsewhere:
     """Frame that a rule holds in another process."""
 
     def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
-        """Do nothing: that process is told."""
+        """Do nothing: the process that holds the frame receives a message."""
 
 
 HELD_ELSEWHERE = HeldElsewhere()

@@ -1,16 +1,16 @@
 """Table of numbers that all workers share, in common memory: the counts of triggers, the levels of buckets.
 
-Strategy. A fixed number of slots in groups of eight; a key may stand in any slot of the one group that its digest
-names. Where a group is full, the numbers that were used longest ago go, and of buckets those that are full, or will be
-first: as in one process, where tables of counts and buckets are bounded, too. Numbers of a rule as a whole go only if
-all eight are such. `forget` frees what a rule had.
+Strategy. A fixed number of slots in groups of eight; the digest of a key selects its group, and any slot of that group
+may hold the key. In a full group the least recently used numbers are evicted, and of buckets those that are full or
+will be first: as in one process, where tables of counts and buckets are bounded as well. Numbers of a whole rule are
+evicted only if the group has no others. `forget` frees the slots of a rule.
 
-The supervisor makes the memory, workers inherit it (`fd`). A group is locked by a record lock (fcntl) for as long as
-its numbers are out. The kernel takes the locks of a process that ends, however it ends; what it had not put back stays
-as it was. Record locks do not tell the threads of a process apart, a mutex does that.
+The supervisor makes the memory, workers inherit it (`fd`). A group is locked by a record lock (fcntl) while its numbers
+are in use. The kernel releases the locks of a process that ends for any reason; numbers not yet written back keep their
+old values. Record locks do not exclude threads of the same process, so a mutex does that.
 
     head   16 bytes: the table's mark, number of groups
-    slot   16 bytes key (8 of its owner, 8 of what it counts), 8 bytes time of last use or `until`, 6 × 8 bytes numbers
+    slot   16 bytes key (8 of its owner, 8 of the counted value), 8 bytes last use or `until`, 6 × 8 bytes numbers
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SharedTable:
 
     @classmethod
     def open(cls, fd: int) -> SharedTable:
-        """Open the table that another process has made. Raises InternalError for memory that is none."""
+        """Open the table that another process has made. Raises InternalError if the memory does not contain a table."""
         head = os.pread(fd, HEAD.size, 0)
         mark, groups = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 0)
         size = os.fstat(fd).st_size
@@ -72,7 +72,8 @@ class SharedTable:
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> NumberCells:
-        """Return the numbers of one key, see `rules.shared_numbers.NumberTable`. Whoever uses them often keeps them."""
+        """Return the numbers of one key, see `rules.shared_numbers.NumberTable`. Keep the result if the numbers are
+        used often."""
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)
 
@@ -132,7 +133,7 @@ class SharedCells:
         self.now = now
         if memory[self.at : self.at + KEY] != self.key and not self.find(memory):
             self.at = self.free(memory)
-            memory[self.at : self.at + KEY] = FREE  # until its numbers are there
+            memory[self.at : self.at + KEY] = FREE  # until its numbers are written
             return None
         return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
 
@@ -156,7 +157,8 @@ class SharedCells:
         return False
 
     def free(self, memory: mmap.mmap) -> int:
-        """Return a slot that is free, else the one that was used longest ago, or is needed for the shortest time."""
+        """Return a free slot, otherwise the least recently used one, or the one that is needed for the shortest
+        time."""
         slot, oldest = self.first, inf
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == FREE:

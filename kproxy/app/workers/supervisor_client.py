@@ -22,13 +22,13 @@ from .channel import Channel, Unanswered
 from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms, NodesMoved, Pruned, pack
 
 FRESH = 60.0
-"""Seconds for which an address is known here: a port stays a node's for 300 after its last use (port_pool.py)."""
+"""Seconds for which an address is cached here: a port stays a node's for 300 after its last use (port_pool.py)."""
 MOST_ADDRESSES = 20_000
 """Addresses remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
 SOON = 0.005
-"""Seconds in which changes are told together: as old as that may be what the supervisor knows of the load."""
+"""Seconds for which changes of the load are collected into one notice: the maximum age of the supervisor's numbers."""
 BEAT = 1.0
-"""Seconds after which the load is told though nothing has changed, as a sign of life."""
+"""Seconds after which the load is reported even if unchanged, as a heartbeat."""
 
 AddressKey = tuple[int, bytes, str]
 
@@ -76,11 +76,11 @@ class RemotePorts:
         """Do nothing: the supervisor has opened the ports."""
 
     def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> RemotePortChange:
-        """Return the change to the ports of another config, of which nothing is to be done here."""
+        """Return the change to the ports of another config; it does nothing here."""
         return RemotePortChange(self)
 
     def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
-        """Set the topologies of the clusters that there are now, with what the supervisor knows of them."""
+        """Set the topologies of the current clusters, with the nodes that the supervisor knows."""
         self.topologies = topologies
         for name, known in self.terms.clusters.items():
             topology = topologies[name]
@@ -90,8 +90,8 @@ class RemotePorts:
             topology.learn(known.nodes)
 
     def prune(self, listener: str) -> None:
-        """Tell the supervisor that nobody here knows of ports that only earlier configs had: it closes those that
-        nobody knows of any more."""
+        """Notify the supervisor that this worker has released the ports of earlier configs: it closes them when all
+        workers have."""
         self.channel.tell(Pruned(listener, self.terms.number))
 
     def use_limits(self, limits: Limits) -> None:
@@ -101,7 +101,7 @@ class RemotePorts:
         """Do nothing: the supervisor closes the ports."""
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
-        """Do nothing: the supervisor has the rules, too."""
+        """Do nothing: the supervisor also has the rules."""
 
     waiting = 0
     """The supervisor has them."""
@@ -129,7 +129,7 @@ class RemotePorts:
             topology.learn(notice.nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
-        """Return at once what was asked for of late, else None, and `then` is called."""
+        """Return the addresses at once if they are cached, otherwise None and call `then` later."""
         request.topology.learn(request.nodes)
         ports = request.left if isinstance(request.left, int) else self.terms.listeners[request.listener].number
         key = ports, pack(request.advertise), request.local_host
@@ -185,7 +185,7 @@ class Reporter:
             self.reactor.call_at(monotonic() + SOON, self.catch_up)
 
     def tell_all(self) -> None:
-        """Report soon how many connections there are from each address: nobody was told before."""
+        """Report soon the number of connections from each address, which was not reported before."""
         self.hosts.update(self.server.per_address)
         self.changed()
 
@@ -202,6 +202,6 @@ class Reporter:
         self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
 
     def beat(self) -> None:
-        """Report every `BEAT` seconds, from now on."""
+        """Report every `BEAT` seconds."""
         self.report()
         self.reactor.call_at(monotonic() + BEAT, self.beat)

@@ -20,7 +20,7 @@ from .pool_worker import PoolWorker
 LOOK = 0.5
 """Seconds between two looks at whether all of them answer."""
 LAST_WORDS = 15.0
-"""Seconds beyond their drain, or after they were told to end at once, in which they write what they have recorded."""
+"""Seconds for workers to write their recorded events, after the drain or after a request to end at once."""
 
 StartFor = Callable[[PoolWorker], Start]
 
@@ -29,9 +29,9 @@ class WorkerPool:
     """Pool of the supervisor's workers.
 
     `start_for` makes the first message to a worker's process; `descriptors` are what all of them inherit, by name.
-    Functions in `on_worker` are called with each worker whose process has begun: its channel is new. `on_admit` is
+    Functions in `on_worker` are called with each worker that has a new process: its channel is new. `on_admit` is
     awaited before it gets its first connection. `on_room` is called when a worker may be able to take connections,
-    `on_returned` when it has some that are to be taken back.
+    `on_returned` when it has connections to take back.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WorkerPool:
         return sum(worker.restarts for worker in self.workers)
 
     async def start(self) -> None:
-        """Return when all are ready. Raises what the first one that cannot start has said, and OSError."""
+        """Return when all are ready. Raises the error of the first worker that cannot start, and OSError."""
         for worker in self.workers:
             worker.start()
         await self.told.wait()
@@ -74,7 +74,7 @@ class WorkerPool:
         self.look()
 
     def look(self) -> None:
-        """Look at all workers every so often, until the end."""
+        """Check all workers periodically, until the end."""
         now = monotonic()
         for worker in self.workers:
             worker.look(now)
@@ -151,7 +151,7 @@ class WorkerPool:
         if self.ending and all(worker.process is None for worker in self.workers):
             self.reactor.notify(self.finished)
 
-    # ---- what workers say
+    # ---- messages from workers
 
     def start_for(self, worker: PoolWorker) -> Start:
         return self.make_start(worker)
@@ -222,8 +222,8 @@ async def ask_all(
     pool: Recipients, question: Question[A], patience: float,
     answered: Callable[[Recipient, A | Unanswered], object] = lambda worker, answer: None,
 ) -> list[tuple[Recipient, A | Unanswered]]:  # fmt: skip
-    """Return the answers of the workers that are ready, or why there is none, in their order. A worker that ends
-    meanwhile is left out. `answered` is called with each as soon as it is there."""
+    """Return the answers of the workers that are ready, or the reasons for missing answers, in the workers' order. A
+    worker that ends before its answer is left out. `answered` is called with each answer as it arrives."""
     answers: list[tuple[Recipient, A | Unanswered]] = []
 
     async def ask_one(worker: Recipient, channel: Channel) -> None:
