@@ -29,7 +29,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 Thing = TypeVar("Thing")
 
 
-# Work is suspended after a slice of 5 ms. This module makes two decisions.
 class WorkLevel(NamedTuple):
     """Level of work that needs more slices than the levels below allow. `slices`: after these, work moves up.
 
@@ -51,8 +50,8 @@ LEVELS = (
 )
 CREDIT = 20  # slices: a frame of 0.1 s
 REGAIN = 0.32  # seconds per slice of credit: 1.6 % of a core, less than one of 40 busy networks uses
-COMPARED = 64  # networks of which the one with the fewest slices gets a place
-BUSY_TURN = 4  # one in so many slices is for networks without credit, if there are some
+COMPARED = 64  # a place goes to the network with the fewest slices among this many
+BUSY_TURN = 4  # every BUSY_TURN-th slice is for networks without credit, if any exist
 
 
 class Queue(Generic[Thing]):
@@ -69,7 +68,7 @@ class Queue(Generic[Thing]):
         self.lines.setdefault(address, deque()).append(thing)
 
     def next(self) -> Thing | None:
-        """Take the first thing of the address whose turn it is, leaving out those that have gone."""
+        """Take the first thing of the next address in turn, without those that have gone."""
         while self.lines:
             address, line = self.lines.popitem(last=False)
             while line:

@@ -1,8 +1,8 @@
-"""Heap of calls by the times at which they are due, and the kernel timer by which the reactor knows when to make them.
+"""Heap of scheduled calls, and the kernel timer that wakes the reactor for the next one.
 
-The timer is a file descriptor, which an epoll set can hold. A timeout given to epoll would be armed and disarmed by the
-kernel at each poll, which is dear on virtual machines; this one is armed when a deadline moves. Python's `os` has it
-from 3.13 on only, hence ctypes.
+The timer is a file descriptor (timerfd) in the epoll set. The kernel would arm and disarm an epoll timeout at each
+poll, which is expensive on virtual machines. The timer is armed only when a deadline moves. Python's `os` supports
+timerfd only since 3.13, hence ctypes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ import trio
 from kproxy.base.sockets import HAS_EPOLL
 
 Callback = Callable[[], None]
-FEW = 64
-"""Cancelled entries up to which the heap is not searched for them, be they its majority or not."""
+FEW = 64  # cancelled entries; above this the heap is cleaned if they are the majority
 
 CLOCK_MONOTONIC = 1  # linux/time.h: the clock of time.monotonic()
 TFD_TIMER_ABSTIME = 1  # linux/timerfd.h
 
 
 class Deadline:
-    """Handle of one call that is due at `when`; `call` is None once it was made or cancelled."""
+    """Handle of one call that is due at `when`. `call` is None after it was made or cancelled."""
 
     __slots__ = ("call", "when")
 
@@ -40,7 +39,7 @@ class Deadline:
 
 
 class Deadlines:
-    """Heap of calls by times of `time.monotonic()`; equal times are called in the order in which they were set."""
+    """Heap of calls by times of `time.monotonic()`. Calls with equal times run in the order of their registration."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Deadline]] = []
@@ -53,7 +52,7 @@ class Deadlines:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """Withdraw the call. Cancelling twice, or after the call, does nothing."""
+        """Cancel the call. Cancelling twice, or after the call, does nothing."""
         if deadline.call is None:
             return
         deadline.call = None
@@ -71,7 +70,8 @@ class Deadlines:
         return heap[0][0] if heap else None
 
     def take(self, now: float) -> list[Callback]:
-        """Take out all calls that are due. What they set in their turn waits for the next look, even if due at once."""
+        """Remove and return all calls that are due. Calls that these add wait for the next look, even if due at
+        once."""
         calls = []
         while (when := self.next()) is not None and when <= now:
             deadline = heappop(self._heap)[2]
@@ -82,7 +82,8 @@ class Deadlines:
 
 
 class KernelTimer:
-    """Timer whose descriptor is readable from the time given to `set` on. Times are those of `time.monotonic()`."""
+    """Timer with a descriptor that is readable once the time of `set` has passed. Times are those of
+    `time.monotonic()`."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -92,7 +93,8 @@ class KernelTimer:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
 
     def set(self, when: float | None) -> None:
-        """Make it readable at `when` and after; None: never. A new setting makes it unreadable until its own time."""
+        """Make the descriptor readable from `when`; None: never. A new setting makes it unreadable until the new
+        time."""
         nanoseconds = 0 if when is None else max(1, int(when * 1e9))
         self._spec[2], self._spec[3] = divmod(nanoseconds, 1_000_000_000)
         self._libc.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, self._spec, None)
@@ -102,23 +104,24 @@ class KernelTimer:
 
 
 IN, OUT, ERR, HUP = 1, 4, 8, 16
-"""Masks of events, with the numbers that epoll(7) has."""
+"""Event masks, with the numbers of epoll(7)."""
 
 
 class Poller(Protocol):
-    """Set of descriptors with the events that are wanted of each; `select.epoll` is one."""
+    """Set of descriptors, each with a mask of events. `select.epoll` is one."""
 
     def register(self, fd: int, mask: int, /) -> None: ...
     def modify(self, fd: int, mask: int, /) -> None: ...
     def unregister(self, fd: int, /) -> None: ...
     def poll(self, timeout: float | None = None, most: int = -1, /) -> list[tuple[int, int]]:
-        """Return at most so many (descriptor, events), after `timeout` seconds at most."""
+        """Return at most `most` pairs (descriptor, events), after at most `timeout` seconds."""
 
     def close(self) -> None: ...
 
 
 class Timer(Protocol):
-    """Timer of a reactor, whose `fd` has the event IN from the time on that was set; times of `time.monotonic()`."""
+    """Timer of a reactor. `fd` has the event IN once the time of `set` has passed. Times are those of
+    `time.monotonic()`."""
 
     @property
     def fd(self) -> int: ...
@@ -126,19 +129,18 @@ class Timer(Protocol):
     def close(self) -> None: ...
 
 
-# Pollers of a reactor: what tells it which descriptors are ready, and the timer that goes with each.
+# Pollers of a reactor report ready descriptors. Each has its timer.
 #
-#     epoll         the kernel keeps the set, and the timer is a descriptor of it (Linux)
+#     epoll         the kernel holds the set, and the timer is a descriptor in it (Linux)
 #     TrioPoller    a trio task waits for each descriptor and direction, and trio sleeps until the timer's time
 #
-# Strategy of the second one. trio knows how each system waits (kqueue, AFD of Windows), so this asks trio, by its
-# public API, in place of the system. A task waits once and notes what is ready; `poll` takes the notes, and a
-# descriptor that is still wanted afterwards is waited for anew before the next sleep. So a callback that leaves
-# something is called again, as with epoll. Two things are weaker: an event costs two passes through trio's scheduler,
-# and a descriptor for which neither IN nor OUT is wanted tells nothing, where epoll reports HUP and ERR in any case.
-# Who closes a descriptor must say so first (`Reactor.forget`).
+# TrioPoller uses trio's public API, because trio supports each system's poller (kqueue, AFD on Windows). A task waits
+# once and records the ready event. `poll` returns recorded events. A descriptor with a nonempty mask gets a new task
+# before the next sleep, so a callback that leaves bytes unread is called again, as with epoll. Compared with epoll, an
+# event costs two passes through trio's scheduler. A descriptor with a mask of 0 reports no events, but epoll reports
+# HUP and ERR in any case. Call `Reactor.forget` before closing a descriptor.
 class AwaitedDescriptor:
-    """Descriptor of a TrioPoller. `waiting`: the events that tasks wait for; `noted`: those that have come."""
+    """Descriptor of a TrioPoller. `waiting`: events with a waiting task; `noted`: events that have occurred."""
 
     __slots__ = ("fd", "mask", "noted", "waiting")
 
@@ -148,19 +150,19 @@ class AwaitedDescriptor:
 
 
 class TrioPoller:
-    """Poller whose descriptors trio waits for. `poll` never waits; `wait` does, and is for the driver."""
+    """Poller that lets trio wait for its descriptors. `poll` never blocks; the driver calls `wait`, which does."""
 
     def __init__(self) -> None:
         self.known: dict[int, AwaitedDescriptor] = {}
         self.changed: set[AwaitedDescriptor] = set()  # tasks may be missing
-        self.ready: dict[AwaitedDescriptor, None] = {}  # in the order in which they became so
+        self.ready: dict[AwaitedDescriptor, None] = {}  # in the order of their events
         self.due: float | None = None
         self.woken = trio.Event()
 
     # ---- as epoll has it
 
     def register(self, fd: int, mask: int) -> None:
-        """Wait for `fd`. One of this number that is known was closed, and nobody has said so."""
+        """Wait for `fd`. If the number is registered, the earlier descriptor was closed without `unregister`."""
         self.unregister(fd)
         self.known[fd] = AwaitedDescriptor(fd, mask)
         self._look_at(self.known[fd])
@@ -171,7 +173,7 @@ class TrioPoller:
         self._look_at(awaited)
 
     def unregister(self, fd: int) -> None:
-        """Wait for `fd` no more; it may be closed then. One that is not there is none."""
+        """Stop waiting for `fd`, which may be closed then. An unregistered `fd` is ignored."""
         awaited = self.known.pop(fd, None)
         if awaited is None:
             return
@@ -182,7 +184,7 @@ class TrioPoller:
             trio.lowlevel.notify_closing(fd)
 
     def poll(self, timeout: float | None = None, most: int = -1) -> list[tuple[int, int]]:
-        """Return what is ready now, at most so many; `timeout` is for the driver's sleep."""
+        """Return at most `most` events that are ready now. `timeout` is ignored: the driver sleeps in `wait`."""
         events = [(SleepTimer.fd, IN)] if self.due is not None and monotonic() >= self.due else []
         for awaited in list(islice(self.ready, most if most >= 0 else None)):
             del self.ready[awaited]
@@ -193,12 +195,12 @@ class TrioPoller:
         return events
 
     def close(self) -> None:
-        """Do nothing: the driver's tasks have ended with it."""
+        """Do nothing: the tasks end with the driver."""
 
     # ---- for the driver and the timer
 
     async def wait(self, nursery: trio.Nursery) -> None:
-        """Return when there may be something to poll. `nursery`: for the tasks that wait, while the driver runs."""
+        """Return when events may be ready. `nursery` runs the waiting tasks as long as the driver runs."""
         for awaited in self.changed:
             self._start_tasks(nursery, awaited)
         self.changed.clear()
@@ -210,14 +212,14 @@ class TrioPoller:
             await self.woken.wait()
 
     def sleep_until(self, when: float | None) -> None:
-        """Have `wait` return at this time, and `poll` tell of the timer from then on; None: never."""
+        """Let `wait` return at `when`, and `poll` report the timer once it has passed; None: never."""
         self.due = when
         self.woken.set()
 
     # ---- inside
 
     def _look_at(self, awaited: AwaitedDescriptor) -> None:
-        """Have tasks started for it, where there are too few, before the next sleep."""
+        """Schedule the start of missing tasks before the next sleep."""
         self.changed.add(awaited)
         self.woken.set()
 
@@ -229,10 +231,10 @@ class TrioPoller:
                 nursery.start_soon(self._wait_once, awaited, bit, wait)
 
     async def _wait_once(self, awaited: AwaitedDescriptor, bit: int, wait: Callable[[int], Awaitable[None]]) -> None:
-        """Note that the descriptor is ready, once it is. A descriptor that cannot be waited for counts as ready: who
-        reads it gets the error."""
+        """Record that the descriptor is ready, once it is. A wait that fails counts as ready: the reader gets the
+        error."""
         try:
-            if self.known.get(awaited.fd) is not awaited:  # closed since, and the number may be another one's
+            if self.known.get(awaited.fd) is not awaited:  # closed since; the number may have been reused
                 return
             await wait(awaited.fd)
         except trio.ClosedResourceError:
@@ -248,7 +250,7 @@ class TrioPoller:
 
 
 class SleepTimer:
-    """Timer of a TrioPoller; its descriptor is none that anybody has open."""
+    """Timer of a TrioPoller. Its descriptor -2 is never a valid one."""
 
     fd = -2
 
@@ -256,7 +258,7 @@ class SleepTimer:
         self.poller = poller
 
     def set(self, when: float | None) -> None:
-        """Tell the poller from when on there is an event; None: never."""
+        """Set the time of the timer event; None: never."""
         self.poller.sleep_until(when)
 
     def close(self) -> None:
@@ -264,14 +266,14 @@ class SleepTimer:
 
 
 def epoll_poller() -> tuple[Poller, Timer]:
-    """Return an epoll set, and a timer whose descriptor is in it."""
+    """Return an epoll set, and a timer with a descriptor in it."""
     poller, timer = select.epoll(), KernelTimer()
     poller.register(timer.fd, IN)
     return poller, timer
 
 
 def trio_poller() -> tuple[Poller, Timer]:
-    """Return a poller that needs nothing but trio, and its timer."""
+    """Return a poller that needs only trio, and its timer."""
     poller = TrioPoller()
     return poller, SleepTimer(poller)
 
@@ -279,35 +281,32 @@ def trio_poller() -> tuple[Poller, Timer]:
 make_poller = epoll_poller if HAS_EPOLL else trio_poller
 
 
-SHORT_TURN = 50e-6
-"""While other tasks keep running, they get this many seconds between two batches of ours."""
+SHORT_TURN = 50e-6  # seconds of other tasks between two batches of the reactor, while they keep running
 LONG_TURN = 10e-3
-"""The same when there was nothing for us to do: it doubles up to this, so that a slow machine does not spin."""
-FAR = 1e6
-"""Trio says infinity when it has no deadline; anything above eleven days is none."""
-BATCHES = 8
-"""Batches that `task` and `portable` serve at once before other tasks get their turn."""
+"""Limit in seconds when the reactor had no events: SHORT_TURN doubles up to this, so that a slow machine does not
+spin."""
+FAR = 1e6  # seconds (eleven days); trio reports infinity without a deadline, and longer times count as none
+BATCHES = 8  # batches that `task` and `portable` serve before other tasks run
 
 
-# Three ways for a trio task to drive a reactor. `nested` is the one to have; the others need trio's public API only.
+# Three drivers run a reactor in a trio task. `nested` is preferred; the others need only trio's public API.
 #
-#     nested   the reactor's epoll set holds trio's own: while no task can run, the program sleeps in the reactor's
-# poll,
-#              and trio is not passed at all by a frame that comes and goes
-#     task     trio's epoll set holds the reactor's: each wake passes trio's scheduler
-#     portable  there is no epoll: trio waits for each descriptor by itself (see pollers.py), several times as dear
+#     nested    the reactor's epoll set holds trio's epoll set: while no task can run, the program sleeps in the
+#               reactor's poll, and forwarded frames do not pass trio's scheduler
+#     task      trio's epoll set holds the reactor's: each wake passes trio's scheduler
+#     portable  without epoll: trio waits for each descriptor (`TrioPoller`), which costs several times as much
 #
 # Under a test's MockClock use `task`: `nested` sleeps by the real clock.
 class PlannedTurns(Protocol):
-    """Turns of a reactor that were put aside."""
+    """Suspended turns of a reactor."""
 
     @property
     def planned(self) -> bool:
-        """Return True if one of them is to go on."""
+        """Return True if one of them is scheduled to resume."""
 
 
 class Drivable(Protocol):
-    """Reactor, as far as a driver uses it."""
+    """Interface of a reactor for its driver."""
 
     leave: bool
 
@@ -323,10 +322,10 @@ class Drivable(Protocol):
 
 
 def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
-    """Return the descriptor of the running trio's own epoll set, and its `wait_all_tasks_blocked`.
+    """Return the descriptor of trio's own epoll set, and its `wait_all_tasks_blocked`.
 
-    Both are private: AttributeError when they are gone. The second is public in `trio.testing`, whose import takes 9 MB
-    and 80 ms where pytest is installed.
+    Both are private. Raises AttributeError if this trio does not have them. `trio.testing` exports the function
+    publicly, but its import takes 9 MB and 80 ms where pytest is installed.
     """
     from trio._core import _run
 
@@ -335,7 +334,7 @@ def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
 
 
 def nested_is_possible() -> bool:
-    """Return True if the running trio has the inside that `nested` needs."""
+    """Return True if this trio has the private attributes that `nested` needs."""
     try:
         trio_inside()
     except (AttributeError, ImportError):
@@ -344,7 +343,7 @@ def nested_is_possible() -> bool:
 
 
 async def nested(reactor: Drivable) -> None:
-    """Sleep in the reactor; go to trio when its epoll set is readable, its next deadline is due, or after `wake`."""
+    """Sleep in the reactor. Run trio when its epoll set is readable, its next deadline is due, or after `wake`."""
     inner, all_tasks_blocked = trio_inside()
     reactor.add(inner, reactor.wake, 1)
     serve, statistics = reactor.serve, trio.lowlevel.current_statistics
@@ -353,7 +352,7 @@ async def nested(reactor: Drivable) -> None:
         while True:
             with trio.move_on_after(limit) as busy:
                 await all_tasks_blocked()
-            if busy.cancelled_caught:  # other tasks do not rest: take turns with them
+            if busy.cancelled_caught:  # other tasks keep running: alternate with them
                 limit = SHORT_TURN if serve(0) else min(limit * 2, LONG_TURN)
                 continue
             limit = SHORT_TURN
@@ -369,7 +368,7 @@ async def nested(reactor: Drivable) -> None:
 
 
 async def task(reactor: Drivable) -> None:
-    """Sleep in trio, which watches the reactor's epoll set."""
+    """Sleep in trio, which polls the reactor's epoll set."""
     poller = reactor.poller
     assert isinstance(poller, select.epoll), "no epoll set that trio could watch"
     fd = poller.fileno()
@@ -389,9 +388,9 @@ async def portable(reactor: Drivable) -> None:
 
 
 def serve_some(reactor: Drivable) -> None:
-    """Serve what is ready now, and what that makes ready, some batches long."""
+    """Serve ready events, and events that these cause, for up to `BATCHES` batches."""
     for _ in range(BATCHES):
-        if not reactor.serve(0) or reactor.aside.planned:  # what was put aside takes turns with trio, too
+        if not reactor.serve(0) or reactor.aside.planned:  # suspended turns alternate with trio
             break
 
 

@@ -1,15 +1,15 @@
-"""Event loop of the fast path: one epoll set of plain callbacks, driven by one trio task; pollers.py has what takes the
-place of epoll where there is none.
+"""Event loop of the fast path: one epoll set of plain callbacks, driven by one trio task.
 
-Strategy. A trio task per socket pays trio's scheduler at each wake, which is twice what forwarding a small frame
-costs. So sockets are served by callbacks, `table[fd](mask)`, called from the one task that runs `Reactor.run`; what has
-to wait for something else (name look-up, handshakes, files) is an ordinary trio task, started by `spawn`. All of it is
-one thread, nothing needs a lock.
+`pollers.py` contains the replacement for systems without epoll.
 
-A callback must not block and must not raise. One that raises all the same is logged with its traceback, and its owner
-(the object whose bound method it is) is told by `crashed(error)`, so that it ends that connection and no other.
-Trio sleeps inside the reactor (see pollers.py), so a callback that makes a trio task runnable must say so, which it
-does by using `spawn` and `notify`.
+A trio task per socket pays trio's scheduler at each wake, which is twice the cost of forwarding a small frame. So
+callbacks `table[fd](mask)` serve the sockets. The task of `Reactor.run` calls them. Work that waits for other things
+(name lookup, handshakes, files) is an ordinary trio task, started by `spawn`. All of it runs in one thread without
+locks.
+
+A callback must not block and must not raise. If it raises, the traceback is logged and `crashed(error)` of the bound
+object is called, which ends only that connection. Trio sleeps inside the reactor (see `pollers.py`). So a callback that
+makes a trio task runnable must use `spawn` or `notify`.
 """
 
 from __future__ import annotations
@@ -44,28 +44,25 @@ from .scheduler import Turn, Turns, apart, guard, look, work_through
 
 __all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
 
-BATCH = 64
-"""Events taken by one poll: the rest is reported by the next one, so that timers and trio get their turn in between."""
+BATCH = 64  # events of one poll; the next one reports the rest, so timers and trio run between two polls
 
-NOBODY = -1
-"""Descriptor that is none, in place of one whose event is nobody's any more."""
+NOBODY = -1  # replaces the descriptor of an event that no callback serves
 
-SAMPLE = 16
-"""One turn in so many is timed: the clock twice a turn would be a percent of what a lone request costs."""
+SAMPLE = 16  # one turn of this many is timed: two clock calls a turn would cost 1 % of a single request
 
 OnReady = Callable[[int], object]
 Observe = Callable[[float, int], object]
-"""(seconds that an event took, how many events it stands for)"""
+"""(seconds per event, number of events that this sample represents)"""
 MakePoller = Callable[[], tuple[Poller, Timer]]
 
 
 class Reactor:
-    """Event loop that calls back for sockets that are ready, for times that have come, and soon.
+    """Event loop that calls callbacks for ready sockets, for deadlines, and soon.
 
-    `observe` is told how long events take. `driver` is the one in use once `run` has begun: "nested" or, where trio's
-    inside cannot be used so, "task"; "portable" where there is no epoll. `step` is for tasks that come in masses and
-    have much to compute: trio runs all tasks that can run before callbacks have their turn, so they hold it for one
-    step each.
+    `observe` receives the time that events take. `driver` is set once `run` has begun. It is "nested", "task" where
+    trio's private attributes are missing, or "portable" without epoll. `step` is a lock for tasks that come in large
+    numbers and compute a lot. Trio runs all runnable tasks before callbacks run, so each task holds the lock for one
+    step.
     """
 
     def __init__(
@@ -77,13 +74,13 @@ class Reactor:
         self.turns = 0  # polls so far
         self.aside = Turns(self)
         self.timeout: float | None = None
-        self.loop: Turn | None = None  # which goes from callback to callback
-        self.current: Callable[..., object] | None = None  # the callback at hand
+        self.loop: Turn | None = None  # calls one callback after another
+        self.current: Callable[..., object] | None = None  # the running callback
         self.polled: list[tuple[int, int]] = []  # events of this poll
-        self.events: Iterator[tuple[int, int]] = iter(())  # those not served yet
-        self.gone: set[int] = set()  # descriptors that were left since this poll; their numbers may be others' by now
-        self.due: Iterator[Callback] = iter(())  # the same of deadlines
-        self.batch, self.batch_begun = -1, 0.0  # which poll's time is measured, and since when
+        self.events: Iterator[tuple[int, int]] = iter(())  # events not served yet
+        self.gone: set[int] = set()  # descriptors removed since this poll; their numbers may have been reused
+        self.due: Iterator[Callback] = iter(())  # due calls not served yet
+        self.batch, self.batch_begun = -1, 0.0  # poll that is being timed, and its start
         self.poller, self._timer = make_poller()
         self.poll = self.poller.poll
         self.table: dict[int, OnReady] = {}
@@ -101,21 +98,22 @@ class Reactor:
     # ---- for callbacks and tasks
 
     def add(self, fd: int, ready: OnReady, mask: int) -> None:
-        """Call `ready(events)` when `fd` is ready for something in `mask`, or has HUP or ERR, from the next poll on.
-        An event of this one may be about a descriptor that was closed since, and had the same number."""
+        """Call `ready(events)` when `fd` is ready for an event in `mask`, or has HUP or ERR, from the next poll on.
+        Events of this poll may belong to a closed descriptor with the same number."""
         if fd in self.gone:
             self.polled[:] = [(NOBODY, 0) if event[0] == fd else event for event in self.polled]
         self.table[fd] = ready
         self.poller.register(fd, mask)
 
     def remove(self, fd: int) -> None:
-        """Call no more for `fd`, which stays open."""
+        """Stop calling callbacks for `fd`, which stays open."""
         if self.table.pop(fd, None) is not None:
             self.gone.add(fd)
             self.poller.unregister(fd)
 
     def forget(self, fd: int) -> None:
-        """Call no more for `fd`, which is closed next: epoll forgets it by itself, another poller has to be told."""
+        """Stop calling callbacks for `fd`, which is closed next. Epoll forgets it by itself; other pollers unregister
+        it."""
         if self.table.pop(fd, None) is not None:
             self.gone.add(fd)
             if self.tells_closing:
@@ -128,19 +126,19 @@ class Reactor:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """Withdraw a call. The timer stays armed: at worst it fires for nothing."""
+        """Cancel a call. The timer stays armed: at worst it fires without effect."""
         self._deadlines.cancel(deadline)
 
     def soon(self, call: Callback) -> None:
-        """Call `call()` as soon as the callbacks of this batch, or the trio tasks that run now, are through."""
+        """Call `call()` after the callbacks of this batch, or the running trio tasks, are done."""
         self.call_at(0.0, call)
 
     def work_through(self, steps: Iterator[object]) -> None:
-        """Run short steps of long work in slices, between which callbacks and tasks run."""
+        """Run short steps of long work in slices. Callbacks and tasks run between the slices."""
         work_through(self, steps)
 
     def spawn(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
-        """Start a trio task. An exception that it lets go is logged and stops nothing else."""
+        """Start a trio task. Its exceptions are logged and affect no other task."""
         assert self._nursery is not None, "spawn before run"
         self._nursery.start_soon(self._guard, fn, *args)
         self.leave = True
@@ -150,7 +148,7 @@ class Reactor:
         self.leave = True
 
     def wake(self, mask: int = 0) -> None:
-        """Let trio run: its epoll set is readable, or a callback made a task runnable by other means."""
+        """Let trio run: its epoll set is readable, or a callback made a task runnable."""
         self.leave = True
 
     # ---- for drivers
@@ -158,7 +156,7 @@ class Reactor:
     async def run(
         self, driver: str | None = None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until cancelled. `driver` is chosen by what is possible when not given."""
+        """Serve until cancelled. `driver` defaults to the fastest possible one."""
         if driver is None:
             driver = "portable" if self.tells_closing else "nested" if nested_is_possible() else "task"
             if driver == "task":
@@ -176,7 +174,8 @@ class Reactor:
                     self.loop.give_up()
 
     def serve(self, timeout: float | None) -> int:
-        """Poll and call back until trio has to run; once with a `timeout`. Returns the events of the last poll."""
+        """Poll and run callbacks until trio has to run; once with a `timeout`. Returns the number of events of the last
+        poll."""
         self.timeout = timeout
         while True:
             loop = self.loop
@@ -187,7 +186,7 @@ class Reactor:
                 return int(served)
 
     def _serve(self) -> None:
-        """Loop until this turn is put aside: then another turn goes on."""
+        """Loop until this turn is suspended. Then another turn continues the loop."""
         me, served = self.loop, 0
         assert me is not None
         trio_side = me.parent
@@ -200,13 +199,13 @@ class Reactor:
                 trio_side.switch(served)
 
     def hand_over(self) -> None:
-        """Leave what is left of this poll to another turn: the one at hand is put aside."""
+        """Leave the rest of this poll to another turn: the current one is being suspended."""
         self.loop = None
         self.polled, due = list(self.events), list(self.due)
         self.events, self.due = iter(self.polled), iter(due)
 
     def turn(self, timeout: float | None) -> int:
-        """Poll once and call back; return how many events there were."""
+        """Poll once and run callbacks. Return the number of events."""
         self.gone.clear()
         events = self.polled = self.poll(timeout, BATCH)
         self.turns += 1
@@ -224,16 +223,16 @@ class Reactor:
         try:
             for fd, mask in self.events:
                 ready = table.get(fd)
-                if ready is not None:  # else closed by an earlier callback of this batch
+                if ready is not None:  # None if an earlier callback of this batch closed it
                     self.current = ready
                     ready(mask)
-        except Exception as error:  # noqa: BLE001  # the rest of the batch is reported again
+        except Exception as error:  # noqa: BLE001  # the next poll reports the rest of the batch
             self._crashed(ready, error)
 
     def _serve_rest(self) -> None:
-        """Serve what was due, and ready, when the turn before this one was put aside. A turn that is itself put aside
-        by what was due has lost its place: what is ready by then is for the turn that goes on with the loop, for this
-        one keeps the bytes of one connection only."""
+        """Serve due calls and ready events that a suspended turn has left. If this turn is suspended in a due call, it
+        is not the loop any more. Then the turn that continues the loop serves ready events, because the suspended one
+        keeps the bytes of only one connection."""
         me = self.loop
         self._call_due()
         if me is self.loop:
@@ -249,7 +248,7 @@ class Reactor:
                 self._crashed(call, error)
 
     def close(self) -> None:
-        """Free the two descriptors; not while `run` is running."""
+        """Close both descriptors. Must not be called during `run`."""
         self._timer.close()
         self.poller.close()
 
@@ -273,7 +272,7 @@ class Reactor:
             self._timer.set(self._armed)
 
     def wake_at(self, when: float | None) -> None:
-        """Set trio's next deadline, which the driver says each time before it sleeps."""
+        """Set trio's next deadline. The driver calls this before each sleep."""
         self.trio_due = when
         self._arm()
 
@@ -299,32 +298,30 @@ class JobOwner(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Return True if the work need not be done any more."""
+        """Return True if the work is not needed any more."""
 
     def computed(self, result: Any) -> None:
-        """Take the result of the work that is done."""
+        """Receive the result of the work."""
 
     def crashed(self, error: Exception) -> None:
-        """Take the exception that the work, or what came of it, has raised."""
+        """Receive an exception of the work or of `computed`."""
 
 
 ThreadJob = Callable[[], object]
-BURST = 0.25
-"""Seconds of a share that may have been saved up."""
+BURST = 0.25  # seconds of unused share that may accumulate
 
 
-# Work of milliseconds that clients cause, done in a thread: one piece at a time, and each address has its turn.
+# CPU work of milliseconds that clients cause runs in a thread, one job at a time, in turns by address.
 #
-# Strategy. To check a password takes as long as hundreds of frames do, and whoever can connect can have one checked. In
-# the event loop it would keep everybody waiting; hashlib lets go of the interpreter, so a thread beside the loop keeps
-# nobody. There is one, so that guessing takes no more than one core. Work waits in a queue by address, and the
-# addresses take turns: one that guesses on a thousand connections delays the login of another one by one hash.
+# A password check takes as long as hundreds of frames, and any client can cause one. In the event loop it would delay
+# all connections. hashlib releases the GIL, so a thread does not block the loop. Only one thread is used, so password
+# guessing takes at most one core. Jobs wait in a queue by address, and addresses take turns. So an attacker with a
+# thousand connections delays another login by one hash.
 #
-# Work that does not let go of the interpreter keeps the loop waiting while it is done, some milliseconds for each turn
-# of the loop. It has a queue of its own, with a share of a core: after it has used that up, it pauses. So nobody's
-# login waits for it, and however much of it there is, most of the time is the loop's.
+# Work that holds the GIL delays the loop by some milliseconds per turn. It has a separate queue with a share of a core,
+# and pauses when the share is used up. So logins do not wait for it, and the loop gets most of the time.
 class WorkDone(NamedTuple):
-    """Result of a piece of work, or what it has raised, and the seconds of a core that it took."""
+    """Result or exception of a job, and the CPU seconds that it took."""
 
     result: Any
     error: Exception | None
@@ -332,17 +329,17 @@ class WorkDone(NamedTuple):
 
 
 def do(work: ThreadJob) -> WorkDone:
-    """Do a piece of work in the thread that is called."""
+    """Run a job in the current thread."""
     began = thread_time()
     try:
         result, error = work(), None
-    except Exception as raised:  # noqa: BLE001  # its owner is told
+    except Exception as raised:  # noqa: BLE001  # the owner receives it
         result, error = None, raised
     return WorkDone(result, error, thread_time() - began)
 
 
 class SlowWork:
-    """Queue of work for one thread of a process. `share`: part of a core that it takes at most, 1 for all of it."""
+    """Queue of jobs for one thread. `share`: maximum part of a core, 1 for all of it."""
 
     def __init__(self, reactor: Reactor, share: float = 1.0) -> None:
         self.reactor, self.share = reactor, share
@@ -351,14 +348,14 @@ class SlowWork:
         self.saved, self.saved_at = BURST, monotonic()
 
     def add(self, address: str, owner: JobOwner, work: ThreadJob) -> None:
-        """Call `owner.computed(work())` when its turn has come, unless it is closed by then."""
+        """Call `owner.computed(work())` in turn, unless the owner is closed by then."""
         self.queue.add(address, (owner, work))
         if not self.busy:
             self.busy = True
             self.reactor.spawn(self.run)
 
     async def run(self) -> None:
-        """Work until the queue is empty, one piece at a time."""
+        """Run jobs one at a time until the queue is empty."""
         while (turn := self.queue.next()) is not None:
             owner, work = turn
             done = WorkDone(None, None, 0.0)
@@ -368,7 +365,7 @@ class SlowWork:
                     raise done.error
                 if not owner.closed:
                     owner.computed(done.result)
-            except Exception as error:  # the others' is done all the same
+            except Exception as error:  # other jobs still run
                 self.reactor.log.error("work in a thread raised", exc_info=error)
                 owner.crashed(error)
             if self.share < 1:
@@ -376,7 +373,7 @@ class SlowWork:
         self.busy = False
 
     def pause(self, used: float, now: float) -> float:
-        """Return the seconds without work after so many of a core have been used, for the share to be kept."""
+        """Return the pause in seconds after a job of `used` CPU seconds that keeps the share."""
         self.saved = min(BURST, self.saved + self.share * (now - self.saved_at)) - used
         self.saved_at = now
         return max(0.0, -self.saved / self.share)

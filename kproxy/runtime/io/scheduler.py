@@ -1,13 +1,13 @@
-"""Callbacks that take too long are put aside in the middle, and go on in turn with others.
+"""Suspends long callbacks, and resumes them in turns.
 
-Strategy. Callbacks run inside a `Turn`, a greenlet: one that goes from callback to callback (the loop of the reactor),
-or one for a single call from outside. Where work may be put aside (`protocol/breath.py`) the turn looks at the clock.
-If its callback has had its time the turn stops there, with its whole stack, and hands over: a new one goes on with the
-loop, so nothing is paid by callbacks that end in time. What has stopped is resumed for one slice a time by `Turns`,
-after all sockets that were ready have been served, in the order that fair_queue.py says.
+Callbacks run inside a `Turn`, a greenlet. The reactor's loop is a turn that calls one callback after another. A single
+call from outside is a turn too. At each point where work may be suspended (`protocol/breath.py`) the turn checks the
+clock. If the callback has used its time, the turn stops with its whole stack. A new turn continues the loop, so short
+callbacks have no extra cost. `Turns` resumes suspended turns, one slice at a time, after all ready sockets.
+`fair_queue.py` defines the order.
 
-Whose work it is must be a `WorkOwner`: it is `frozen` while it waits, and nothing else of it may run. All in here
-is one thread; code that does not call into `breath` is never interrupted.
+Only the work of a `WorkOwner` can be suspended. The owner is frozen until the work resumes: no other callback of it may
+run. All of it runs in one thread. Code that does not call `breath` is never interrupted.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from structlog.typing import FilteringBoundLogger
 from .fair_queue import Order
 
 SLICE = 0.005
-"""Seconds that a callback, or one that goes on, may take before others have their turn; CPU seconds of a task."""
+"""Seconds that a new or resumed callback may take before others run; CPU seconds for a task."""
 PAUSE = 0.0005
-"""Seconds that a task sleeps between two slices: the reactor polls its sockets when no trio task can run."""
+"""Seconds that a task sleeps between two slices. The reactor polls its sockets when no trio task can run."""
 FEW = 16
-"""Tasks that begin or end at once where there may be thousands: a few milliseconds."""
+"""Tasks that start or end in one step, out of thousands: a few milliseconds."""
 BATCH_TIME = 0.020
-"""Seconds after which those callbacks of one poll that are not short have to wait, so that they do not add up."""
+"""Seconds after which longer callbacks of the same poll are suspended, so that their times do not add up."""
 BUFFER = bytearray(262144)
-"""Every read lands here, and is sent or copied before the next one. 256 KiB: larger ones made bulk no faster."""
+"""Buffer of all reads. Data is sent or copied before the next read. Larger than 256 KiB made bulk no faster."""
 GROWTH = 4096
-"""Bytes by which what was read may grow in place: so many more are kept for a turn that stops."""
+"""Bytes by which data may grow in place; a suspended turn saves this many after its last read."""
 
 
 T = TypeVar("T")
 
 
 class WorkOwner(Protocol):
-    """Owner of work that can be put aside."""
+    """Owner of work that can be suspended."""
 
     @property
     def address(self) -> str:
-        """Return the name of the share of CPU that the work uses, such as a client network."""
+        """Return the name of the CPU share that the work uses, such as a client network."""
 
     def freeze(self, turn: Turn) -> None: ...
     def thaw(self) -> None: ...
@@ -55,13 +55,13 @@ class WorkOwner(Protocol):
 
 
 class SoonLoop(Protocol):
-    """Reactor, as far as it calls something a little later."""
+    """Interface of a reactor that schedules a call."""
 
     def soon(self, call: Callable[[], None]) -> None: ...
 
 
 class TurnLoop(Protocol):
-    """Reactor, as far as the turns on which its callbacks run use it."""
+    """Interface of a reactor for its turns."""
 
     turns: int
     batch: int
@@ -78,30 +78,30 @@ class TurnLoop(Protocol):
 
 
 class Turn(greenlet):
-    """Stack on which callbacks run. `owner`: whose single call it is, or whose callback was put aside."""
+    """Stack for callbacks. `owner`: owner of the single call, or of the suspended callback."""
 
     def __init__(self, reactor: TurnLoop, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
         super().__init__(run)
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
         self.begun = 0.0
-        self.address = ""  # of its owner or side, once it has stopped
+        self.address = ""  # of its owner or side, once suspended
         self.level, self.slices = -1, 0  # see fair_queue.py
-        self.at: tuple[int, ...] = ()  # the callback whose time is measured
+        self.at: tuple[int, ...] = ()  # (poll, callback) that is being timed
         self.waited = False
-        self.side: object = None  # whose callback it is, once it has stopped: its last read lies in the buffer
-        self.guarded = 0  # blocks that are to be gone through to their end
+        self.side: object = None  # side of the callback, once suspended: its last read is in the buffer
+        self.guarded = 0  # blocks that must finish
         self.given_up = False
 
     def look(self) -> None:
-        """Put the callback at hand aside if it has had its time."""
+        """Suspend the running callback if it has used its time."""
         if self.given_up:
             return
         now, reactor = monotonic(), self.reactor
         if not self.waited:
             if reactor.batch != reactor.turns:
                 reactor.batch, reactor.batch_begun = reactor.turns, now
-            at = (reactor.turns, id(reactor.current))  # no reference: it would outlive its connection
+            at = (reactor.turns, id(reactor.current))  # not a reference, which would outlive the connection
             if self.at != at:
                 self.at, self.begun = at, now
             if now - reactor.batch_begun > BATCH_TIME:
@@ -117,7 +117,7 @@ class Turn(greenlet):
         self.reactor.aside.wait(self.owner, self)
 
     def apart(self, work: Callable[[], Any]) -> Any:
-        """Have a thread do the work, and wait for it."""
+        """Run the work in a thread, and suspend until it is done."""
         owner, add = self.owner or owner_of(self.reactor.current), self.reactor.aside.add_work
         if owner is None or add is None or self.given_up:
             return work()
@@ -130,9 +130,9 @@ class Turn(greenlet):
         return errand.result
 
     def stop(self, owner: WorkOwner, wait: Callable[[], None]) -> None:
-        """Wait until it is this one's turn again; `wait` sees to that."""
+        """Suspend until this turn is resumed. `wait` schedules that."""
         reactor = self.reactor
-        if self.owner is None:  # the reactor's own loop
+        if self.owner is None:  # the turn is the reactor's loop
             self.owner, self.side = owner, getattr(reactor.current, "__self__", None)
         read = bytes(memoryview(BUFFER)[: getattr(self.side, "reading", -GROWTH) + GROWTH])
         if not self.waited:
@@ -148,12 +148,12 @@ class Turn(greenlet):
         owner.thaw()
 
     def give_up(self) -> None:
-        """Leave the callback that was put aside, for good, as soon as what it must finish is through."""
+        """Abort the suspended callback for good, once its guarded blocks have finished."""
         if not self.dead:
             self.parent = getcurrent()
             if self.guarded:
                 self.given_up = True
-                before = bytes(BUFFER)  # what the turn at hand has read; this one puts its own there
+                before = bytes(BUFFER)  # data of the current turn; the aborted one overwrites it
                 self.switch()
                 BUFFER[:] = before
             else:
@@ -167,7 +167,7 @@ class Turn(greenlet):
 
 
 class Errand:
-    """Work that a thread does for a turn; `crashed` is not for what it raises, which the turn gets."""
+    """Work that a thread does for a turn. The turn receives its exceptions; `crashed` does not."""
 
     def __init__(self, turn: Turn, work: Callable[[], Any]) -> None:
         self.turn, self.work = turn, work
@@ -179,22 +179,22 @@ class Errand:
         return bool(self.turn.dead)
 
     def run(self) -> None:
-        """Do the work, in the thread, and keep its outcome."""
+        """Do the work in the thread, and store the result or exception."""
         try:
             self.result = self.work()
-        except Exception as error:  # noqa: BLE001  # it is raised where the work was asked for
+        except Exception as error:  # noqa: BLE001  # `apart` raises it
             self.error = error
 
     def computed(self, result: object) -> None:
-        """Put the turn in line again: the work is done."""
+        """Queue the turn again: the work is done."""
         self.turn.wait()
 
     def crashed(self, error: Exception) -> None:
-        """Do nothing: `run` keeps what it raises."""
+        """Do nothing: `run` stores the exception."""
 
 
 class TaskWork:
-    """Work of a task that runs as a turn of its own. `turn`: while it is put aside."""
+    """Work of a task, in a turn of its own. `turn` is set as long as it is suspended."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -207,14 +207,14 @@ class TaskWork:
         self.turn = None
 
     def over(self) -> None:
-        """Do nothing: the task is told by its own work."""
+        """Do nothing: the work itself notifies the task."""
 
     def crashed(self, error: Exception) -> None:
-        """Do nothing: what the work raises is for its task."""
+        """Do nothing: the task receives the exception of the work."""
 
 
 class TaskReactor(TurnLoop, Protocol):
-    """Reactor, as far as tasks have turns of it. `driver`: empty until it runs."""
+    """Interface of a reactor for turns of tasks. `driver` is empty until it runs."""
 
     driver: str
 
@@ -222,14 +222,14 @@ class TaskReactor(TurnLoop, Protocol):
 
 
 class Turns:
-    """Turns of one reactor that wait to go on."""
+    """Suspended turns of one reactor."""
 
     def __init__(self, reactor: TurnLoop) -> None:
         self.reactor = reactor
         self.order: Order[Turn] = Order()
-        self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # gives work to a thread
+        self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # queues work for a thread
         self.stops = 0
-        """How often work was put aside."""
+        """Number of suspensions."""
         self.planned = False
 
     def wait(self, owner: WorkOwner, turn: Turn) -> None:
@@ -243,7 +243,7 @@ class Turns:
             self.reactor.soon(self.resume)
 
     def resume(self) -> None:
-        """Let the next turn go on, for one slice."""
+        """Resume the next turn for one slice."""
         self.planned = False
         turn = self.order.next()
         if turn is None:
@@ -266,7 +266,7 @@ class Turns:
         self.plan()
 
     def enter(self, owner: WorkOwner, call: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """Call it as a turn of its own, if it does not come from a turn of this owner. It may not be over on return."""
+        """Run `call` as a separate turn, unless the current turn has the same owner. It may be suspended on return."""
         current = getcurrent()
         if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
             call(*args, **named)
@@ -274,41 +274,41 @@ class Turns:
             Turn(self.reactor, partial(call, *args, **named), owner).switch()
 
     def close(self) -> None:
-        """End all turns that wait: none goes on any more."""
+        """Abort all suspended turns."""
         for turn in self.order.all():
             turn.give_up()
 
 
 def owner_of(callback: object) -> WorkOwner | None:
-    """Return the owner of the callback, if it can be put aside."""
+    """Return the owner of the callback, or None if it cannot be suspended."""
     there = getattr(callback, "__self__", None)
     owner: WorkOwner | None = getattr(there, "turns_of", None)
     return owner
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """Do long work in a thread, where a turn can wait for it: a hook of `protocol.breath`."""
+    """Run long work in a thread if the caller is a turn, otherwise directly: a hook of `protocol.breath`."""
     current = getcurrent()
     return current.apart(work) if type(current) is Turn else work()
 
 
 def guard(more: int) -> None:
-    """Count blocks that are to be finished, for the turn at hand: a hook of `protocol.breath`."""
+    """Count guarded blocks of the current turn: a hook of `protocol.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.guard(more)
 
 
 def look() -> None:
-    """Let the turn at hand look at the clock: a hook of `protocol.breath`."""
+    """Let the current turn check the clock: a hook of `protocol.breath`."""
     current = getcurrent()
     if type(current) is Turn:
         current.look()
 
 
 def work_through(loop: SoonLoop, steps: Iterator[object], done: Callable[[], object] = lambda: None) -> None:
-    """Run short steps of long work in slices, between which callbacks and tasks run. Then call `done`, also if a step
-    raises: a watch that plans its next run there goes on."""
+    """Run short steps of long work in slices. Callbacks and tasks run between the slices. Then call `done`, also if a
+    step raises, so that a periodic watch can plan its next run."""
     until = thread_time() + SLICE
     try:
         for _ in steps:
@@ -322,7 +322,7 @@ def work_through(loop: SoonLoop, steps: Iterator[object], done: Callable[[], obj
 
 
 async def in_turns(steps: Iterable[object]) -> None:
-    """Go through the steps of long work, each of which is short, and let other tasks run now and then."""
+    """Run the steps of long work, and let other tasks run between them. Each step must be short."""
     until = thread_time() + SLICE
     for _ in steps:
         if thread_time() > until:
@@ -331,17 +331,18 @@ async def in_turns(steps: Iterable[object]) -> None:
 
 
 async def a_few_at_a_time(steps: Iterable[object]) -> None:
-    """Go through steps each of which has a task begin or end. That takes little; what the task does then takes its
-    time, and trio has all that can run do it in one go."""
+    """Run steps that each start or end a task, `FEW` at a time. The step is short, but trio runs all runnable tasks in
+    one pass, and their work takes time."""
     for number, _ in enumerate(steps, 1):
         if not number % FEW:
             await trio.sleep(PAUSE)
 
 
 async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -> T:
-    """Do long work that breathes, for whoever is at this address, and return or raise what it does: it is put aside
-    like that of connections. A thread would have the loop wait for the interpreter at each of its system calls."""
-    if not reactor.driver:  # it serves nobody
+    """Run long work that calls `breath`, with the CPU share of this address. Returns or raises as the work does. The
+    work is suspended like that of connections. In a thread, the loop would wait for the GIL at each of its system
+    calls."""
+    if not reactor.driver:  # the reactor is not running
         return work()
     owner, done = TaskWork(address), trio.Event()
     results: list[T] = []
@@ -350,7 +351,7 @@ async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -
     def run() -> None:
         try:
             results.append(work())
-        except Exception as error:  # noqa: BLE001  # it is the caller's
+        except Exception as error:  # noqa: BLE001  # raised to the caller
             errors.append(error)
         reactor.notify(done)
 
@@ -367,7 +368,7 @@ async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -
 
 
 class Background:
-    """Task that can be stopped. `spawn` starts a function in some nursery, `run` is what the task does."""
+    """Task that can be stopped. `spawn` starts a function in a nursery; `run` is the function of the task."""
 
     def __init__(self, spawn: Callable[..., object], run: Callable[[], Awaitable[object]]) -> None:
         self.scope = trio.CancelScope()
@@ -378,5 +379,5 @@ class Background:
             await run()
 
     def stop(self) -> None:
-        """Stop the task, at the next point where it waits."""
+        """Stop the task at its next checkpoint."""
         self.scope.cancel()

@@ -1,7 +1,7 @@
-"""Shaper of a side's bytes, where a rule says so: a stand-in for its `send` that takes less, and not yet.
+"""Traffic shaping by rules: replaces `send` of a side with one that accepts fewer bytes, later.
 
-A side already knows sockets that take a part only: what is left waits in its queue, and the other side is not read
-meanwhile. So a slow line needs no memory, and nothing else of the side has to know of it.
+Sides already support sockets that accept a part of the data. The rest waits in the side's queue, and the peer is not
+read until then. So a slow line needs no memory, and the rest of the side does not depend on shaping.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .reactor import OUT, Reactor
 from .side import Side
 
 STEP = 0.01
-"""Seconds of a rate's bytes that are written at once: fine enough to look like a slow line."""
+"""Bytes of this many seconds are written at once: fine enough to look like a slow line."""
 
 
 LATE = 0.1
-"""Seconds by which a line may be behind its rate and catch up; beyond that it was idle."""
+"""Seconds of delay that a line may catch up on; after a longer delay it counts as idle."""
 
 
 class ShapedConnection(Protocol):
-    """Connection whose bytes are shaped."""
+    """Interface of a connection with shaped traffic."""
 
     @property
     def reactor(self) -> Reactor: ...
@@ -39,7 +39,7 @@ class ShapedConnection(Protocol):
 
 
 class ConnectionShaper:
-    """Shapes of one connection: a shaper for each side, and the count of bytes that both have let through."""
+    """Shapes of one connection: a shaper for each side, and a common count of forwarded bytes."""
 
     def __init__(self, connection: ShapedConnection, shapes: Sequence[TrafficShape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
@@ -57,7 +57,7 @@ class ConnectionShaper:
         ]
 
     def room(self) -> int | None:
-        """Return how many bytes may still pass before the connection is cut; None: any number."""
+        """Return the number of bytes left before the connection is cut; None: unlimited."""
         return min((max(shape.most - self.passed, 0) for shape in self.shapes if shape.most is not None), default=None)
 
     def count(self, size: int) -> None:
@@ -68,7 +68,7 @@ class ConnectionShaper:
                 return
 
     def full(self) -> None:
-        """Cut the connection, whose limit of bytes is reached."""
+        """Cut the connection: its byte limit is reached."""
         if self.over:
             return
         shape = next(shape for shape in self.shapes if shape.most is not None and self.passed >= shape.most)
@@ -79,7 +79,7 @@ class ConnectionShaper:
         self.connection.cut(shape.how, f"a rule lets connections live for {shape.age:g} s")
 
     def end(self) -> None:
-        """Stop shaping: bytes flow as they come again."""
+        """Stop shaping."""
         self.over = True
         for deadline in self.ends:
             self.connection.reactor.cancel(deadline)
@@ -88,7 +88,7 @@ class ConnectionShaper:
 
 
 class SideShaper:
-    """Shaper of one side, in the place of its `send`."""
+    """Shaper of one side that replaces its `send`."""
 
     def __init__(self, flow: ConnectionShaper, side: Side, shapes: Sequence[TrafficShape]) -> None:
         self.flow, self.side = flow, side
@@ -97,17 +97,17 @@ class SideShaper:
         self.rates = [shape.rate for shape in shapes if shape.rate is not None]
         self.pause = max((shape.pause for shape in shapes), default=0.0)
         self.next = 0.0
-        self.again = 0  # bytes that the socket did not take: TLS wants to be given as many once more
+        self.again = 0  # bytes that the socket did not accept: TLS requires the same size again
         self.waiting: Deadline | None = None
         side.shaper = self
         self.wrap()
 
     def wrap(self) -> None:
-        """Take the place of `send`: the side has a socket, perhaps since now."""
+        """Replace `send` of the side's current socket."""
         self.inner, self.side.send = self.side.send, self.send
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send as much of `data` as may leave now. Raises BlockingIOError when that is nothing."""
+        """Send the part of `data` that is allowed now. Raises BlockingIOError when that is nothing."""
         now = monotonic()
         left = self.flow.room()
         if now < self.next or left == 0:
@@ -117,13 +117,13 @@ class SideShaper:
         self.again = room
         done = self.inner(memoryview(data)[:room])
         self.again = 0
-        since = self.next if now - self.next < LATE else now  # what a late timer has cost is made up for
+        since = self.next if now - self.next < LATE else now  # catches up on late timers
         self.next = max(since + done / min(self.rates) if self.rates else now, now + self.pause)
         self.flow.count(done)
         return done
 
     def wait(self) -> None:
-        """Have the side try again when it may send more."""
+        """Let the side try again when it may send more."""
         if self.waiting is None and self.flow.room() != 0:
             self.waiting = self.flow.connection.reactor.call_at(self.next, self.over)
 
@@ -133,7 +133,7 @@ class SideShaper:
             self.side.want(self.side.mask | OUT)
 
     def end(self) -> None:
-        """Give the side its own `send` back."""
+        """Restore the side's own `send`."""
         side = self.side
         if self.waiting is not None:
             self.flow.connection.reactor.cancel(self.waiting)

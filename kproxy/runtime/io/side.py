@@ -1,10 +1,11 @@
-"""Side of a connection, one socket: the fast path of every frame, and what to do when a socket does not take or give.
+"""Side of a connection, one socket: the fast path of every frame, and the handling of blocked sockets.
 
-Strategy. What is read on a side goes to its `peer`. `ready` is the fast path: one recv into the buffer that all
-connections share, one call of the session, one send. What a socket does not take is copied into its `out` queue; as
-long as there is some, the peer is not read, so a slow reader stops the other end instead of filling memory.
-A side is read while `muted` is 0. Its bits are the reasons not to; they come and go independently of each other.
-Muting is lazy: the poller is told only when an event comes that may not be served, which it often does not.
+Data read on a side goes to its `peer`. `ready` is the fast path: one recv into the shared buffer, one call of the
+session, one send. Data that a socket does not accept is copied to its `out` queue. As long as `out` is not empty, the
+peer is not read, so a slow reader blocks the other end instead of filling memory.
+
+A side is read while `muted` is 0. Its bits are independent reasons not to read. Muting is lazy: the poller is changed
+only when an event arrives that must not be served, which is rare.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from .splice import SplicedConnection, can_splice, pass_by, set_low_water
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384
-"""Bytes of a read behind a long frame that was spliced: it is likely to find the beginning of another one."""
+"""Bytes of a read after a spliced long frame: the beginning of the next long frame is likely to follow."""
 BULK = 65536
-"""A read this long is followed by another at once; after a shorter one there is mostly no more, and asking is dear."""
-READS = 8
-"""Reads in one go: 2 MiB of one connection at most, then it is the others' turn."""
+"""Bytes of a read; longer reads are followed by another. After a shorter one the socket is usually empty, and a call is
+expensive."""
+READS = 8  # reads in one turn: at most 2 MiB of one connection, then others run
 ANSWERS = 262144
-"""A client is not read while so many bytes wait for it: else one that asks and never reads would fill memory."""
+"""Pending response bytes above which a client is not read. Otherwise a client that never reads would fill memory."""
 
 PEER_BLOCKED, PAUSED, DIALLING, ENDED, CLOSING, ANSWERED, TLS_WRITE, RECORDING = 1, 2, 4, 8, 16, 32, 64, 128
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 
 def not_connected(data: object) -> int:
-    """Take no bytes: the `send` of a side that has no socket yet, whose bytes wait in `out`."""
+    """Accept no bytes: `send` of a side without a socket. Its bytes wait in `out`."""
     raise BlockingIOError
 
 
 class SideOwner(SplicedConnection, WorkOwner, Protocol):
-    """Connection that a side belongs to."""
+    """Interface of a side's connection."""
 
     @property
     def reactor(self) -> Reactor: ...
@@ -62,24 +63,24 @@ class SideOwner(SplicedConnection, WorkOwner, Protocol):
 
 
 class SendShaper(Protocol):
-    """Shaper in the place of a side's `send`."""
+    """Shaper that replaces a side's `send`."""
 
     @property
     def waiting(self) -> object:
-        """Return the time that it waits for, None while the socket is waited for."""
+        """Return the deadline that it waits for; None if it waits for the socket."""
 
     def wrap(self) -> None: ...
 
 
 class Side:
-    """Socket of a connection. `which` is CLIENT or BROKER; `feed` takes what is read here."""
+    """Socket of a connection. `which` is CLIENT or BROKER. `feed` receives the data read here."""
 
     conn: SideOwner
     peer: Side
     lane: LaneState
     recv: Callable[[bytearray | memoryview], int]
     send: Callable[[bytes | memoryview], int]
-    # What most sides never need stands here as long as it is so: it costs nothing to set up.
+    # Class attributes for state that most sides never need: they cost nothing to set up.
     sock: socket.SocketType | None = None
     fd = -1
     parked = False
@@ -89,38 +90,39 @@ class Side:
     progress = 0.0
     shaper: SendShaper | None = None
     low_water = 1  # SO_RCVLOWAT, more in the middle of a long frame
-    waited_since, waited_got = 0.0, 0  # when a long frame was last waited for, and `got` then
-    plain = True  # what the sockets give and take are the bytes that pass
+    waited_since, waited_got = 0.0, 0  # time of the last wait for a long frame, and `got` then
+    plain = True  # the socket carries the forwarded bytes unchanged (no TLS)
 
     def __init__(self, conn: SideOwner, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
-        self.into: bytearray | memoryview = BUFFER  # where reads go: all of it, or the first HEAD bytes
+        self.into: bytearray | memoryview = BUFFER  # buffer for reads: all of it, or the first HEAD bytes
         self.mask = IN
         self.muted = self.got = self.reading = 0  # `reading`: bytes of the last read
 
     @property
     def turns_of(self) -> SideOwner:
-        """Return the connection, whose work the callbacks of this side are."""
+        """Return the connection as owner of this side's callbacks."""
         return self.conn
 
     @property
     def address(self) -> str:
-        """Return the name of the share of CPU for frames from this side.
+        """Return the name of the CPU share for frames from this side.
 
-        A broker must not delay clients of other clusters, so responses of each cluster have their own share."""
+        A broker must not delay clients of other clusters, so responses of each cluster have their own share.
+        """
         network = self.conn.address
         return network if self.which == CLIENT else f"{network} {self.conn.listener.upstream.name}"
 
     def attach(self, sock: socket.SocketType) -> None:
-        """Take a connected, non-blocking socket; what waited for it leaves at once. Raises OSError as `send` does."""
+        """Attach a connected, non-blocking socket, and send the pending data. Raises OSError as `send` does."""
         self.sock = sock
         self.open(sock)
         if self.shaper is not None:
             self.shaper.wrap()
         if self.out is not None:
             self.flush()
-        if self.sock is None:  # flushed, and closed by that
+        if self.sock is None:  # closed during the flush
             return
         self.fd = sock.fileno()
         self.conn.reactor.add(self.fd, self.ready, self.mask)
@@ -131,7 +133,7 @@ class Side:
     # ---- the fast path
 
     def ready(self, mask: int) -> None:  # noqa: C901  # in one piece, for every call costs
-        """Read the socket and pass on what the session lets pass; other events go to `handle_event`."""
+        """Read the socket and forward the bytes that the session allows. Other events go to `handle_event`."""
         if mask != IN or self.muted:
             self.handle_event(mask)
             return
@@ -139,7 +141,7 @@ class Side:
         while left:
             if lane.skip >= LONG and can_splice(self) and not pass_by(self, now):
                 return
-            if self.low_water > 1:  # the next bytes may be few
+            if self.low_water > 1:  # the next read may be short
                 set_low_water(self)
             try:
                 n = self.recv(self.into)
@@ -179,14 +181,14 @@ class Side:
     # ---- off the fast path
 
     def obey(self, go: int, now: float) -> None:
-        """Carry out what the session wants; `go` bytes of the buffer go before it, but behind a Dial, which is for
-        them."""
+        """Execute the session's commands. `go` bytes of the buffer are sent before them, but after a Dial, which opens
+        the connection for these bytes."""
         conn, peer = self.conn, self.peer
         if isinstance(first := self.commands[0], Dial):
             del self.commands[0]
             conn.dial(first, now)
             if peer.sock is None and conn.phase is not conn.phase.OPEN:
-                go = 0  # nobody could be reached
+                go = 0  # the broker could not be reached
         if go:
             try:
                 done = peer.send(VIEW[:go])
@@ -201,7 +203,7 @@ class Side:
             conn.obey(now)
 
     def handle_event(self, mask: int) -> None:
-        """Serve every event but plain readability of a side that may be read."""
+        """Serve every event except readability of a side that is not muted."""
         if mask & OUT and self.out is not None:
             try:
                 self.flush()
@@ -223,21 +225,21 @@ class Side:
             self.want(self.mask & ~IN)
 
     def expect_long(self) -> None:
-        """Read little next: a long frame has gone by unread, and another one is likely."""
+        """Make the next read short: a long frame was spliced, and another one is likely."""
         self.into = VIEW[:HEAD]
 
     def end(self, now: float) -> None:
-        """Mute the side, whose other end will send no more, and tell the connection."""
+        """Mute the side at the end of its stream, and notify the connection."""
         self.muted |= ENDED
         self.conn.ended(self, now)
         if self.sock is not None:
             self.want(self.mask & ~IN)
 
     def yield_to_others(self) -> None:
-        """Leave what there may be to read: others have waited long enough, and the poller will say so again."""
+        """Stop reading so that others run. The poller reports the rest again."""
 
     def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
-        """Send after all that waits already. `token` goes to `session.sent` once the kernel has it all."""
+        """Send `data` after all pending data. `token` goes to `session.sent` once the kernel has accepted all of it."""
         done = 0
         if self.out is None:
             try:
@@ -254,7 +256,7 @@ class Side:
         self.queue(memoryview(data)[done:], token)
 
     def queue(self, data: bytes | memoryview, token: int = 0) -> None:
-        """Keep what the socket does not take. `data` must not be a view of the shared buffer."""
+        """Queue data that the socket does not accept. `data` must not be a view of the shared buffer."""
         if self.out is None:
             self.out = deque()
             self.progress = monotonic()
@@ -266,7 +268,7 @@ class Side:
             self.muted |= ANSWERED
 
     def flush(self) -> None:
-        """Send what waits, as far as it goes. What is sent again is the same bytes (TLS needs it)."""
+        """Send pending data until the socket blocks. A retry sends the same bytes, as TLS requires."""
         out = self.out
         assert out is not None
         try:
@@ -285,9 +287,9 @@ class Side:
                     self.conn.sent(token, self.progress)
         except BlockingIOError:
             if self.shaper is not None and self.shaper.waiting is not None:
-                self.want(self.mask & ~OUT)  # it is not the socket that does not take more
+                self.want(self.mask & ~OUT)  # the shaper blocks, not the socket
             return
-        if self.sock is None:  # who was told that all is sent has closed the connection
+        if self.sock is None:  # the `sent` callback has closed the connection
             return
         self.out = None
         self.want(self.mask & ~OUT)
@@ -316,14 +318,14 @@ class Side:
             self.conn.reactor.modify(self.fd, mask)
 
     def park(self) -> None:
-        """Take the socket out of the poller, as epoll would report HUP without end: both directions are shut, but what
-        came before is not read yet."""
+        """Unregister the socket from the poller. Both directions are shut, but unread data remains, and epoll would
+        report HUP repeatedly."""
         self.mask &= ~IN
         self.parked = True
         self.conn.reactor.poller.unregister(self.fd)
 
     def freeze(self) -> None:
-        """Let no event come, not even one that was polled before."""
+        """Unregister the socket, and ignore events that were already polled."""
         if self.fd >= 0:
             self.conn.reactor.table.pop(self.fd, None)
             if not self.parked:
@@ -331,7 +333,7 @@ class Side:
                 self.conn.reactor.poller.unregister(self.fd)
 
     def over(self) -> None:
-        """Serve events again after `freeze`, as none was lost."""
+        """Register the socket again after `freeze`. Events are not lost."""
         if self.fd >= 0:
             reactor = self.conn.reactor
             if self.parked:
@@ -341,18 +343,18 @@ class Side:
                 reactor.modify(self.fd, self.mask)
 
     def shut(self) -> None:
-        """Tell the other end that no more will come; it may still send."""
+        """Send FIN. The other end may still send."""
         if self.sock is not None:
-            with suppress(OSError):  # gone already: its ERR or HUP is on the way
+            with suppress(OSError):  # already disconnected: ERR or HUP follows
                 self.sock.shutdown(socket.SHUT_WR)
 
     def half_close(self) -> None:
-        """End the connection from our end: what still comes is thrown away until its end comes."""
+        """Close the sending direction. Data received until the other end closes is discarded."""
         self.shut()
 
     def drain_unread(self) -> None:
-        """Read what lies unread before the close: closing over unread bytes is a reset, and that could destroy what the
-        other end has not read yet (some brokers answer acks=0)."""
+        """Read and discard unread bytes before the close. A close with unread bytes is a reset, which can destroy data
+        that the other end has not read yet (some brokers answer acks=0)."""
         if self.sock is not None:
             with suppress(OSError):
                 self.sock.shutdown(socket.SHUT_WR)
@@ -361,7 +363,7 @@ class Side:
                         return
 
     def drop(self, reset: bool = False) -> None:
-        """Close the socket, with RST if so wished, and forget what waits for it."""
+        """Close the socket, with RST if `reset`, and discard pending data."""
         if self.out is not None:
             self.out, self.pending = None, 0
         sock, self.sock = self.sock, None
@@ -375,12 +377,12 @@ class Side:
         sock.close()
 
     def crashed(self, error: Exception) -> None:
-        """End the connection after an exception that the reactor caught in `ready`."""
+        """End the connection after an exception in `ready`."""
         self.conn.crashed(error)
 
 
 def no_more(buffer: bytearray | memoryview) -> int:
-    """Give no bytes: the `recv` of a side that was dropped."""
+    """Return no bytes: `recv` of a dropped side."""
     raise BlockingIOError
 
 

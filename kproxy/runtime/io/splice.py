@@ -1,13 +1,13 @@
 """Splicing: long frame bodies go from socket to socket inside the kernel, through a pipe (splice(2)).
 
-When a session lets the rest of a long frame pass unseen, its bytes are not copied to this process and back. Copying is
-most of the cost of a long frame. One pipe serves all connections. It is empty between two calls: bytes that the target
-does not take are read out of it and wait in the target's queue, so back-pressure is the same for all bytes.
+When a session forwards the rest of a long frame without decoding, its bytes are not copied to this process and back.
+Copying is most of the cost of a long frame. One pipe serves all connections. It is empty between two calls: bytes that
+the target does not accept are read from the pipe and queued for the target. So back-pressure is the same for all bytes.
 
-A long frame that comes over a network wakes the loop for each few packets. So while the loop waits for the rest of such
-a frame, the socket has a low-water mark (`SO_RCVLOWAT`): the bytes that come in LONGEST_WAIT at the rate of the last
-ones. The mark is at most the rest of the frame. End of stream and errors are reported in any case, and so is a full
-receive window. `timeouts.py` removes the mark of a socket on which nothing was read for a while.
+A long frame from a network wakes the loop every few packets. So while the loop waits for the rest of such a frame, the
+socket has a low-water mark (`SO_RCVLOWAT`): the bytes that arrive in LONGEST_WAIT at the last measured rate. The mark
+is at most the rest of the frame. End of stream, errors and a full receive window are reported in any case.
+`timeouts.py` removes the mark of a socket without reads for a while.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from kproxy.runtime.protocols import ConnectionPhase, Feed, LaneState
 from kproxy.session.commands import LONG, Command
 
 MOST = 262144
-"""Bytes taken at once, as by a read: so much may wait when the target takes nothing. 1 MiB gained 5 % more."""
-TURN = 2 << 20
-"""Bytes of one connection, then it is the others' turn."""
+"""Bytes per splice, as for a read; the target's queue holds up to this much. 1 MiB gained 5 % more."""
+TURN = 2 << 20  # bytes of one connection in one turn
 PIPE = 1 << 20
-"""Bytes that the pipe is asked to hold, which the kernel allows to everybody (fs.pipe-max-size): pages count whole."""
+"""Requested bytes of the pipe, the default of fs.pipe-max-size for unprivileged users. Partial pages count whole."""
 LONGEST_WAIT = 0.002
 """Seconds of delay by a low-water mark in the middle of a frame, at the rate of its last bytes."""
 LEAST_MARK, MOST_MARK = 16384, 262144  # bytes; below the first the mark is 1
@@ -35,17 +34,17 @@ HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if HAS_SPLICE else 0
 
 
 class SplicedTap(Protocol):
-    """Watcher of a connection, which has to see some bytes and is told of the others."""
+    """Watcher of a connection that inspects some bytes and counts the others."""
 
     def unseen(self, side: int) -> int:
-        """Return how many bytes of what comes next from a side it need not see."""
+        """Return the number of next bytes of this side that the watcher does not inspect."""
 
     def pass_over(self, side: int, n: int, now: float) -> None:
-        """Count so many bytes of this side, which go from socket to socket."""
+        """Count `n` spliced bytes of this side."""
 
 
 class SplicedConnection(Protocol):
-    """Connection of a side, as far as splicing needs it."""
+    """Interface of a connection for splicing."""
 
     @property
     def phase(self) -> ConnectionPhase: ...
@@ -56,7 +55,7 @@ class SplicedConnection(Protocol):
 
 
 class SplicedSide(Protocol):
-    """Side of a connection, as far as splicing needs it: `side.Side`."""
+    """Interface of a side for splicing: `side.Side`."""
 
     got: int
     low_water: int
@@ -98,17 +97,17 @@ class Pipe:
 
     def open(self) -> tuple[int, int]:
         self.ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with suppress(OSError):  # it holds 64 KiB then, and all of this is less of a gain
+        with suppress(OSError):  # it holds 64 KiB then, which gains less
             fcntl.fcntl(self.ends[1], fcntl.F_SETPIPE_SZ, PIPE)
         return self.ends
 
     def fill(self, source: int, size: int) -> int:
-        """Take at most `size` bytes from a socket; 0 at its end. Raises BlockingIOError, and OSError as `recv` does."""
+        """Read at most `size` bytes from a socket; 0 at its end. Raises BlockingIOError, and OSError as `recv` does."""
         _, end = self.ends or self.open()
         return os.splice(source, end, min(size, MOST), flags=HOW)
 
     def drain(self, target: int, size: int) -> bytes:
-        """Give the `size` bytes that there are to a socket; returns those that it does not take. Raises OSError as
+        """Send the `size` bytes of the pipe to a socket. Returns the bytes that it does not accept. Raises OSError as
         `send` does."""
         assert self.ends is not None
         end = self.ends[0]
@@ -118,7 +117,7 @@ class Pipe:
         except BlockingIOError:
             return self.read(size)
         except OSError:
-            self.close()  # with what is left in it
+            self.close()  # discards the rest
             raise
         return b""
 
@@ -131,7 +130,7 @@ class Pipe:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Close both ends; the pipe is made anew when it is needed."""
+        """Close both ends. The next `fill` opens a new pipe."""
         for end in self.ends or ():
             os.close(end)
         self.ends = None
@@ -142,8 +141,7 @@ NOT_LOOKED_AT = memoryview(b"")
 
 
 def can_splice(side: SplicedSide) -> bool:
-    """Return True if nobody has to see the bytes that come here now, and both sockets give and take them as they
-    are."""
+    """Return True if the next bytes of this side are not inspected, and both sockets carry them unchanged."""
     peer, conn = side.peer, side.conn
     return (
         HAS_SPLICE and side.plain and peer.plain and peer.sock is not None and peer.shaper is None and not side.muted
@@ -165,19 +163,19 @@ def wait_for_more(side: SplicedSide, unseen: int, now: float) -> None:
 
 
 def set_low_water(side: SplicedSide, mark: int = 1) -> None:
-    """Have the poller report this side at `mark` bytes, at once if the socket has them already."""
+    """Let the poller report this side once `mark` bytes have arrived, at once if the socket has them already."""
     side.low_water = mark
     if side.sock is not None:
         side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
 
 
 def pass_by(side: SplicedSide, now: float) -> bool:
-    """Have the kernel forward the bytes of this side that need not be seen, as far as they are here. Return True if all
-    of them have passed, so there may be something to read."""
+    """Splice the bytes of this side that are not inspected, as far as they have arrived. Return True if all of them are
+    forwarded, so the next bytes can be read."""
     lane, peer, tap, left, again = side.lane, side.peer, side.conn.tap, TURN, False
     while left > 0 and not side.muted:
         unseen = lane.skip if tap is None else min(lane.skip, tap.unseen(side.which))
-        if unseen <= 0:  # the frame's last bytes are of concern to somebody, few as they are
+        if unseen <= 0:  # the last bytes of the frame are inspected
             side.expect_long()
             return True
         try:
