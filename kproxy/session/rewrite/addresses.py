@@ -1,15 +1,15 @@
 """Broker addresses: which responses carry them, and their replacement by the proxy's own (promise 3).
 
 Strategy. A response that carries broker addresses is either rewritten here (`PLACES`) or its API is stopped: hidden in
-ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the
-table by the kind `host`, so that an API added to the table is stopped until somebody writes down its place.
+ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the table
+by the kind `host`, so that an API added to the table is stopped until its place is written down.
 
-Brokers' configs in DescribeConfigs answers, without the addresses that stand in some of them (promise 3).
+Brokers' configs in DescribeConfigs answers, with broker addresses removed (promise 3).
 
 Strategy. A value with addresses becomes null and its entry sensitive, as a broker shows what clients must not see. So
-clients know it for a value that is hidden, and one that writes it back all the same is refused by the broker, which
-takes null for no value. Found are settings that are made of addresses, by the ends of their names, and any other value
-that has the address of a broker which the client knows of. Results about topics and groups are not gone through.
+clients see a redacted value, and the broker refuses to write it back, because it does not accept null for a value. Two
+kinds of settings are redacted: those with a name that ends like an address setting's, and any other value that contains
+a broker address known to the client. Results about topics and groups are not gone through.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Place:
     optional: bool = False
     """Elements that name a node which cannot be reached may be left out; clients then ask Metadata."""
     error: str = ""
-    """The error code beside it, which says what is wrong when the node cannot be reached and may not be left out."""
+    """The error code field of the same element: set when the node cannot be reached and may not be left out."""
     never: bool = False
     """Addresses that no client goes to: all elements are left out."""
 
@@ -84,13 +84,13 @@ PLACES: Mapping[int, tuple[Place, ...]] = {
 
 @cache
 def carries_addresses(key: int) -> schema.Versions:
-    """Return the versions of this API whose response names hosts of brokers or controllers."""
+    """Return the versions of this API with hosts of brokers or controllers in the response."""
     return layout.kinds(key, "response").get("host", schema.NONE)
 
 
 @cache
 def newest_rewritable(key: int) -> int | None:
-    """Return the newest version whose response may pass while advertising; None: any; -1: the API is stopped
+    """Return the newest version of responses that may pass while advertising; None: any; -1: the API is stopped
     altogether.
 
     The KRaft APIs that carry leaders' addresses are for brokers among themselves and have no business on a client's
@@ -147,7 +147,7 @@ class Replacing:
         self.place: Place | None = None
         self.list_count: tuple[int, int, int] = (0, 0, 0)
         self.listed = 0  # elements of lists that have each node once
-        self.changed: Counter[str] = Counter()  # addresses, by what metrics count them as
+        self.changed: Counter[str] = Counter()  # addresses, by counter name
         self.hidden = 0  # nodes
         self.controllers = False
 
@@ -168,8 +168,8 @@ class Replacing:
         return int.from_bytes(self.buf[start:end], "big", signed=True)
 
     def flush(self, element: tuple[int, int] | None = None) -> None:
-        """Replace the address of the node whose fields have been gathered, or hide the node; do nothing if none has
-        been. `element` is the span of the array's element that ends here."""
+        """Replace the address of the node that the gathered fields describe, or hide the node; do nothing without
+        gathered fields. `element` is the span of the array's element that ends here."""
         spans, self.spans = self.spans, {}
         if "port" not in spans:
             return
@@ -198,7 +198,7 @@ class Replacing:
             self.hidden += 1
 
     def count(self) -> None:
-        """Count what was changed, unless something has to be found out first: then all is done once more."""
+        """Count the changes, unless a lookup is pending: then the rewrite is repeated."""
         if self.context.incomplete:
             return
         for what, number in self.changed.items():

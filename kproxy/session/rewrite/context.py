@@ -1,4 +1,4 @@
-"""The context of the rewrites of one session: what they know, remember, and ask for.
+"""The context of the rewrites of one session: their lookups and memory.
 
 Bounded memories inside the context: the value that was put first is forgotten first.
 """
@@ -14,7 +14,7 @@ from kproxy.session.counters import Counters
 
 from .response_cache import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
 
-GONE = ("", -1)  # "no such node" as brokers say it: an address that cannot be given
+GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
 MOST_NODES = 1000
 """Nodes that a response may name, and that a connection remembers, where no limit is given: more than clusters have."""
 LONGEST_HOST = 255
@@ -76,13 +76,13 @@ class Context:
         self.known_topics: list[bytes] | None = None
         self.topics_heard = float("-inf")  # when the broker last listed all topics
         self.topics_wanted = False
-        self.ids_wanted: set[bytes] = set()  # topic ids whose names are not known
+        self.ids_wanted: set[bytes] = set()  # topic ids without a known name
         self.has_asked = False  # the broker has been asked for topics because of the request at hand
         self.now = 0.0  # when the request at hand was looked at
 
     @property
     def names_library(self) -> bool:
-        """Return True if the client has said which library it is (KIP-511)."""
+        """Return True if the client has sent its library's name (KIP-511)."""
         return self.client is not None and self.client.names_library
 
     def count(self, word: str, n: int = 1) -> None:
@@ -96,7 +96,7 @@ class Context:
             self.inputs.counts["rewritten", what] += n
 
     def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
-        """Return the host and port by which clients of this connection reach the node that the broker names host:port.
+        """Return the host and port that clients of this connection use for this node, given the broker's host:port.
 
         None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy. Raises
         DecodeError when the response names more nodes than a cluster may have.
@@ -140,8 +140,8 @@ class Context:
 
 
 def is_reachable(host: str, port: int) -> bool:
-    """Return False for what a broker may say and no client can connect to: control characters, bytes that are no text,
-    hosts that are too long, ports that are none. A path would be a Unix socket of this machine."""
+    """Return False for an address that no client can connect to: control characters, bytes that are not text, hosts
+    that are too long, invalid ports. A path would be a Unix socket of this machine."""
     return 0 < port <= LAST_PORT and len(host) <= LONGEST_HOST and host[:1] != "/" and _is_plain(host)
 
 
@@ -156,8 +156,8 @@ def too_many_nodes(most: int) -> DecodeError:
 
 REGEXES: Final = "topic_regexes"
 MAX_REGEXES: Final = 10_000
-"""Members that subscribe by a regular expression, per cluster and tenant, so that none makes kproxy forget another's.
-One that is forgotten keeps the topics it had, and sees new ones again after it has rejoined."""
+"""Members that subscribe by a regular expression, per cluster and tenant, so that no tenant evicts another tenant's
+members. An evicted member keeps its topics, and sees new ones again after it has rejoined."""
 MAX_REGEX_BYTES: Final = 4_096
 """Bytes of group id, member id and pattern together, for a member to be remembered: 40 MB a tenant at most."""
 REGEX_TOPICS: Final = "topic_regex_topics"
@@ -169,18 +169,18 @@ MAX_IDS: Final = 100_000
 """Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
 ASKED_IDS: Final = "topic_ids_asked"
 MAX_ASKED_IDS: Final = 1_000
-"""Topic ids of one connection that the broker was asked for because nobody knew them, with the time."""
+"""Topic ids of one connection that the broker was asked for because their names were unknown, with the time."""
 MAX_ASKED_AT_ONCE: Final = 10_000
-"""Topic ids of one question; a request of more that nobody knows has the rest taken for somebody else's."""
+"""Topic ids of one lookup. If a request has more unknown ids, the remaining ones count as ids of foreign topics."""
 DISGUISES: Final = "topic_id_disguises"
 MAX_DISGUISES: Final = 10_000
 """Disguises of one connection that do not lead back by themselves: 3 MB at most, of a client that means harm."""
 FETCH_SESSIONS: Final = "fetch_sessions"
 MAX_FETCH_SESSIONS: Final = 16
-"""Fetch sessions of one connection; a client has one. One that is forgotten is begun anew by its client."""
+"""Fetch sessions of one connection; a client has one. After an eviction the client begins a new session."""
 CURSORS: Final = "topic_cursors"
 MAX_CURSORS: Final = 1_000
-"""Places at which long answers go on, per cluster and tenant; a client whose place is forgotten begins again."""
+"""Positions for continuing long answers, per cluster and tenant; after an eviction the client begins again."""
 PROTOCOLS: Final = "group_protocols"
 MAX_PROTOCOLS: Final = 1_000
 """Groups of one connection; a client is in a few."""

@@ -1,26 +1,26 @@
-"""Racks that clients leave empty, filled in: brokers then know the zone in which a client is.
+"""Rack ids for clients that leave them empty: brokers then know the client's zone.
 
     Fetch 11+                        brokers name a follower in the client's rack to read from (KIP-392)
-    heartbeats of the newer groups   brokers assign partitions by rack; only a member that joins says its rack, since
-                                     null means "as before" later
-    JoinGroup                        the leader assigns by rack, which stands in a consumer's subscription from its
-                                     version 3 on (KIP-881); one of another version, or protocol, stays as it is
+    heartbeats of the newer groups   brokers assign partitions by rack; only a joining member sends its rack, since
+                                     later null means "as before"
+    JoinGroup                        the leader assigns by rack, a field of the consumer's subscription from version 3
+                                     on (KIP-881); other versions and protocols are not changed
 
-A Fetch is changed only for clients that name their library (KIP-511), as both came with Kafka 2.4: a library that does
-not look for followers may send an empty rack all the same, and would ask the leader for ever, which sends it away.
+A Fetch is changed only for clients that name their library (KIP-511), as both came with Kafka 2.4. A library without
+support for followers may still send an empty rack. It would ask the leader forever, which redirects it each time.
 
-What a client says of itself is never changed. Fetch, the one frequent request among them, has a shorter way of its
-own.
+A rack that the client has set is never changed. Fetch, the only frequent request among them, has a fast
+path.
 
 Racks of Fetch requests: filled in where the frame lies, by templates of requests that were met before.
 
-Strategy. Where the rack of a request stands follows from its counts, lengths and tags. As long as these are what they
-were in a request before, whatever offsets and partitions it asks for, its rack stands where it stood there. So a
-template is a mask over the body that leaves these bytes, and any names: one `&` and a comparison of two numbers, some
-tenths of a microsecond for all requests of a consumer that fetches so many partitions. The rack is the last field, so
-what is put in moves a byte or two if nothing was read behind the request.
+Strategy. The position of the rack in a request follows from its counts, lengths and tags. If these equal the ones of an
+earlier request, the rack has the same position, for any offsets and partitions. So a template is a mask over the body
+that selects these bytes, and any names. One template matches all requests of a consumer with the same number of
+partitions, by one `&` and a comparison of two numbers (some tenths of a microsecond). The rack is the last field, so
+inserting it moves a byte or two if no later request was read.
 
-A request that no template knows is walked, and one is made of it.
+A request without a matching template is walked, and a template is made from it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ JOINING = bytes(4)
 """Epoch of a member that joins."""
 CONSUMER = b"consumer"
 SUBSCRIPTION, RACK_FROM = "consumer_subscription", 3
-"""The consumer protocol's name of what a member sends, and the version in which it has a rack for the first time."""
+"""The consumer protocol's struct for JoinGroup, and its first version with a rack."""
 PREFIX, LENGTH = 2, 4
-"""Bytes of the version in front of a subscription, and of a length that is no varint."""
+"""Bytes of the version before a subscription, and of a length that is not a varint."""
 COUNTED = "racks"
 
 
@@ -132,7 +132,8 @@ class SubscriptionRack:
             edits.changes[other] = (start, end, length + filled, *edits.changes[other][3:])
 
     def filled(self, data: bytes) -> bytes | None:
-        """Return the subscription with the rack; None: it is no subscription, or has no rack, or one of its own."""
+        """Return the subscription with the rack; None: it is not a subscription, has no rack field, or the client has
+        set its own rack."""
         if len(data) < PREFIX or int.from_bytes(data[:PREFIX], "big", signed=True) < RACK_FROM:
             return None
         hits: Hits = []
@@ -148,7 +149,7 @@ class SubscriptionRack:
 
 @cache
 def subscription_walk() -> Walk:
-    """Return the walk that finds the rack of a subscription; newer versions have more behind it."""
+    """Return the walk that finds the rack of a subscription; newer versions have more fields after it."""
     return compile_walk(layout.embedded(SUBSCRIPTION, RACK_FROM), {RACK}, SUBSCRIPTION, RACK_FROM)
 
 
@@ -156,9 +157,10 @@ LONGEST = 1024
 """Bytes of a body that a template is made of: some thirty partitions. Numbers that are much longer take as long to
 compare as a walk does."""
 MOST_KNOWN = 64
-"""Lengths of bodies of which a template is kept, 2 kB each at most; beyond, all are learnt anew."""
+"""Lengths of bodies with a template, 2 kB each at most; above this limit the cache is cleared."""
 PATIENCE = 16
-"""Requests in a row that no template knows, after which only one in as many is learnt: that is dearer than a walk."""
+"""Consecutive template misses; after that only one miss in as many is learned, because learning costs more than a
+walk."""
 
 
 class BodyTemplate(NamedTuple):
@@ -172,7 +174,7 @@ class BodyTemplate(NamedTuple):
 
 
 class FetchRacks:
-    """Racks of the Fetch requests of one version, on all connections for which the same rules hold."""
+    """Racks of the Fetch requests of one version, on all connections with the same rules."""
 
     __slots__ = ("encoded", "flexible", "header_version", "known", "misses", "numbers", "walk")
 
@@ -189,9 +191,9 @@ class FetchRacks:
     def fill(
         self, buf: Buffer, pos: int, n: int, size: int, id_length: int, commands: Sequence[object], context: Context
     ) -> int:
-        """Fill in the rack of the frame at `pos`, of which buf[pos:n] is here; return where it ends then.
+        """Fill in the rack of the frame at `pos`, buffered as buf[pos:n]; return the new end of the frame.
 
-        0: it has to be looked at in another way, as no template knows it, or there is no room for its rack.
+        0: the frame needs the slower path, since no template matches, or the buffer has no room for its rack.
         """
         end = pos + LENGTH + size
         body = pos + LENGTH + FIXED_HEAD + id_length if id_length > 0 else pos + LENGTH + FIXED_HEAD
@@ -217,8 +219,8 @@ class FetchRacks:
         return grown
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return what is to change of the frame whose size is at `pos` and of which buf[pos:end] is here. None: it is
-        to be looked at whole."""
+        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: it is to be looked at
+        whole."""
         if end - pos != LENGTH + int.from_bytes(buf[pos : pos + LENGTH], "big"):
             return None
         body = known_body_start(buf, pos + LENGTH, end, self.header_version, "request")
@@ -232,8 +234,8 @@ class FetchRacks:
         return body + start, body + stop, self.encoded
 
     def known_place(self, buf: Buffer, body: int, end: int) -> tuple[int, int] | None:
-        """Return where the empty rack stands in the body at buf[body:end], (0, 0) if it is the client's own; None: no
-        template knows it."""
+        """Return the span of the empty rack in the body at buf[body:end], (0, 0) if the client has set its own; None:
+        no template knows it."""
         known = self.known.get(end - body)
         if known is None or int.from_bytes(buf[body:end], "big") & known.mask != known.value:
             return None
@@ -241,7 +243,8 @@ class FetchRacks:
         return known.start, known.stop
 
     def find_place(self, buf: Buffer, body: int, end: int) -> tuple[int, int] | None:
-        """Return the same by a walk, and learn it; None: the body does not follow its grammar, or has bytes behind."""
+        """Return the same by a walk, and learn it; None: the body does not follow its grammar, or has bytes after the
+        last field."""
         hits: Hits = []
         try:
             if self.walk.run(buf, body, end, hits) != end:

@@ -1,18 +1,18 @@
-"""Answers that were rewritten of late, with what they became: brokers say the same to one client after another.
+"""Cache of rewritten answers: brokers send the same answer to many clients.
 
 Strategy. Metadata of a large cluster takes milliseconds to rewrite, and every client asks for it when it connects and
-every few minutes; after a broker or a pod has gone, all of them ask at once. What an answer becomes depends on its
-bytes, on the rules, which are the `Rewriter`'s own, and on what the rewrites ask the `Context`. So what they asked it
-is kept beside the bytes, with what it said: a kept answer is used for the same bytes if the context says the same
-again. Then all that would be counted is counted. What asks the context for anything else, or leaves something
-in it, is not kept (`Plan` says which answers are).
+every few minutes; after a broker or a pod has gone, all of them ask at once. The result for an answer depends on its
+bytes, on the rules, which belong to the `Rewriter`, and on the lookups of the rewrites in the `Context`. So lookups and
+their results are cached with the bytes: a cached answer is used for the same bytes if the context returns the same
+results. Then all that would be counted is counted. Answers with other lookups, or with changes to the context, are not
+cached (`Plan` lists the cacheable ones).
 
 Rewriting one message in place: one walk for all rewrites that want something of it, then their edits.
 
-Strategy. A `Rewrite` says which paths it wants of a message in one version and gives, once bound to the walk, a
-function that looks at the hits and puts edits. Nothing is decoded and nothing that is not edited is copied. What a
-rewrite does not know yet it asks the `Context` for; an answer of None means "not known yet": the session finds out and
-calls again, so an `Apply` must leave no trace in the context before it knows that it has all it needs.
+Strategy. A `Rewrite` names the paths that it needs of a message in one version. Bound to the walk, it gives a function
+that reads the hits and puts edits. Nothing is decoded and nothing that is not edited is copied. A rewrite looks
+up missing facts in the `Context`; None means "not known yet": the session finds out and calls again. So an `Apply` must
+leave the context unchanged until it has all that it needs.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class AskedContext(Protocol):
 
 @dataclass(slots=True)
 class AnswerInputs:
-    """Inputs of the rewrites of one answer, besides its bytes: what they asked a context, with what it said. `counts`
-    is what they had it count."""
+    """Inputs of the rewrites of one answer, besides its bytes: lookups in a context, with their results. `counts` is
+    what they had it count."""
 
     note: dict[str, Any] | None
     max_nodes: int
@@ -78,8 +78,8 @@ class AnswerInputs:
     """By (events or rewritten, word)."""
 
     def said_again(self, context: AskedContext) -> bool:
-        """Ask this context the same, all of it; return True if it says the same. False, too, where it does not know
-        yet: then it is to find out."""
+        """Return True if all recorded lookups in this context still have their values. A value that is not known yet
+        gives False; the context then looks it up."""
         if context.note != self.note or context.max_nodes != self.max_nodes:
             return False
         same = True
@@ -94,7 +94,7 @@ class AnswerInputs:
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """Answer behind its correlation id, and what it became; None: it stayed as it was."""
+    """Answer without its correlation id, and its rewritten form; None: it stayed as it was."""
 
     content: bytes
     written: bytes | None
@@ -120,7 +120,7 @@ class KeptAnswers:
 
     @property
     def longest(self) -> int:
-        """Return the bytes of the longest answer that is kept: with what it becomes it has to have room."""
+        """Return the bytes of the longest cached answer: its rewritten form also has to fit."""
         return self.most // 3
 
     def find(self, number: int, content: bytes, owner: AnswerOwner = NOBODY) -> KeptAnswer | None:
@@ -166,7 +166,7 @@ class KeptAnswers:
 Pieces = list[Any]  # bytes-like objects that make up a frame
 NUMBERS = count()
 BEHIND = 4
-"""Bytes of the correlation id, behind which answers are compared."""
+"""Bytes of the correlation id; answers are compared after it."""
 
 Apply = Callable[[Buffer, Hits, Edits, "Context"], None]
 
@@ -179,7 +179,7 @@ class Rewrite(Protocol):
         """Return the paths of the fields it reads, for `protocol.scan.walk`."""
 
     def bind(self, walk: Walk) -> Apply:
-        """Return the function that puts the edits, given the walk whose mark numbers the hits carry."""
+        """Return the function that puts the edits; hits carry the mark numbers of the given walk."""
 
 
 Splice = tuple[int, int, bytes]
@@ -190,15 +190,15 @@ class Splicer(Protocol):
     """Rewriter of frames with one place that changes, which need not be held for that."""
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return the change of the frame whose size is at `pos` and of which buf[pos:end] is here. None: it is to be
-        looked at whole."""
+        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: it is to be looked at
+        whole."""
 
 
 class Rewriter:
     """Rewriter of one (api, version, direction): all rewrites of it, compiled when a frame of it first passes.
 
-    `repeats`: responses whose rewrites ask the context for no more than addresses and the exchange's note, and leave
-    nothing in it but counts. Those that were rewritten before are cached.
+    `repeats`: responses with rewrites that look up only addresses and the exchange's note, and change nothing in the
+    context but counts. Those that were rewritten before are cached.
     """
 
     def __init__(
@@ -216,8 +216,8 @@ class Rewriter:
         """Return the frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
 
         Look at `context.incomplete` afterwards: if true, the result means nothing and the call is to be repeated.
-        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; what long
-        arrays hold behind the last field that somebody wants to see is not looked at.
+        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; in long
+        arrays, bytes after the last needed field are not inspected.
         """
         if self.repeats and SHORTEST <= end - start <= context.answers.longest:
             return self.rewrite_again(buf, start, end, context)

@@ -1,9 +1,9 @@
-"""Versions of the broker as the client is told of them: ApiVersions responses, cut to what is read and allowed.
+"""The broker's versions as clients see them: ApiVersions responses, limited to readable and allowed versions.
 
-Features that a broker says are on are cut with them: a client that sees `transaction.version` 2 uses Produce 12,
-TxnOffsetCommit 5 and EndTxn 5 without looking whether there are such versions (KIP-890), and the features of the other
-group protocols say that their APIs are there (KIP-848, KIP-932, KIP-1071). `metadata.version` and the like tell what
-the cluster stores, not what clients may ask, and stay.
+Features that a broker lists as finalized are cut with them. A client that sees `transaction.version` 2 uses Produce 12,
+TxnOffsetCommit 5 and EndTxn 5 without a check of these versions (KIP-890). The features of the other group protocols
+imply that their APIs exist (KIP-848, KIP-932, KIP-1071). `metadata.version` and similar features describe the cluster's
+storage, not clients' requests, and stay.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _newest(entries: list[dict[str, Any]]) -> dict[int, int]:
 def unsupported(correlation: int, newest: int | None = None) -> bytes:
     """Return the response to an ApiVersions request of a version that does not exist, as a broker gives it (KIP-511).
 
-    Error 35 in the v0 layout, with the one entry from which the client takes the version for its next try: 0 to
-    `newest`, by default the newest that kproxy reads.
+    Error 35 in the v0 layout, with the one entry that sets the version of the client's next try: 0 to `newest`, by
+    default the newest that kproxy reads.
     """
     newest = schema.load(API_VERSIONS).versions.last if newest is None else newest
     body = UNSUPPORTED_VERSION.to_bytes(2, "big") + (1).to_bytes(4, "big")
@@ -91,15 +91,15 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
 
 
 class CutAnswer(NamedTuple):
-    """Answer of a broker with what was made of it. `body`: the bytes after the correlation id; None: nothing is to be
-    cut; empty: it cannot be read. `telemetry`: those of the APIs for clients' metrics that the broker lists."""
+    """A broker's answer after the cut. `body`: the bytes after the correlation id; None: nothing is to be cut; empty:
+    it cannot be read. `telemetry`: those of the APIs for clients' metrics that the broker lists."""
 
     body: bytes | None
     telemetry: frozenset[int]
 
 
 class VersionsAnswers:
-    """Cutter of ApiVersions responses. A broker says the same to every connection, so the result is kept."""
+    """Cutter of ApiVersions responses. A broker sends the same to every connection, so the result is cached."""
 
     def __init__(
         self, allowed: AllowedVersions, own: Mapping[int, int] = NOTHING, lacking: Mapping[int, int] = NOTHING
@@ -108,12 +108,12 @@ class VersionsAnswers:
         self.cache: dict[tuple[int, bytes], CutAnswer] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
-        """Return the frame with what is `allowed` of the response, as size and frame; None when it passes as it is.
+        """Return the frame with the `allowed` part of the response, as size and frame; None when it passes as it is.
 
-        An answer that cannot be read is counted: librdkafka's mock cluster gives one to versions from 3 on that is none
-        of any version. Clients that do not know of it take nonsense out of it, such as to wait for 20 minutes; they are
-        told that there is no such version, and ask again in an older one. Bytes behind an answer that lists something
-        are passed over, as clients do.
+        An unreadable answer is counted: librdkafka's mock cluster sends one to versions from 3 on that does not follow
+        any version's layout. Clients would decode wrong values from it, such as a wait of 20 minutes. They receive
+        UNSUPPORTED_VERSION, and ask again in an older version. Bytes after an answer that lists something are ignored,
+        as clients do.
         """
         body = self.cut_once(version, frame).body
         if body is None:
@@ -132,7 +132,7 @@ class VersionsAnswers:
         return self.cut_once(version, frame).telemetry
 
     def cut_once(self, version: int, frame: bytes) -> CutAnswer:
-        """Return what was made of an answer like this before, else cut it."""
+        """Return the cached result for an equal answer, or cut it."""
         cache_key = version, frame[CORRELATION:]
         if cache_key not in self.cache:
             if len(self.cache) >= MOST_ANSWERS:
@@ -166,8 +166,8 @@ NEEDED: Final[Mapping[tuple[str, int], Mapping[int, int]]] = {
 def lower_features(body: dict[str, Any], before: Mapping[int, int], after: Mapping[int, int]) -> None:
     """Lower, in place, the levels of features in an ApiVersions response to those that its versions still allow.
 
-    `before` and `after` the cut: API key → newest version. What the broker itself lacks is its own business: only a
-    version that the cut has taken counts. Level 0 is off, and brokers do not list what is off.
+    `before` and `after` the cut: API key → newest version. Versions that the broker itself lacks do not count: only a
+    version that the cut has removed does. Level 0 is off, and brokers do not list what is off.
     """
     for (name, level), needs in NEEDED.items():
         if any(before.get(key, -1) >= version > after.get(key, -1) for key, version in needs.items()):

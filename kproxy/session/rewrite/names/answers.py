@@ -1,15 +1,14 @@
-"""Metadata and DescribeTopicPartitions: where clients learn names, ids and what exists.
+"""Metadata and DescribeTopicPartitions: the source of clients' topic names and ids.
 
-Strategy. Three things go beyond the plain rewrite. (1) A name that the client may not use is asked for as `!name`,
-which brokers call invalid (17); the client hears that there is no such topic (3), which is what it would hear of a
-topic that does not exist. (2) A hidden topic is left out when the client asked for all, but one asked for by its id has
-to be answered: as an id that nobody knows (100). (3) The name at which a long DescribeTopicPartitions answer goes on is
-changed, too.
+Strategy. Three things go beyond the plain rewrite. (1) A name that the client may not use is requested as `!name`,
+which brokers call invalid (17). The client receives UNKNOWN_TOPIC_OR_PARTITION (3), as for a topic that does not exist.
+(2) A hidden topic is left out when the client asked for all topics. A topic requested by id needs an answer:
+UNKNOWN_TOPIC_ID (100). (3) The name that continues a long DescribeTopicPartitions answer is also changed.
 
 That name, the cursor, is a broker-side one in the order of the broker's names, and may be that of a topic which the
 client must not see. Such a one is given to the client in a form that leads back: as `!name` where a rename has hidden
-it, and as a word drawn for a remembered name where it is another tenant's. Words are remembered for each tenant apart,
-so none leads to the place of another, or makes kproxy forget it.
+it, and as a word drawn for a remembered name where it is another tenant's. Words are remembered per tenant, so they
+neither lead to another tenant's cursor nor evict it.
 """
 
 from __future__ import annotations
@@ -69,11 +68,11 @@ class CursorName:
         return found
 
     def places(self, context: Context) -> OrderedDict[Any, Any]:
-        """Return the broker-side names by the words that stand for them with this tenant."""
+        """Return the broker-side names by the words that replace them for this tenant."""
         return recall(context.cluster_memory, (CURSORS, self.translator.names.owner))
 
     def word_for(self, name: bytes, context: Context) -> bytes:
-        """Return a word that stands for a hidden name until 1,000 others have come after it."""
+        """Return a word for a hidden name; it is evicted after 1,000 others."""
         word = token_hex(8).encode()
         remember(self.places(context), word, name, MAX_CURSORS)
         return word
@@ -113,7 +112,7 @@ class TopicAnswers:
 
     struct: Struct
     translator: NameTranslator
-    by_id: bool  # an entry that nobody can name may be one that was asked for by its id
+    by_id: bool  # an entry without a visible name may have been requested by id
     wanted: frozenset[str] = frozenset(("topics[]", "topics[].name"))
 
     @cached_property

@@ -1,16 +1,16 @@
 """Topic names inside the bytes of the classic group protocol: JoinGroup, SyncGroup, DescribeGroups.
 
-Strategy. The bytes are the consumer protocol's only if the group's protocol type says so. Where a version does not
-carry the type it comes from the request of the same exchange, or from the JoinGroup that this connection sent for the
-group before. If nobody said, bytes that fill the consumer protocol's grammar exactly are taken as such; of a tenant all
-that can be read as such.
+Strategy. The bytes follow the consumer protocol only if the group's protocol type is `consumer`. Where a version does
+not carry the type it comes from the request of the same exchange, or from the JoinGroup that this connection sent for
+the group before. If the type is unknown, bytes that fill the consumer protocol's grammar exactly are taken as such; for
+a tenant, all bytes that can be read as such.
 
-Brokers read these bytes when a group changes over to the newer protocol (KIP-848), and tell what is assigned. So of a
-tenant none leave that kproxy cannot read: an empty list of topics goes in their place.
+Brokers read these bytes when a group changes over to the newer protocol (KIP-848), and list the assigned topics in
+responses. So of a tenant none leave that kproxy cannot read: an empty list of topics goes in their place.
 
 The bytes are read by the same walk and edits as whole messages. A version above 3 is read as 3 and the bytes after it
 are kept, as `ConsumerProtocol.java` does. Some clients write a version and leave out what it added; such bytes are read
-as the newest version that they fill exactly. What no version fits is given back as it came.
+as the newest version that they fill exactly. Bytes that fit no version are returned unchanged.
 
 The `sticky` assignor (StickyAssignor.java) keeps the previous assignment in user_data: topics with their partitions,
 then a generation that older ones lack. Other assignors keep no topic names there, or (Kafka Streams) in bytes of their
@@ -68,7 +68,7 @@ def rewrite_struct(
 ) -> bytes:
     """Return the bytes with the names of the other side. Raises DecodeError if they are not this struct.
 
-    `whole`: bytes after the last field are refused, too.
+    `whole`: also refuse bytes after the last field.
     """
     walk, paths = embedded_walk(name, version)
     hits: Hits = []
@@ -92,7 +92,7 @@ def rewrite_struct(
 
 def rewrite_user_data(data: bytes, translator: NameTranslator, context: Context) -> bytes:
     """Return the sticky assignor's remembered assignment with the names of the other side; a generation and other bytes
-    behind it stay. Bytes that cannot be read are counted and returned as they are."""
+    after it stay. Bytes that cannot be read are counted and returned as they are."""
     try:
         return rewrite_struct(data, 0, "sticky", 0, translator, b"", context, False)
     except DecodeError:
@@ -105,7 +105,7 @@ def rewrite_consumer_bytes(
 ) -> bytes | None:
     """Return a subscription or assignment with the names of the other side. None: it cannot be read as one.
 
-    `exactly`: refuse bytes after the last field; for bytes of which nobody said that they are the consumer protocol's.
+    `exactly`: refuse bytes after the last field; for bytes that may not follow the consumer protocol.
     """
     version = int.from_bytes(data[:PREFIX], "big", signed=True)
     if len(data) < PREFIX or version < 0:
@@ -189,15 +189,16 @@ class GroupBytes:
             self.learn(found, context)
 
     def known_type(self, group: bytes | None, context: Context) -> bytes | None:
-        """Return the protocol type that earlier messages of this connection told. Of a tenant's group, only that it is
-        consumers': a group may have refused who said another, or have changed by other connections."""
+        """Return the protocol type from earlier messages of this connection. For a tenant's group, only `consumer` is
+        returned: the group may have refused a member with another type, or other connections may have changed its
+        type."""
         if self.translator.direction == "response":
             return (context.note or {}).get(PROTOCOLS)
         kept: bytes | None = recall(context.memory, PROTOCOLS).get(group)
         return None if self.translator.names.isolates and kept != CONSUMER else kept
 
     def learn(self, found: dict[str, bytes | None], context: Context) -> None:
-        """Remember the protocol type for the response, which need not say it, and for the group's next requests."""
+        """Remember the protocol type for the response, which may lack it, and for the group's next requests."""
         group, kind = found.get(GROUP), found.get(TYPE)
         kept = recall(context.memory, PROTOCOLS)
         if kind and len(group or b"") + len(kind) <= MAX_GROUP_BYTES:

@@ -2,8 +2,8 @@
 
 Strategy. RE2 takes time linear in pattern and text, but counted repetitions make a pattern of 32 bytes one of thousands
 of instructions, and each topic would then take milliseconds. A pattern may take so much for each text, which is far
-more than patterns need that people write, and beyond that what a tenant's allowance of the moment has left. One that
-takes more is too dear; clients hear of it what they hear of one that is wrong.
+more than patterns need that people write, and beyond that what a tenant's allowance of the moment has left. A pattern
+that takes more exceeds the limit; clients receive the same error as for an invalid one.
 
 A pattern that matches given names and nothing else is made of plain alternatives, as long as they fit into a Kafka
 string. Above that, names that begin alike share their beginning (nested groups), which takes thousands of numbered
@@ -11,14 +11,13 @@ names to a few kilobytes.
 
 Regular expressions over topic names that the broker evaluates: KIP-848 subscriptions and streams topologies.
 
-Strategy. The broker would match the pattern against its own names. So kproxy matches it, with RE2 as the broker does
-(it has the Java port), against the names that the client would see, and sends a pattern whose alternatives are the
-broker-side names of what matched. What the client wrote is remembered for each member: a later heartbeat, in which
-null means "unchanged", gets a new pattern when the set of names has changed, and describe answers show the original.
+Strategy. The broker would match the pattern against its own names. So kproxy matches it against the names that the
+client would see, with RE2 as the broker does (it has the Java port). It sends a pattern with the broker-side names of
+the matched topics as alternatives. The client's pattern is remembered for each member. A later heartbeat with null
+("unchanged") gets a new pattern when the set of names has changed, and describe answers show the original.
 
-A pattern that RE2 refuses, or that takes too long, is sent with `*` in front, which no RE2 accepts: the
-client hears INVALID_REGULAR_EXPRESSION, and it is certain that a broker with other limits does not match broker-side
-names with it.
+A pattern that RE2 refuses, or that takes too long, is sent with `*` in front, which no RE2 accepts. The client receives
+INVALID_REGULAR_EXPRESSION, and a broker with other limits cannot match broker-side names with it.
 
 A streams member sends its topology once, and may not change it (KIP-1071), so its patterns are matched at that moment
 only.
@@ -27,7 +26,7 @@ ListTransactions with a pattern (KIP-1152): the broker would match it against it
 
 Strategy. The answer lists the ids, so kproxy can do the matching itself: it asks for all of them and leaves out of the
 answer those that the pattern does not match under the client's translator, with RE2 and over the whole id as the broker
-does. A pattern that RE2 refuses is sent as one that the broker refuses, too: INVALID_REGULAR_EXPRESSION.
+does. A pattern that RE2 refuses is sent as one that the broker also refuses: INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ NOTHING = b"^$"
 
 
 def quoted(name: bytes) -> bytes:
-    """Return the name as part of a pattern. Of the characters in topic names only `.` is special there."""
+    """Return the name as part of a pattern. `.` is the only special character in topic names."""
     return name.replace(b".", rb"\.")
 
 
@@ -81,7 +80,7 @@ def pattern_of(names: Iterable[bytes]) -> bytes:
 
 
 def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
-    """Return the alternatives for the bytes behind the first `at`, which they share, of names[first:end], which are in
+    """Return the alternatives for the bytes after the first `at`, which they share, of names[first:end], which are in
     order. A name has at most 249 bytes, and a level of recursion takes one."""
     found = []
     if len(names[first]) == at:
@@ -120,8 +119,8 @@ ALLOWANCE: Final = 0.03
 LEAST: Final = 0.005
 """Seconds of CPU that a pattern may take in any case."""
 LEAST_STEPS: Final = MOST_STEPS // 3
-"""Steps for all texts of a pattern that take no longer than that. One that cannot need more is not too dear, whatever
-the clock says: the machine had others to serve."""
+"""Steps for all texts of a pattern that take no longer than that. A pattern that cannot need more is accepted even if
+it exceeds the time limit: the machine was busy with other work."""
 SPENT: Final = "topic_regex_spent"
 
 
@@ -144,7 +143,7 @@ def compiled(regex: bytes) -> Any:
 class Matcher:
     """Pattern of one message, matched against texts with breaks for other work. Raises TooDear if it takes too long.
 
-    `memory` is the cluster's, `owner` whose allowance it is, `now` the time of the message.
+    `memory` is the cluster's, `owner` the tenant with the allowance, `now` the time of the message.
     """
 
     def __init__(self, pattern: Any, memory: MutableMapping[Any, Any], owner: object, now: float) -> None:
@@ -203,7 +202,7 @@ class Matcher:
 
 
 INVALID = b"*"
-MAX_NAME = 249  # bytes in a topic name; what is longer cannot be one
+MAX_NAME = 249  # bytes in a topic name; a longer text cannot be one
 
 
 def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Context) -> bytes:
@@ -219,7 +218,7 @@ def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Conte
 
 
 def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Context) -> bytes:
-    """Work out the result of `translated`, without a look at what is remembered."""
+    """Compute the result of `translated`, without the cache."""
     pattern = compiled(regex)
     if pattern is None:
         context.count("topic_regex_invalid")
@@ -240,7 +239,7 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
 
 
 def topics_age(context: Context, topics: list[bytes]) -> int:
-    """Return a number that changes whenever the cluster's topics do; else heartbeats need not match again."""
+    """Return a number that changes with the cluster's topics, so that heartbeats match again only after a change."""
     last, number = context.cluster_memory.get(REGEX_TOPICS, (None, 0))
     if topics is not last:
         number += topics != last
@@ -252,8 +251,8 @@ def topics_age(context: Context, topics: list[bytes]) -> int:
 class HeartbeatRegex:
     """Rewrite of `subscribed_topic_regex` in ConsumerGroupHeartbeat requests, from version 1 on.
 
-    A member is known by the broker's name of its group, so that whoever describes the group finds it, by whatever
-    name.
+    The key of a member contains the broker's name of its group, so that a description of the group under any name finds
+    it.
     """
 
     names: NameMap
@@ -383,7 +382,7 @@ class PatternAside:
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
             start, end = next((start, end) for mark, start, end in hits if mark == number)
             regex = read_string(buf, start, end, True)
-            if not regex:  # the broker, too, takes an empty one for none
+            if not regex:  # the broker also treats an empty pattern as none
                 return
             if compiled(regex) is None:
                 context.count("transactional_id_regex_invalid")

@@ -1,7 +1,7 @@
 """Names that are topics, groups or transactional ids by another field's value: config resources and ACL resources.
 
-Strategy. The fields of one element (or of the top level) are gathered until the element ends, since the type may stand
-behind the name; then one function decides what the name becomes.
+Strategy. The fields of one element (or of the top level) are gathered until the element ends, since the type may follow
+the name; then one function determines the new name.
 
 ACLs (KIP-290) are for literal names, for prefixes, and with `*` for all. A prefixed ACL has a counterpart only if its
 prefix does not straddle a rename; if it has none, a filter gets a name that matches nothing, and a creation gets an
@@ -12,8 +12,8 @@ pattern, or for all patterns that match a name, are for a name.
 `*` means all. To a tenant all is what has its prefix: `*` goes out as that prefix, and comes back as `*`; ACLs for all
 of the cluster are hidden from it. Where nothing isolates, `*` stays.
 
-A filter for resources of any type means the same on the other side if its name is the same for all types; else it
-stays, and from a tenant it matches nothing.
+A filter for resources of any type means the same on the other side if its name is the same for all types; otherwise it
+is not changed, and from a tenant it matches nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Resource(NamedTuple):
 
 
 def counterpart(translator: NameTranslator, one: Resource, context: Context) -> Resource | None:
-    """Return the resource that means the same on the other side. None: clients must not see it, or there is none."""
+    """Return the resource that means the same on the other side. None: clients must not see it, or it does not
+    exist."""
     names, response = translator.names, translator.direction == "response"
     if one.pattern == PREFIXED:
         prefix = names.prefix_to_client(one.name) if response else names.prefix_to_broker(one.name)
@@ -115,19 +116,19 @@ def filter_resource(translators: Translators, one: Resource, context: Context) -
 
 def deletion_filter(translators: Translators, one: Resource, context: Context) -> Resource:
     """Return the resource of a filter for ACLs that are to be deleted. One for all that matches a name would reach ACLs
-    that cover more than a tenant: it becomes one for a name that nobody has (see `tenant_denials.py`)."""
+    that cover more than a tenant: it becomes a filter for a name that does not exist (see `tenant_denials.py`)."""
     new = filter_resource(translators, one, context)
     return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(translators, one.kind, one.pattern) else new
 
 
 def isolated_types(translators: Translators) -> set[int]:
-    """Return the types of resources of which a client has a part, and the one that means any of them."""
+    """Return the types of resources that are isolated for the client, and the type ANY, which includes them."""
     isolated = {space for space, translator in translators.items() if translator.names.isolates}
     return {kind for kind, space in ACL_TYPES.items() if space in isolated} | ({ANY_TYPE} if isolated else set())
 
 
 def is_for_all_that_match(translators: Translators, kind: int, pattern: int) -> bool:
-    """Return True if a filter is for everything that matches a name, of a type of which the client has only a part."""
+    """Return True if a filter is for everything that matches a name, of a type that is isolated for the client."""
     return pattern == MATCH and kind in isolated_types(translators)
 
 

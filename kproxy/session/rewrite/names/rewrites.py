@@ -2,10 +2,10 @@
 
 The only topic of a message: Produce requests, and answers of Produce and Fetch, that are about one topic.
 
-Strategy. Such a frame need not be held: its names stand before its records, so once they are here the new length is
-known, and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and those
-that come by the thousand. A message of several topics, one that is to be hidden, and one whose topic id is not known
-to be the client's own are left to those who look at whole frames.
+Strategy. Such a frame need not be held: its names precede its records. Once they have arrived, the new length is known,
+and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and those that
+come by the thousand. Messages with several topics, with a hidden topic, or with a topic id that is not known to be the
+client's own are left to the rewrites of entire frames.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def coordinator_parts(
 
 
 def refusals(key: int, version: int, struct: Struct, translators: Translators, direction: str) -> Iterator[Rewrite]:
-    """Yield the rewrites that refuse what a tenant must not ask for, since it is about others, too."""
+    """Yield the rewrites that refuse a tenant's requests that also act on others."""
     isolated = {space for space, translator in translators.items() if translator.names.isolates}
     if key == ELECT_LEADERS and TOPIC in isolated:
         if direction == "request":
@@ -186,14 +186,14 @@ def refusals(key: int, version: int, struct: Struct, translators: Translators, d
 BY_ID_FROM = 13  # Produce and Fetch name topics by id from this version on (KIP-516)
 
 MOST_KNOWN, LONGEST_KNOWN = 1000, 256
-"""Heads of which is remembered how they are written on the other side, and bytes of a name; topics have at most 249."""
+"""Maximum number of remembered heads, and maximum bytes of a remembered name; topics have at most 249."""
 REQUEST_HEAD, RESPONSE_HEAD = 14, 8
-"""Bytes up to the client id, whose length ends there, and up to the end of a response's header, but for tags."""
+"""Bytes up to the client id, including its length, and up to the end of a response's header, without tags."""
 
 
 class KnownHead(NamedTuple):
-    """Number of topics, which is one, and name of the topic, `length` bytes: `written` is what stands there on the
-    other side, the same if `changes` is false."""
+    """Number of topics, which is one, and name of the topic, `length` bytes: `written` are the bytes on the other side,
+    the same if `changes` is false."""
 
     length: int
     written: bytes
@@ -201,13 +201,13 @@ class KnownHead(NamedTuple):
 
 
 class SingleTopicRewriter:
-    """Rewriter of the only topic of a message; `splice` gives where the name stands and the bytes to put there instead.
+    """Rewriter of the only topic of a message; `splice` returns the position of the name and its replacement.
 
     `leading` spells the string in front, the transactional id of a Produce request; `topics` is None when topics have
-    the same names on both sides, or are told by ids that need no check. `known`: heads that were met, in frames that
-    begin with `front`, as nearly all do: they have nothing optional there. The name's length stands `name_at` bytes
-    behind that beginning, the number of topics `count_at`; what is between, such as time-outs and ids of sessions, does
-    not matter.
+    the same names on both sides, or are given by ids that need no check. `known`: heads that were met, in frames that
+    begin with `front`, as nearly all do: they have nothing optional there. The name's length is `name_at` bytes
+    after that beginning, and the number of topics `count_at` bytes; bytes between them, such as time-outs and session
+    ids, do not matter.
     """
 
     __slots__ = (
@@ -229,7 +229,7 @@ class SingleTopicRewriter:
         self.known: dict[bytes, KnownHead] = {}
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return (start, stop, bytes) for the frame whose size is at `pos` and of which buf[pos:end] is here.
+        """Return (start, stop, bytes) for the frame with its size at `pos`; buf[pos:end] has arrived.
 
         None: the name is not all here, or there are more of them, or the topic is hidden.
         """
@@ -260,7 +260,8 @@ class SingleTopicRewriter:
         return None if leading is None else (first, stop, leading + bytes(buf[after:start]) + name)
 
     def head_start(self, buf: Buffer, pos: int) -> int:
-        """Return where the frame at `pos` begins to be the same for all clients; it may be behind what is here."""
+        """Return the position in the frame at `pos` where its bytes stop depending on the client; it may be after the
+        buffered bytes."""
         if self.direction == "response":
             return pos + RESPONSE_HEAD
         at = pos + REQUEST_HEAD
@@ -269,9 +270,9 @@ class SingleTopicRewriter:
 
     def met_before(self, buf: Buffer, at: int, end: int) -> tuple[int, KnownHead] | None:
         """Return where the head of the frame that begins at `at` ends, and how it is written on the other side; None:
-        it was not met before, or is not all in front of `end`, which is not behind the frame's end.
+        it was not met before, or it ends after `end`, which is not past the frame's end.
 
-        A head that was met was read to its end, and what it is does not depend on what follows.
+        A remembered head was read to its end, and its meaning does not depend on later bytes.
         """
         start = at + self.name_at
         if start + 2 > end or buf[at : at + len(self.front)] != self.front:
@@ -314,7 +315,7 @@ class SingleTopicRewriter:
 
 
 def known_heads(splicer: Splicer | None) -> SingleTopicRewriter | None:
-    """Return the splicer if it remembers heads: it is one of topics that are told by name."""
+    """Return the splicer if it remembers heads: it is one of topics that are given by name."""
     return splicer if isinstance(splicer, SingleTopicRewriter) and splicer.topic is not None else None
 
 

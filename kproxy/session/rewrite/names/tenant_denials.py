@@ -1,28 +1,28 @@
-"""Refusals of what would act on others, or tell of them, to clients that live in a part of the cluster.
+"""Refusals of tenants' requests that would act on other tenants or reveal them.
 
-*Deletion of ACLs* for any name, or for all that matches a name. A filter cannot say "any name with my prefix", and one
-for any name would delete the ACLs of others. One for all that matches a name would delete those that cover more than
-the client: `*`, or a prefix of its prefix. Both are sent as a filter that matches nothing, noted by its place, and
+*Deletion of ACLs* for any name, or for all that matches a name. A filter cannot express "any name with my prefix", and
+one for any name would delete the ACLs of others. One for all that matches a name would delete those that cover more
+than the client: `*`, or a prefix of its prefix. Both are sent as a filter that matches nothing, noted by its place, and
 answered with INVALID_REQUEST and the reason.
 
 *Election of leaders* of everything there is. Where an answer only lists, what belongs to others is left out of it
-(`answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and no list that kproxy
-has could stand for the client's own: it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED
-where the version has a code for it.
+(`answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and kproxy has no complete list of
+the client's own. So it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED if the version has
+a code for it.
 
-*Creation of topics* whose names are like others'. Names that differ in dots and underscores only collide, and the
-broker's message then tells the other one: `a.x` cannot be made where there is `a_x`, which may be somebody else's. A
-tenant is told why in words that name nothing.
+*Creation of topics* with colliding names. Names that differ in dots and underscores only collide, and the broker's
+message then contains the other name: `a.x` cannot be created if `a_x` exists, which may belong to another tenant. The
+tenant receives the reason without names.
 
 Fetch sessions of clients that live in a part of the cluster (KIP-227).
 
-A broker asks nobody whose a session is: whoever knows its number and its epoch is given the records of its partitions,
-and may close it.
+A broker does not check the owner of a session: any client with its number and its epoch receives the records of its
+partitions, and may close it.
 
-Strategy. A session belongs to the connection on which it began: the answer to a Fetch of epoch 0 tells its number. The
-number of any other session is sent as 0, which is none. The broker then answers a request that continues one with
-FETCH_SESSION_ID_NOT_FOUND, as after a restart of its own, and the client begins a new session; a client that connects
-again has to do that once.
+Strategy. A session belongs to the connection that created it: the answer to a Fetch of epoch 0 contains its number. The
+number of any other session is sent as 0, the number for "no session". The broker then answers a request that continues
+one with FETCH_SESSION_ID_NOT_FOUND, as after a restart of its own, and the client begins a new session; a client that
+connects again has to do that once.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class NamedOnly:
 
 @dataclass(frozen=True, slots=True)
 class RefusedDeletions:
-    """Rewrite of the results of such filters, which stand in the order of the filters."""
+    """Rewrite of the results of such filters, which are in the order of the filters."""
 
     compact: bool
     wanted: frozenset[str] = frozenset((RESULT, RESULT_CODE, RESULT_MESSAGE))
@@ -192,9 +192,9 @@ class RefusedDeletions:
 SESSIONS_FROM: Final = 7  # the version of Fetch
 NONE: Final = bytes(4)
 OPENS: Final = "fetch_session_opens"
-"""In the note of an exchange: its answer may tell the number of a new session."""
+"""Key in the note of an exchange: its answer may contain the number of a new session."""
 NUMBER_AT, HEAD_BYTES = 6, 10
-"""Behind the header of the answer: throttle_time_ms and error_code, then the number."""
+"""Layout after the header of the answer: throttle_time_ms and error_code, then the number."""
 MAX_HEAD: Final = 4 + MAX_RESPONSE_HEADER + HEAD_BYTES  # bytes of a response up to the number's end
 
 

@@ -2,19 +2,19 @@
 
 Strategy. Every id that Kafka makes is a random UUID, of version 4 (RFC 9562); every disguise has 11 for its version.
 The other 124 bits of an id of version 4 are permuted under a key that this process has made up, so the way back needs
-no memory: an answer in a fetch session may name an id that was asked for many requests before. Ids of other versions
-do not fit in as well: theirs are hashes under the same key, remembered for the connection. A client knows neither the
-key nor a disguise, since answers are given back; so it can aim at no id, not even at one of a broker whose own ids
-have version 11.
+no memory: an answer in a fetch session may name an id that was asked for many requests before. Ids of other versions do
+not fit in as well: theirs are hashes under the same key, remembered for the connection. A client has neither the key
+nor a disguise, since answers are reversed; so it cannot aim at an id, not even at one of a broker with ids of version
+11.
 
-Topic ids of clients that live in a part of the cluster: an id of somebody else's topic must reach nothing.
+Topic ids of tenants: an id of a foreign topic must reach nothing.
 
-Strategy. kproxy knows the names of ids from every answer of the cluster that tells them, and asks for those that it
-does not know (see `session/cluster.py`). Only zeros, which mean "none", and an id that is known to be that of a visible
-topic leave as they are. Every other one is sent in disguise, as an id that no topic has, so the broker
-itself answers UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the client finds what it sent.
+Strategy. kproxy collects the names of ids from every answer of the cluster that contains both, and asks for unknown
+ones (see `session/cluster.py`). Only zeros, which mean "none", and an id that is known to be that of a visible topic
+leave as they are. Every other one is sent in disguise, as an id that no topic has, so the broker itself answers
+UNKNOWN_TOPIC_ID, in whatever way the API does that, and in the answer the client finds what it sent.
 
-An answer that names a topic of others by its id alone has the disguise in its place: what it is about stays unsaid.
+An answer that names a foreign topic by its id alone contains the disguise instead: the topic is not revealed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ VERSION_BYTE = 6
 RANDOM, OURS = 4, 11  # versions of UUIDs: those of Kafka, and those of disguises
 KEY = token_bytes(32)
 HALF = (1 << 62) - 1
-LOW_BITS = 76  # behind the version
+LOW_BITS = 76  # after the version
 LOW = (1 << LOW_BITS) - 1
 ROUNDS = tuple(KEY + bytes((number,)) for number in range(4))
 """Keys of the rounds. Four make a Feistel network a strong pseudorandom permutation (Luby and Rackoff)."""
@@ -82,7 +82,7 @@ def disguise(topic_id: bytes, context: Context) -> bytes:
 
 
 def undisguised(topic_id: bytes, context: Context) -> bytes:
-    """Return the id that the client has sent, given the one sent in its place. An id that is no disguise stays."""
+    """Return the id that the client has sent, given the one sent in its place. Other ids are returned unchanged."""
     if version_of(topic_id) != OURS:
         return topic_id
     kept: bytes | None = recall(context.memory, DISGUISES).get(topic_id)
@@ -116,24 +116,25 @@ def restored(bits: int) -> int:
 
 
 def keyed(key: bytes, half: int) -> int:
-    """Return 62 bits that cannot be told without the key."""
+    """Return 62 bits that cannot be derived without the key."""
     return int.from_bytes(blake2b(key + half.to_bytes(8, "big"), digest_size=8).digest(), "big") & HALF
 
 
 ZERO = bytes(16)
 LISTED_AFTER = 1.0
-"""Seconds that a list of all topics is believed to lack no id: whoever makes up ids gets no more than one a second."""
+"""Seconds that a list of all topics counts as complete, so made-up ids cause at most one lookup a second."""
 NOT_THERE_FOR = 10.0
-"""Seconds for which an id that the broker did not know is not asked for again on its connection."""
+"""Seconds until an id unknown to the broker may be asked for again on its connection."""
 ANSWERS_BY_ID = {PRODUCE: 13, FETCH: 13, OFFSET_COMMIT: 10, TXN_OFFSET_COMMIT: 6, SHARE_FETCH: 0, SHARE_ACKNOWLEDGE: 0}
-"""Answers of high traffic in which nothing but ids names topics, groups or transactional ids, by API and from which
-version on. They name no id that was not sent in a request of the same connection."""
+"""Answers of high traffic with topic ids as the only names (of topics, groups or transactional ids), by API, with the
+first such version. They name no id that was not sent in a request of the same connection."""
 DISGUISED = "topic_ids_disguised"
 """In the memory of a connection: it has sent such an id, so that answers have to be looked at."""
 
 
 def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
-    """Remember which topic an id belongs to. A topic that is made anew has a new id, so a known id keeps its name."""
+    """Remember which topic an id belongs to. A topic that is created again has a new id, so a known id keeps its
+    name."""
     known = recall(cluster_memory, TOPIC_IDS)
     if topic_id != ZERO and known.get(topic_id, name) == name:
         remember(known, topic_id, name, MAX_IDS)
@@ -148,8 +149,8 @@ def is_visible(name: bytes, names: NameMap) -> bool:
 class VisibleIds:
     """Rewrite of the topic ids of a request: those that the client must not reach are disguised.
 
-    `listed`: names for them are taken from a list of all topics; brokers older than those that tell the name of an id
-    know requests of this API.
+    `listed`: their names come from a list of all topics; brokers without a lookup by id accept requests of this
+    API.
     """
 
     paths: frozenset[str]
@@ -204,7 +205,7 @@ class VisibleIds:
 
 
 def is_nobodys(topic_id: bytes) -> bool:
-    """Return True for the id of no topic, which says that there is none."""
+    """Return True for the zero id, which means "no topic"."""
     return topic_id == ZERO
 
 
@@ -245,7 +246,7 @@ class GivenBackIds:
 class LearntIds:
     """Reader of the names and ids in a response that belong together, both fields of one element, the broker's names.
 
-    An element with an error may only say again what it was asked, so it teaches nothing.
+    An element with an error may only repeat the request, so nothing is learned from it.
     """
 
     array: str
@@ -286,7 +287,7 @@ def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
 def by_id(key: int, version: int, names: NameMaps) -> bool:
     """Return True if this response's only names are topic ids, to be looked at once the client has sent a foreign one.
 
-    Not where a response tells ids that kproxy is to learn.
+    False if kproxy has to learn ids from the response.
     """
     struct = layout.body(key, version, "response")
     isolates = names.topics is not None and names.topics.isolates

@@ -3,15 +3,15 @@
 Every field that the table marks as a topic name, a group id or a transactional id.
 
 Strategy. The innermost array around a name is what a hidden name is removed from: the whole element if the name is a
-field of it, the name alone if the array is one of names. A hidden name in no array stays. Null is no name. The same
+field of it, the name alone if the array is one of names. A hidden name in no array stays. Null is not a name. The same
 code serves whole messages and those inside bytes fields: it asks only for a layout.
 
 FindCoordinator: keys that are groups or transactional ids by the key type of the request.
 
-Strategy. Versions up to 3 have one key, with its type behind it (or none: a group); later ones a list behind the type,
-and keys in the response, which says nothing of their type: it is noted with the request. The key of a share partition
-is `group:topic id:partition` (KIP-932), where the group may hold colons, too. What keys of other types are nobody can
-tell: those of a tenant are taken for its groups, the rest stays as it is.
+Strategy. Versions up to 3 have one key, followed by its type (or no type: a group). Later versions have a list after
+the type, and keys in the response, which lacks their type: the type is noted with the request. The key of a share
+partition is `group:topic id:partition` (KIP-932); the group may also contain colons. The meaning of keys of other types
+is unknown: for a tenant they count as its groups, otherwise they are not changed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class NameTranslator:
         return self.names.space
 
     def escapes(self, name: bytes) -> bool:
-        """Return True if the broker gets a name that reaches nothing, as the client's would reach somebody else's."""
+        """Return True if the broker gets a name that reaches nothing, because the client's name would reach a foreign
+        resource."""
         return self.direction == "request" and self.names.is_escaped(self.names.to_broker(name))
 
     def translate(self, name: bytes, context: Context) -> bytes | None:
         """Return the name on the other side. None: hidden from clients.
 
-        What is too long to be written is sent cut off, which reaches nothing that is not the client's; a topic that
-        long is none, and stays.
+        A name that becomes too long is truncated, which reaches nothing outside the client's names. A name that is too
+        long for a topic is not changed.
         """
         if self.direction == "response":
             return self.names.to_client(name)
@@ -74,7 +75,7 @@ def name_translators(names: NameMaps, direction: str) -> dict[Namespace, NameTra
 
 NAME, ITEM, COUNT, ELEMENT = range(4)
 MarkRoles = Mapping[int, tuple[int, str, NameTranslator | None]]
-"""Mark number → what it is, its innermost array ("" if there is none), and of a name its translator."""
+"""Mark number → its kind, its innermost array ("" without an array), and for a name its translator."""
 
 
 def innermost(path: str) -> str:
