@@ -24,8 +24,8 @@ from kproxy.protocol.table.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, M
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
 _REBALANCE_DELAY_MS = 100  # instead of three seconds, which each group test would wait
 NEWEST = {METADATA: 8, JOIN_GROUP: 5, HEARTBEAT: 3, LEAVE_GROUP: 2, SYNC_GROUP: 3}
-"""Newest versions with which the mock does as a broker: its answers to later ones of Metadata have a byte too many, and
-it cannot read or answer later ones of the group APIs as Java's client has them."""
+"""Newest versions in which the mock behaves like a broker: its later Metadata responses have an extra byte, and it
+cannot read or answer later versions of the group APIs as Java's client sends them."""
 
 
 class MissingMock(InternalError):
@@ -59,7 +59,7 @@ class MockCluster:
         self._check(self._library.rd_kafka_mock_topic_create(self._mock, name.encode(), partitions, replicas))
 
     def set_leader(self, topic: str, partition: int, node: int) -> None:
-        """Let that broker lead the partition from now on; -1: the partition has no leader."""
+        """Make that broker the partition's leader; -1: the partition has no leader."""
         self._check(self._library.rd_kafka_mock_partition_set_leader(self._mock, topic.encode(), partition, node))
 
     def limit_api(self, key: int, first: int, last: int) -> None:
@@ -96,7 +96,7 @@ class MockCluster:
 
 
 def readable_mock(brokers: int = 3) -> MockCluster:
-    """Start mock brokers that offer no version of an API with which they do otherwise than brokers."""
+    """Start mock brokers that offer only API versions in which they behave like brokers."""
     cluster = MockCluster(brokers)
     for key, newest in NEWEST.items():
         cluster.limit_api(key, 0, newest)

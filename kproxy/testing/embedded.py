@@ -1,9 +1,9 @@
-"""kproxy in a thread of this process, with a trio loop of its own, so that it goes on whatever a test does meanwhile.
+"""kproxy in a thread of this process, with its own trio loop, so that it runs independently of the test.
 
 Strategy. Everything of the proxy is touched by its thread alone: other threads hand over their work by `call`, which
 goes through trio's queue, wakes the loop and comes back with the result. So a call also sees all that the proxy had
-done before: when a client has a response, the rule that gave it has been counted. Work that is handed over never waits
-for the caller, so that a caller whose own event loop stands still meanwhile is no deadlock.
+done before: when a client has a response, the rule that gave it has been counted. Such work never waits for the caller,
+so a caller that blocks its own event loop does not cause a deadlock.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that the proxy's thread may take for a call; it takes microseconds unless a hook blocks it."""
 MOST_CONNECTIONS = 1000
-"""Limit of connections, more than clients of a test open; the limit of open files, which is the test's own, is raised
-to what they need."""
+"""Limit of connections, more than clients of a test open; the process's limit of open files (the test's own) is raised
+to match."""
 LOG_LINES = 200
 """Number of lines of the proxy's log that are kept."""
 
@@ -62,16 +62,15 @@ class LastLines(io.StringIO):
 
 
 class NoBroker(InternalError):
-    """Error for brokers none of which answers, before a proxy is put in front of them."""
+    """Error if no broker of the upstream answers before a proxy starts in front of it."""
 
 
 OWN = "own"
-"""Name of the listener of those who set up a test and judge what came of it: no rule acts there but those about names,
-and nothing is taped."""
+"""Name of the listener for test setup and checks: only rules about names act there, and nothing is taped."""
 
 
 class OpenGate(Gate):
-    """Gate that lets everybody in at the listener `OWN`."""
+    """Gate that admits all clients at the listener `OWN`."""
 
     def ask(self, facts: Facts) -> Barred | None:
         return None if facts.listener == OWN else super().ask(facts)
@@ -109,7 +108,7 @@ class Embedded:
 
     `store` has its rules, `tape` the exchanges, `topics` the names of topic ids from Metadata responses. `lasting`:
     documents in force for all tests, set by `keep`; `prefix`: of all names on the brokers, by a rule among them.
-    `mock`: the upstream is librdkafka's mock cluster, for which `mock_rules` are in force before all others.
+    `mock`: the upstream is librdkafka's mock cluster; `mock_rules` are then in force before all others.
     """
 
     def __init__(self, upstream: str, seed: int = 0, *, mock: bool = False) -> None:
@@ -164,7 +163,7 @@ class Embedded:
 
     @property
     def own_bootstrap_servers(self) -> str:
-        """Return `host:port` of the listener on which no fault happens and nothing is taped."""
+        """Return `host:port` of the listener without faults and without a tape."""
         return self._address(1)
 
     def _address(self, number: int) -> str:
@@ -275,8 +274,8 @@ class Embedded:
         return proxy
 
     async def _ask(self) -> None:
-        """Ask the brokers once: if none of them answered, clients would wait for long, and nobody would say for
-        what."""
+        """Ask the brokers once: without this check clients of unreachable brokers would wait for a long time without a
+        reason."""
         (probe,) = self.proxy.watch.probes.values()
         try:
             with trio.fail_after(PATIENCE / 2):

@@ -55,7 +55,7 @@ class Topics:
                 self.names[topic["topic_id"]] = topic["name"]
 
     def learn_all(self, taken: Iterable[TapedExchange]) -> None:
-        """Take the names from all Metadata responses that are there, before they are forgotten."""
+        """Take the names from all Metadata responses on the tape before they are discarded."""
         SeenExchanges([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
 
 
@@ -85,8 +85,7 @@ class SeenExchange:
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds from the request's arrival to the time at which its response has left; None without
-        one."""
+        """Return the seconds from the request's arrival to the departure of its response; None without one."""
         return None if self.answered is None else self.answered - self.came
 
     @property
@@ -155,7 +154,7 @@ class SeenExchange:
         return [record for field in fields for entry in entries_of(field) for record in decode(entry)]
 
     def codes(self) -> Mapping[Entity, int]:
-        """Return the error codes by entity; empty as long as there is no response."""
+        """Return the error codes by entity; empty without a response."""
         return {} if self.response is None else errors_of(self.request, self.response, self.entities)
 
     def named(self, found: Iterable[Entity]) -> tuple[Entity, ...]:
@@ -187,10 +186,10 @@ class SeenExchange:
 
 
 class SeenExchanges:
-    """Exchanges of a tape, oldest first. Frames that are no requests (bare SASL tokens, say) are left out.
+    """Exchanges of a tape, oldest first. Frames that are not requests (bare SASL tokens, say) are left out.
 
-    `forgotten`: how many exchanges there were before them. `missing`: sentences about bytes that could not be told
-    apart, by connection and direction.
+    `forgotten`: how many exchanges there were before them. `missing`: sentences about bytes that could not be split
+    into frames, by connection and direction.
     """
 
     def __init__(

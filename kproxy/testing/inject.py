@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from .verification import TapeReader
 
 TTL = 3600.0
-"""Seconds after which a test's rule goes by itself, however the test ends: longer than any test, and than most hours in
-a debugger."""
+"""TTL in seconds of a test's rule, so that it expires even if the test is killed: longer than any test, and than most
+debugger sessions."""
 
 LONGEST_TEST = 40
-"""Characters of a test's name in the prefix of its topics, whose names have up to 249."""
+"""Characters of a test's name in its topic prefix; topic names have up to 249."""
 
 PATIENCE = 10.0
 """Seconds to wait for the list of topics, and for each topic's deletion."""
 
 
 NAMES_RULE = "names of its own"
-"""Name of the rule by which a test has a part of the cluster for itself."""
+"""Name of the rule that gives a test its own names on the cluster."""
 
 
 class KproxyWarning(UserWarning):
@@ -54,11 +54,11 @@ class KproxyWarning(UserWarning):
 class Kproxy:
     """One test's view of a running proxy.
 
-    Attributes: bootstrap_servers (addresses for clients), own_bootstrap_servers (the same for those who set up the test
-    and judge what came of it: no rule acts there but those about names, and `exchanges` has nothing of it), upstream
-    (the brokers behind it), seed (of all chances), prefix (that the names of this test have on the brokers, if it has
-    names of its own), alone (nobody else uses its topics and groups), faults (that an exploration injects into this
-    run, or the rule file of what it has found; none in an ordinary run).
+    Attributes: bootstrap_servers (addresses for clients), own_bootstrap_servers (addresses for test setup and checks:
+    only rules about names act there, and `exchanges` does not contain its traffic), upstream (the brokers behind the
+    proxy), seed (for all random choices), prefix (of this test's names on the brokers; empty without one), alone (the
+    topics and groups are exclusive to the test), faults (injected into this run by an exploration or its rule file;
+    empty in an ordinary run).
     """
 
     def __init__(self, engine: Embedded) -> None:
@@ -75,12 +75,13 @@ class Kproxy:
 
     @property
     def rules(self) -> list[Injected]:
-        """Return the rules of this test that are in force, in the order in which they act."""
+        """Return the rules of this test that are in force, in evaluation order."""
         return [one for one in self.injected if not one.removed]
 
     def inject(self, kind: str, *, name: str | None = None, ttl: float | str = TTL, **params: Any) -> Injected:
         """Put a rule into force: for the next frame of every connection, or, if its kind binds when connections open,
-        for the next connection. As a context manager it is removed at the end of its block, else with the test.
+        for the next connection. As a context manager it is removed at the end of its block, otherwise at the end of the
+        test.
 
         `params` are those of the kind in a rule file, and `match`, `not_`, `when`, `mode`. The `call` of a `python`
         rule may be a function. Raises Misuse with everything that is wrong in them.
@@ -96,7 +97,7 @@ class Kproxy:
         except (KproxyError, ValueError) as error:
             if hook is not None:
                 remove_hook(hook)
-            raise error.with_traceback(None) from None  # the mistake is in the test, not in kproxy
+            raise error.with_traceback(None) from None  # the error is in the test, not in kproxy
         injected = Injected(self.engine, rule, running, hook, self.story)
         self.injected.append(injected)
         return injected
@@ -158,8 +159,8 @@ class Kproxy:
     def assert_applied(self, *rules: Injected | str) -> None:
         """Assert that each of these rules, or each that this test has put in, has changed something that has gone out.
 
-        Without arguments, rules that bind when connections open are left out: they do not count. Raises AssertionError,
-        which says how far each rule came and what went through instead.
+        Without arguments, rules that bind when connections open are left out: they do not count. The message of the
+        AssertionError has the counters of each rule and the exchanges that went through.
         """
         __tracebackhide__ = True
         wanted = [self._one(rule) for rule in rules] or [one for one in self.injected if one.running is not None]
@@ -178,9 +179,9 @@ class Kproxy:
     # ---- names of its own
 
     def have_own_names(self, test: str, prefix: str = "") -> None:
-        """Let topics, groups and transactional ids of this test begin with `prefix` on the brokers, and hide all others
-        from it, for connections from now on. Without a prefix it gets one from its name, in place of none. Where all
-        that goes through the proxy has one, the test keeps that."""
+        """Add `prefix` to topics, groups and transactional ids of this test on the brokers, and hide all others from
+        it; applies to new connections. Without a prefix it gets one from its name, in place of none. Where all that
+        goes through the proxy has one, the test keeps that."""
         if self.engine.prefix:
             return
         own = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
@@ -192,7 +193,7 @@ class Kproxy:
 
     def delete_own_topics(self) -> None:
         """Delete the topics of the test at its end, where no fault is in the way; a warning names those that cannot be
-        deleted. Those whose prefix is that of all that goes through the proxy stay."""
+        deleted. If the proxy itself has a prefix, its topics are kept."""
         if self.engine.prefix:
             return
         for one in self.rules:
@@ -206,7 +207,7 @@ class Kproxy:
             text = f'topics whose names begin with "{self.prefix}" stay on {self.upstream}: {"; ".join(left)}'
             warnings.warn(KproxyWarning(text), stacklevel=2)
 
-    # ---- what went through
+    # ---- exchanges
 
     def exchanges(self, *, not_: Mapping[str, Any] | None = None, **match: Any) -> list[SeenExchange]:
         """Return requests with their responses, as this test's clients sent and got them, oldest first, selected by the
@@ -288,7 +289,7 @@ class Kproxy:
         self._numbers.clear()
         self.engine.topics.learn_all(self.engine.call(lambda: list(self.engine.tape.taken)))
         self.engine.call(self._forget)
-        for problem in problems:  # last: a warning may be an error, and all must be clear then, too
+        for problem in problems:  # last: a warning may be an error, and all state must be cleared before it
             warnings.warn(KproxyWarning(problem), stacklevel=2)
 
     def _forget(self) -> None:

@@ -22,11 +22,12 @@ from .mock_rules import remove_hook
 from .rule_arguments import Misuse, match_of
 
 WAIT = 10.0
-"""Seconds that a wait takes at most, if nothing else is said: far more than a client's own pauses between retries."""
+"""Default timeout of a wait, in seconds: far more than a client's own pauses between retries."""
 
 
 SLOW = "hook_slow"
-"""Name of the problem of a slow Python function: it delays others in operation, and is none in a test."""
+"""Name of the problem of a slow Python function: it delays other connections in production, but is not a problem in a
+test."""
 
 
 class RuleCounters(NamedTuple):
@@ -99,8 +100,7 @@ class Injected:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on what is no problem, but worth to know: a Python function of the test kept everybody
-        waiting."""
+        """Return notes about harmless events: a Python function of the test blocked the proxy."""
         running = self.running
         return [] if running is None else [
             f"slow, {times(one.count)}: everybody waits for a function meanwhile; the last was {one.last}"
@@ -110,15 +110,15 @@ class Injected:
     # ---- waiting
 
     def wait(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:
-        """Return once the rule has acted so often. Raises AssertionError after `timeout` seconds.
+        """Return once the rule has acted `hits` times. Raises AssertionError after `timeout` seconds.
 
-        The calling thread stands still meanwhile, and an event loop with it: a client of that loop would wait, too.
+        It blocks the calling thread and its event loop, including a client that uses that loop.
         """
         __tracebackhide__ = True
         return self._settle(self._reached(hits, timeout, count), hits, timeout, count)
 
     async def until(self, hits: int = 1, timeout: float = WAIT, count: CounterName = "fired") -> Self:  # noqa: ASYNC109  # of both loops
-        """Wait like `wait` in a test with an event loop, of asyncio or trio, which goes on meanwhile."""
+        """Wait like `wait`, without blocking the test's event loop (asyncio or trio)."""
         done = self._reached(hits, timeout, count)
         if trio.lowlevel.in_trio_run():
             token, event = trio.lowlevel.current_trio_token(), trio.Event()
@@ -185,7 +185,7 @@ def times(number: int) -> str:
 
 
 MOST_LINES = 12
-"""Items shown of one list; a test that talks to more APIs or topics is told of those it used most."""
+"""Maximum number of items of one list; longer lists of APIs or topics show the most frequent ones."""
 LOG_LINES = 20
 HIDDEN = ("name", "kind")
 MOCK = " (librdkafka's mock, see its limits in docs/testing.md; Apache Kafka: --kproxy-upstream=kafka)"
@@ -200,7 +200,7 @@ def written(rule: Injected) -> str:
 
 
 def explain(rule: Injected, seen: SeenExchanges, bootstrap: str) -> str:
-    """Return the lines that say at which stage a rule stopped, and which exchanges were there instead."""
+    """Return lines with the stage at which a rule stopped, and the exchanges that were seen instead."""
     return "\n".join(f"  {line}" for line in (written(rule), *reasons(rule, seen, bootstrap)))
 
 
@@ -265,7 +265,7 @@ def overview(engine: Embedded, loaded: Sequence[Injected], injected: Sequence[In
     brokers = engine.upstream + (MOCK if engine.mock else "")
     lines = [f"seed {seed} (the same chances again: --kproxy-seed={seed})",
              f"clients at {engine.bootstrap_servers}, brokers at {brokers}"]  # fmt: skip
-    # A production file may have hundreds of rules: those that matched come first, and only so many others are listed.
+    # A production file may have hundreds of rules: those that matched come first, and only this many others are listed.
     matched = [one for one in loaded if one.running is not None and one.matched]
     others = [one for one in loaded if one not in matched]
     for rule in (*matched, *others[:MOST_LINES], *injected):

@@ -52,7 +52,7 @@ def class_archive(libs: Path) -> Path:
 
 
 def archive_options(libs: Path) -> tuple[str, ...]:
-    """Return the options of a JVM whose class path begins with all jars of `libs`; none when there is no archive."""
+    """Return the options of a JVM whose class path begins with all jars of `libs`; empty without an archive."""
     file = class_archive(libs)
     return (f"-XX:SharedArchiveFile={file}", "-Xlog:disable") if file.exists() else ()
 
@@ -63,7 +63,7 @@ _LOG = "-Dorg.slf4j.simpleLogger."
 _LOGGING = (
     f"{_LOG}defaultLogLevel=warn",
     f"{_LOG}showDateTime=true",
-    f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # brokers that are not there yet, again and again
+    f"{_LOG}log.org.apache.kafka.clients.NetworkClient=error",  # else a line per failed attempt
 )
 _TICK = 500
 """Milliseconds of ZooKeeper's tick; sessions last up to twenty of them."""
@@ -151,11 +151,11 @@ FAST = {
     "group.consumer.assignment.interval.ms": "0",
     "log.cleaner.dedupe.buffer.size": "4194304",  # the default takes half of our heap
     "log.segment.delete.delay.ms": "500",
-    "leader.imbalance.check.interval.seconds": "3600",  # leaders move when a test says so
+    "leader.imbalance.check.interval.seconds": "3600",  # only tests move leaders
 }
 
 BY_RACK = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""Selector with which brokers send clients of a rack to a replica there (KIP-392)."""
+"""Selector with which brokers direct clients of a rack to a replica in the same rack (KIP-392)."""
 
 _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
 """Files that StorageTool has written, by name, for each release, settings and users: it takes a JVM, for seconds."""
@@ -181,9 +181,9 @@ class Kafka:
     """A cluster of `brokers` processes; a context manager that starts it and removes everything again.
 
     `listeners` come in addition to DIRECT; `properties` are broker settings; `scram` maps users to passwords for
-    SCRAM-SHA-256 and SCRAM-SHA-512 (not with ZooKeeper); `jvm` are Java's options for the brokers; `racks` are where
-    they stand, in their order, from where clients that say their rack then read. Raises MissingTool without Java or
-    Maven.
+    SCRAM-SHA-256 and SCRAM-SHA-512 (not with ZooKeeper); `jvm` are Java's options for the brokers; `racks` are the
+    brokers' racks, in order; clients that send their rack then read from the broker in it. Raises MissingTool without
+    Java or Maven.
     """
 
     def __init__(

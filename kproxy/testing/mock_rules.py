@@ -27,7 +27,7 @@ FILE = "<mock cluster>"
 SESSION_TIMEOUT_MS = 6000  # default of Kafka's group.min.session.timeout.ms
 MOST_ABORTED = 100_000  # batches of aborted transactions that are kept; the oldest are forgotten
 READ_COMMITTED = 1
-WAIT = 0.1  # seconds; the mock answers at once while records of an open transaction are there
+WAIT = 0.1  # seconds; the mock answers at once while records of an open transaction exist
 RULES: tuple[dict[str, Any], ...] = (
     {"name": "mock cluster: session timeout", "match": {"api": "JoinGroup"}, "at": "request"},
     {"name": "mock cluster: transactional writes", "match": {"api": "Produce", "transactional_id": "*"},

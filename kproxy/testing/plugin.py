@@ -45,7 +45,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @runtime_checkable
 class HasLogs(Protocol):
-    """A fixture's value whose log helps to understand a failed test."""
+    """A fixture's value whose log is shown for a failed test."""
 
     def logs(self) -> str:
         """Return the last lines of the log."""

@@ -173,7 +173,7 @@ _numbers = itertools.count()
 def _next_port() -> int:
     """Return a port that this process was not given for as long as possible.
 
-    A port is free until it is bound, which whoever asked for it may do much later, and again after a restart.
+    A port is free until it is bound, which may happen much later, and again after a restart.
     """
     rounds, place = divmod(next(_numbers) * _STEP, _SIZE)
     return _START + (_BEGIN + place) % _SIZE + (_SHIFT + rounds) % _STEP
@@ -214,12 +214,12 @@ def free_port_with_room(room: int) -> int:
 HOST = "127.0.0.1"
 ROOM = 16  # ports after the proxy's own that its nodes usually get
 WORKERS = "KPROXY_TEST_WORKERS"
-"""Environment variable with the number of worker processes for each proxy whose test does not say how many it wants."""
+"""Environment variable with the number of worker processes of each proxy whose test does not set it."""
 _PROXY_START_TIMEOUT = 120.0  # seconds; half of one is usual, a machine with forty times the load it can take was seen
 
 
 QUIET = 0.05
-"""Seconds without another line, after which the lines about all that has happened are taken to be written."""
+"""Seconds without a new line after which all pending log lines are assumed to be written."""
 
 
 class Proxy:
@@ -286,12 +286,12 @@ class Proxy:
             return False
 
     def is_listening(self) -> bool:
-        """Return True if the log has the line after which all ports are open."""
+        """Return True if the log has the line that follows the opening of all ports."""
         return bool(self.logged("serving"))
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """Return the log lines of that event with these fields, as dicts, oldest first. Lines are written beside the
-        traffic, so where there is none yet, those that are under way are waited for."""
+        """Return the log lines of that event with these fields, as dicts, oldest first. Lines are written
+        asynchronously, so if none is found, pending lines are awaited."""
         found = self.logged(event, **fields)
         if not found and self.child is not None:
             wait_until_quiet(self.child.log)
@@ -336,7 +336,7 @@ class Proxy:
         ]
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum of all samples of that name whose labels include these; 0 when there is none."""
+        """Return the sum of all samples of that name whose labels include these; 0 without any sample."""
         return sum(value for found, value in self.samples(name) if labels.items() <= found.items())
 
     def logs(self, lines: int = 40) -> str:

@@ -109,8 +109,8 @@ def time_limit(config: pytest.Config, node: pytest.Item) -> float:
 
 
 def rule_files(request: pytest.FixtureRequest) -> list[Path]:
-    """Return the rule files of the command line and of the test's markers. Those of markers are looked for in the root
-    folder of the tests, then beside the test."""
+    """Return the rule files of the command line and of the test's markers. Paths in markers are looked up in the root
+    folder of the tests, then in the test's folder."""
     config = request.config
     given = [Path(config.invocation_params.dir, file) for file in config.getoption("--kproxy-rules")]
     for marker in request.node.iter_markers(RULES):

@@ -1,15 +1,15 @@
-"""Tape of what clients and kproxy say to each other, kept frame by frame as it passes, to be read afterwards.
+"""Tape of the traffic between clients and kproxy, kept frame by frame and decoded later.
 
 Strategy. The bytes are copied where the client's socket is, on the way in before any rule has seen them and on the way
-out after all of them. So what is kept is what the client has said and heard, whatever rules did in between, and nothing
-depends on it: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it
-sees a request before the rules behind it, never the answers that kproxy itself gives, and makes the engine read every
-body.) Frames are decoded when somebody asks for them, by the thread that asks. The bytes of long frames come through
-this process, too, while they are kept: they are not spliced (runtime/io/splice.py), for then nobody would see them.
+out after all of them. So the tape has the client's view of the traffic after all rules. It has no effect on the
+traffic: no frame is decoded or held for it, no version is capped. (A live rule that records could not do that: it sees
+a request before later rules, does not see the responses that kproxy itself generates, and makes the engine read every
+body.) Frames are decoded on access, by the accessing thread. The bytes of long frames also pass through this process
+while they are kept: splicing (runtime/io/splice.py) is off, since spliced bytes cannot be copied.
 
-A tape that is full lets go of what weighs most and tells least: of the oldest long frames it keeps all fields and the
-headers of record batches (`protocol/scan/sketch.py`), so that each exchange stays there with its place and its size.
-Only when that is not enough are the oldest exchanges forgotten.
+A full tape evicts the largest and least useful bytes first: of the oldest long frames it keeps all fields and the
+headers of record batches (`protocol/scan/sketch.py`), so that each exchange keeps its place and its size. Only when
+that is not enough are the oldest exchanges forgotten.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ MOST_BYTES = 64 << 20
 MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
 LARGEST = 100 << 20
-"""Bytes from which on a size is taken for none: no frame can be told apart on this connection after it."""
+"""Bytes above which a size is invalid: later frames of this connection cannot be split."""
 MOST_SILENT = 100
-"""Requests of a connection that are due no answer, and of which rules may still tell what they did."""
+"""Maximum number of requests of a connection without a due response that are kept for later effects of rules."""
 MOST_BEHIND = 32 << 20
 """Bytes of frames of the broker's side that are kept."""
 LONG = 4096
-"""Bytes of a frame from which on its records go first when the tape is full."""
+"""Minimum size in bytes of frames whose records are evicted first when the tape is full."""
 HEAD = 1024
-"""Bytes that are kept of a frame whose structure cannot be followed: its header, mostly."""
+"""Bytes that are kept of a frame whose structure cannot be parsed: its header, mostly."""
 
 
 TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
@@ -51,8 +51,8 @@ CLOSE_WAIT = 8  # of Linux's TCP_INFO: the peer has sent FIN
 
 
 class Frames:
-    """Cutter of one direction's bytes into frames without their sizes. `cut`: a size that could not be one, behind
-    which no frame can be told from another; None: there was none."""
+    """Cutter of one direction's bytes into frames without their sizes. `cut`: an invalid size, after which frames
+    cannot be split; None: no invalid size so far."""
 
     __slots__ = ("cut", "rest")
 
@@ -80,8 +80,8 @@ class Frames:
 
 
 class TapedFrame(NamedTuple):
-    """A frame on the tape without its size field, of which there were `size` bytes. `sketched`: the inside of its
-    record batches is not kept any more. `cut`: it is not more than the beginning."""
+    """A frame on the tape without its size field, which had the value `size`. `sketched`: the inside of its record
+    batches is not kept any more. `cut`: it is not more than the beginning."""
 
     data: bytes
     size: int
@@ -123,7 +123,7 @@ class TapedExchange:
 
     @property
     def response(self) -> bytes | None:
-        """Return what is kept of the response; None: there is none."""
+        """Return the kept bytes of the response; None: no response."""
         return None if self.told is None else self.told.data
 
     @property
@@ -146,14 +146,14 @@ class TapedExchange:
 
 
 class TapedConnection:
-    """One side of a connection on the tape. As the session's observer it is told which rules fired."""
+    """One side of a connection on the tape. As the session's observer it receives the fired rules."""
 
     def __init__(self, tape: Tape, session: Session) -> None:
         self.tape, self.session = tape, session
         self.requests, self.responses = Frames(), Frames()
         self.waiting: dict[bytes, deque[TapedExchange]] = {}  # requests by correlation id, which a client may use twice
         self.silent: deque[TapedExchange] = deque(maxlen=MOST_SILENT)  # the last ones that are due no answer
-        self.early: dict[bytes, tuple[tuple[str, ...], bool]] = {}  # what rules did to a request that is under way
+        self.early: dict[bytes, tuple[tuple[str, ...], bool]] = {}  # effects of rules on a pending request
 
     def said(self, data: bytes, now: float) -> None:
         """Keep the requests in the bytes that the client has sent."""
@@ -207,7 +207,7 @@ class TapedConnection:
         """Do nothing: a tape has the times of frames."""
 
     def look_for_end(self, frames: Frames, what: str) -> None:
-        """Put on record that the frames of this direction cannot be told apart any more, if that is so."""
+        """Record it if frames of this direction can no longer be split."""
         if frames.cut is not None and (self.session.number, what) not in self.tape.cut:
             self.tape.cut[self.session.number, what] = frames.cut
 
@@ -245,8 +245,9 @@ def wants_no_answer(frame: bytes) -> bool:
 
 class Tape:
     """The exchanges of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut`
-    has the sizes behind which nothing more could be told apart, by connection and direction. `behind`: a tape of the
-    same exchanges at the broker. `began_before`: something passed before what is on it, or beside it."""
+    has the invalid sizes after which frames cannot be split, by connection and direction. `behind`: a tape of the same
+    exchanges at the broker. `began_before`: there was traffic before the start of the tape, or traffic that it does not
+    have."""
 
     def __init__(
         self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES, behind: Tape | None = None
@@ -262,8 +263,8 @@ class Tape:
     # ---- where the bytes pass: all in the proxy's thread
 
     def follow(self, session: Session) -> Session:
-        """Return this session, whose connection begins, with the tape listening: to all that the client says, and to
-        the bytes that are passed to the client as they are; and to the same at the broker."""
+        """Return this session of a new connection, with the tape attached: to all bytes of the client, and to the bytes
+        that are sent to the client; also to both directions at the broker."""
         connection = self.connections[session.number] = TapedConnection(self, session)
         behind = None if self.behind is None else TapedConnection(self.behind, session)
         from_client, from_broker = session.from_client, session.from_broker
@@ -327,7 +328,7 @@ class Tape:
 
         return KeptBehind
 
-    # ---- what is kept
+    # ---- content of the tape
 
     def snapshot(self) -> tuple[list[TapedExchange], int, dict[tuple[int, str], int]]:
         """Return the exchanges, the number of those not kept any more, and `cut`; in the proxy's thread."""
@@ -341,8 +342,8 @@ class Tape:
         self.grew(taken, len(taken.asked.data))
 
     def grew(self, taken: TapedExchange, size: int) -> None:
-        """Count so many more bytes of an exchange. Let go of the oldest records, then of the oldest exchanges, until
-        the limits hold."""
+        """Add `size` bytes of an exchange to the total. Let go of the oldest records, then of the oldest exchanges,
+        until the limits hold."""
         self.bytes += size
         if size >= LONG:
             self.long[taken] = None

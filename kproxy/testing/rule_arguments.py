@@ -20,7 +20,7 @@ _PLACE = re.compile(r":(\d+):\d+: (.*)", re.DOTALL)
 
 
 class Misuse(ValueError):
-    """A mistake in the arguments of a test's call; the message names the argument, the mistake, and what is allowed."""
+    """An error in the arguments of a test's call; the message names the argument, the error, and the allowed values."""
 
 
 def plain(value: Any) -> Any:
@@ -64,8 +64,7 @@ def laid_out(arguments: Mapping[str, Any], before: str = "") -> list[tuple[str, 
 
 
 def in_words(call: str, source: Source, arguments: Mapping[str, Any], error: DocumentError, first_line: int) -> Misuse:
-    """Return the mistakes with the arguments that they are about, in place of the lines of a document that no author
-    has written."""
+    """Return the errors by argument, instead of by line of the generated document."""
     names, told = [name for name, _ in laid_out(arguments)], []
     for mistake in error.mistakes:
         found = _PLACE.fullmatch(mistake.removeprefix(source.file))
@@ -104,12 +103,12 @@ class InjectedFaults:
 
     @property
     def transient(self) -> bool:
-        """True if a fault was injected from which a correct client recovers."""
+        """True if a fault of class transient was injected: a correct client recovers from it."""
         return self._any("transient")
 
     @property
     def fatal(self) -> bool:
-        """True if a fault was injected after which a correct client may fail."""
+        """True if a fault of class fatal was injected: a correct client may fail after it."""
         return self._any("fatal")
 
     @property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CAUSE = "kproxy_timeout"
 AGAIN = 1.0  # seconds from one SIGINT to the next; a callback of an event loop may swallow the first
 GRACE = 20.0  # seconds after the limit until the process exits
-SETTLE = 0.1  # seconds in which a SIGINT that was sent last arrives
+SETTLE = 0.1  # seconds for the last SIGINT to arrive
 MOST_LINES = 12
 EXIT_CODE = 1
 SLOW_JOIN = (
@@ -162,7 +162,7 @@ class TimeLimit:
 
 
 def unanswered(used: Kproxy) -> list[str]:
-    """Return a line for each request without a response: those on which rules fired first, then the oldest first."""
+    """Return a line for each request without a response: first the requests with fired rules, then the oldest."""
     now = monotonic()
     found = [one for one in used.exchanges() if one.answered is None]
     if not found:

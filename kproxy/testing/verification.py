@@ -25,7 +25,7 @@ from .rule_arguments import Misuse
 ARGUMENTS = frozenset(
     ("view", "only", "without", "level", "compacted", "not_compacted", "retention", "complete", "records")
 )
-"""Names of what a test may say about its verification, besides `fail_on`."""
+"""Names of a test's arguments for its verification, besides `fail_on`."""
 NO_HEADER = 8
 """Bytes that a request has at least."""
 
@@ -46,11 +46,11 @@ class TapedWho:
         self.names = {str(ident): name for ident, name in topics.names.items()}
 
     def broker_topic(self, _topic: str) -> str | None:
-        """Return None: a tape does not tell the broker's names."""
+        """Return None: a tape does not contain the broker's names."""
         return None
 
     def broker_group(self, _group: str) -> str | None:
-        """Return None: a tape does not tell the broker's names."""
+        """Return None: a tape does not contain the broker's names."""
         return None
 
     def topic_of(self, topic_id: str) -> str | None:
@@ -75,8 +75,8 @@ class TapeReader:
         self.forgotten, self.cut, self.began_before = tape.forgotten, dict(tape.cut), tape.began_before
 
     def pairs(self) -> list[BothSides]:
-        """Return the exchanges in the order in which they were over, each with what passed at the broker if that was
-        something else; those without an answer stand where they began."""
+        """Return the exchanges in the order of their ends, each with the exchange at the broker if it differs; those
+        without an answer are at their beginning."""
         matcher = SideMatcher[Taped, Taped](math.inf)
         matched: list[tuple[Taped | None, Taped | None]] = []
         found = [*((over(one), 0, one) for one in self.behind), *((over(one), 1, one) for one in self.taken)]
@@ -164,8 +164,8 @@ def over(taken: TapedExchange) -> float:
 
 
 def judged(tape: TapeReader, asked: Mapping[str, Any], *, alone: bool) -> Verdict:
-    """Return what a tape proves. `asked`: the arguments of a test; `alone`: nobody else uses its topics and groups.
-    Raises Misuse for arguments that are wrong."""
+    """Return the findings that a tape proves. `asked`: the arguments of a test; `alone`: the topics and groups are
+    exclusive to the test. Raises Misuse for arguments that are wrong."""
     terms = terms_asked(asked)
     if terms.view != "clients" and not tape.knows_brokers:
         terms = replace(terms, view="clients")
