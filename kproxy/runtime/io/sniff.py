@@ -1,8 +1,8 @@
-"""Preread: clients have to say something before it is known who they are or which listener they want.
+"""Preread: reads first bytes that identify a client or select its listener (PROXY header, ClientHello).
 
-Strategy. Their first bytes are looked at and stay in the kernel until all that is wanted of them is there (MSG_PEEK),
-so that whoever comes next finds the connection as it was. The kernel is told to wake us when more has come
-(SO_RCVLOWAT). All of it is callbacks of the reactor; a client that says nothing is refused in the end.
+The bytes stay in the kernel (MSG_PEEK) until all required ones have arrived, so the next reader finds the connection
+unchanged. SO_RCVLOWAT makes the kernel wake the process for further bytes only. All of it is callbacks of the reactor.
+A client that sends nothing is refused after a timeout.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ if TYPE_CHECKING:
     from .pollers import Deadline
 
 MOST = 32768
-"""Bytes looked at; whoever wants to look at more than that has a limit of its own below it."""
+"""Maximum bytes of a preread; parsers have lower limits of their own."""
 
 T = TypeVar("T")
 FirstBytesParser = Callable[[bytes], "T | None"]
-"""Parser of a connection's first bytes: returns None if it needs more, raises InputError if they are wrong."""
+"""Parser of a connection's first bytes: returns None if it needs more, raises InputError if they are invalid."""
 
 
 class PrereadKind(NamedTuple):
-    """Kind of first bytes: the cause in counters and log if they do not come, and their name in a sentence. `limited`:
-    one address may have a share of those that are awaited; a balancer, which is trusted, may have all."""
+    """Kind of first bytes. `cause`: label in counters and log if they do not arrive. `name`: noun for messages.
+
+    `limited`: a client address may hold only a share of the pending prereads. A trusted load balancer has no such
+    limit.
+    """
 
     cause: str
     name: str
@@ -47,7 +50,7 @@ class PrereadKind(NamedTuple):
 
 
 class Refusal(InputError):
-    """First bytes that are a reason to refuse the client, of a cause of its own."""
+    """First bytes that lead to a refusal with its own cause."""
 
     def __init__(self, why: str, cause: str) -> None:
         super().__init__(why)
@@ -55,7 +58,7 @@ class Refusal(InputError):
 
 
 class Preread:
-    """Preread of all ports. `counts` and the log have the clients that are refused. `places`: those of the process."""
+    """Preread of all ports. `counts` and `log` record refused clients. `places`: connection places of the process."""
 
     def __init__(
         self, reactor: Reactor, limits: Limits, counts: ConnectionCounts, log: FilteringBoundLogger,
@@ -74,7 +77,8 @@ class Preread:
     ) -> None:  # fmt: skip
         """Call `then` with the value that `parse` returns for the first bytes, or refuse the client.
 
-        If all places are taken, a client or connection of the network with the most ends for another network.
+        If all places are taken, a client or connection of the network with the most ends to make room for another
+        network.
         """
         why = f"{self.capacity.connections} clients have not sent their first bytes, no more are allowed"
         full = len(self.pending) >= self.capacity.connections
@@ -96,13 +100,13 @@ class Preread:
         sock.close()
 
     def close(self) -> None:
-        """Refuse all clients whose first bytes are awaited."""
+        """Refuse all pending clients."""
         for client in list(self.pending):
             client.refuse("shutdown", "kproxy is shutting down")
 
 
 class PendingClient(Generic[T]):
-    """Connection whose first bytes are awaited."""
+    """Connection that has not sent all of its first bytes."""
 
     idle = True
 
@@ -136,7 +140,7 @@ class PendingClient(Generic[T]):
         preread.reactor.add(self.fd, self.ready, IN)
 
     def ready(self, mask: int) -> None:
-        """Look at the bytes that have come so far, or at the end."""
+        """Peek at the bytes that have arrived, or handle the end of the stream."""
         try:
             data = self.sock.recv(MOST, socket.MSG_PEEK)
         except BlockingIOError:
@@ -155,7 +159,7 @@ class PendingClient(Generic[T]):
             self.seen = len(data)
             try:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.seen + 1)
-            except OSError:  # Windows has no such thing, and would wake us without end
+            except OSError:  # not supported by Windows, which would wake us repeatedly
                 self.refuse(
                     self.kind.cause, f"the {self.kind.name} came in pieces, which only Linux and macOS wait for"
                 )
@@ -166,8 +170,8 @@ class PendingClient(Generic[T]):
         self.then(parsed)
 
     def ended(self) -> None:
-        """Refuse a client that will send no more; one that has sent nothing has only looked whether somebody is
-        there."""
+        """Refuse a client after the end of its stream. A client that sent nothing was only a port check, and is not
+        logged."""
         if self.seen:
             self.refuse(self.kind.cause, f"the connection ended in the {self.kind.name}, after {self.seen} bytes")
         else:
@@ -179,7 +183,7 @@ class PendingClient(Generic[T]):
         self.refuse(self.kind.cause, f"no whole {self.kind.name} in {timeout:g} s, {self.seen} bytes have come")
 
     def stop(self) -> None:
-        """Await no more bytes; the socket stays open."""
+        """End the preread. The socket stays open."""
         self.preread.pending.discard(self)
         self.preread.places.remove(self)
         self.preread.half_open.end(self.client[0])
@@ -190,7 +194,7 @@ class PendingClient(Generic[T]):
         self.refuse(cause, message)
 
     def refuse(self, cause: str, why: str) -> None:
-        """Refuse the client, for this cause."""
+        """Refuse the client with this cause."""
         self.stop()
         self.preread.refuse(self.listener, self.sock, self.client, cause, why)
 
@@ -204,11 +208,11 @@ class PendingClient(Generic[T]):
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 WORD = b"PROXY "
 LONGEST_LINE = 107
-"""§2.1: characters of a line at most, its end included."""
+"""Maximum characters of a line, with its end (§2.1)."""
 LONGEST = 4096
-"""Bytes of a header of version 2 that are taken. Addresses have 36 and what load balancers say beside them a few dozen;
-a certificate's subject may be among it."""
-LOCAL, PROXY = 0x20, 0x21  # version 2 in the upper half of the byte, what it means in the lower one
+"""Maximum bytes of a version 2 header. Addresses take 36 and additional values of load balancers a few dozen; a client
+certificate's subject may be among them."""
+LOCAL, PROXY = 0x20, 0x21  # upper half of the byte: version 2; lower half: command
 TCP4, TCP6 = 0x11, 0x21
 NOT_TCP = {0x12: "UDP over IPv4", 0x22: "UDP over IPv6", 0x31: "a Unix stream", 0x32: "a Unix datagram"}
 CRC = 0x03  # §2.2.3
@@ -223,19 +227,19 @@ FAMILIES: dict[str, tuple[Callable[[str], _IP], str]] = {
 }
 
 
-# PROXY protocol: a proxy's word, before anything else, about whose connection it passes on; read and written.
+# PROXY protocol: a proxy sends the client's address before any other bytes. This module reads and writes it.
 #
 # Source: https://github.com/haproxy/haproxy/blob/master/doc/proxy-protocol.txt, §2.1 (version 1, a line of text) and
-# §2.2 (version 2, binary). What is not exactly right closes the connection, as §2 wants it, and as soon as it is seen.
-# An address that is not trusted is the client itself. If that sends a header all the same, it is no Kafka and no TLS,
-# and whoever reads its first bytes says so.
+# §2.2 (version 2, binary). An invalid header closes the connection as soon as it is detected (§2). A connection from an
+# untrusted address has the client's own address. If it sends a header anyway, the parser of its first bytes rejects it,
+# because it is neither Kafka nor TLS.
 class BadHeader(InputError):
-    """First bytes that are no PROXY header, or a wrong one."""
+    """First bytes without a valid PROXY header."""
 
 
 class Header(NamedTuple):
-    """PROXY header of `size` bytes about a client's connection from `source` to `target`. Without these it is the
-    sender's own connection (LOCAL, such as a health check), or the sender does not know (UNKNOWN, UNSPEC)."""
+    """PROXY header of `size` bytes for a client's connection from `source` to `target`. Both are None for the sender's
+    own connection (LOCAL, such as a health check), and for an unknown client (UNKNOWN, UNSPEC)."""
 
     size: int
     source: HostPort | None = None
@@ -243,7 +247,7 @@ class Header(NamedTuple):
 
 
 def parse(data: bytes) -> Header | None:
-    """Parse the header at the beginning of `data`; return None while it is not whole. Raises BadHeader."""
+    """Parse the header at the beginning of `data`; return None if it is incomplete. Raises BadHeader."""
     if data.startswith(SIGNATURE):
         return _binary(data)
     if data.startswith(WORD):
@@ -280,7 +284,7 @@ def _line(data: bytes) -> Header | None:
 
 
 def _plain(address: _IP) -> str:
-    """Format an IP address; IPv4 in IPv6 as plain IPv4, as everywhere. Raises ValueError for a zone."""
+    """Format an IP address, with IPv4 in IPv6 as plain IPv4. Raises ValueError for a zone."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             raise ValueError(f"{address} has a zone")
@@ -329,7 +333,7 @@ def _check_family(family: int, length: int) -> None:
 
 
 def _check_more(header: bytes, at: int) -> None:
-    """Check that the values behind the addresses (§2.2: type, length, value) fit, and that their checksum is right."""
+    """Check that the values after the addresses (§2.2: type, length, value) fit, and that their checksum is correct."""
     while at < len(header):
         end = at + 3 + int.from_bytes(header[at + 1 : at + 3], "big")
         if at + 3 > len(header) or end > len(header):
@@ -349,7 +353,7 @@ def _check_more(header: bytes, at: int) -> None:
 
 
 def line(source: HostPort, target: HostPort) -> bytes:
-    """Build a header of version 1. Ends without IP addresses make it UNKNOWN."""
+    """Build a version 1 header. It is UNKNOWN if an address is not an IP address."""
     ends = _ends(source, target)
     if ends is None:
         return b"PROXY UNKNOWN\r\n"
@@ -358,7 +362,7 @@ def line(source: HostPort, target: HostPort) -> bytes:
 
 
 def binary(source: HostPort, target: HostPort) -> bytes:
-    """Build a header of version 2. Ends without IP addresses make it UNSPEC."""
+    """Build a version 2 header. It is UNSPEC if an address is not an IP address."""
     ends = _ends(source, target)
     if ends is None:
         return FIXED.pack(SIGNATURE, PROXY, 0, 0)
@@ -369,12 +373,13 @@ def binary(source: HostPort, target: HostPort) -> bytes:
 
 
 def own() -> bytes:
-    """Build a header of version 2 for a proxy's own question: LOCAL."""
+    """Build a version 2 header for the proxy's own connection: LOCAL."""
     return FIXED.pack(SIGNATURE, LOCAL, 0, 0)
 
 
 def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
-    """Return both addresses in one family: IPv4 goes as IPv4 in IPv6 where the other end is IPv6."""
+    """Return both addresses in one family: IPv4 becomes IPv4 in IPv6 if the other end is IPv6. None: not IP
+    addresses."""
     try:
         source_ip, target_ip = ipaddress.ip_address(source[0]), ipaddress.ip_address(target[0])
     except ValueError:
@@ -389,14 +394,14 @@ def _wide(address: _IP) -> ipaddress.IPv6Address:
 
 
 class ProxyHeaders:
-    """Reader of PROXY headers before a listener: `arrived` gets each client with the address that its header names."""
+    """Reader of PROXY headers before a listener. `arrived` receives each client with the address from its header."""
 
     def __init__(self, config: ProxyProtocol, listener: str, preread: Preread, arrived: Any) -> None:
         self.listener, self.preread, self.arrived = listener, preread, arrived
         self.trusted = address_test(config.from_)
 
     def __call__(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
-        """Take a client; read its header first if its address is trusted."""
+        """Accept a client. If its address is trusted, read its header first."""
         near = host_port(address)
         if not self.trusted(near[0]):
             self.arrived(node, sock, address)
@@ -410,7 +415,8 @@ class ProxyHeaders:
 
 
 def greeting(version: ProxyVersion, origin: AddressPair | None) -> Callable[[socket.SocketType], bytes]:
-    """Return what gives the first bytes of a connection to a broker; without origin it is kproxy's own connection."""
+    """Return a function that builds the first bytes of a connection to a broker. Without `origin` it is kproxy's own
+    connection."""
     if origin is not None:
         data = line(*origin) if version == "v1" else binary(*origin)
         return lambda sock: data
@@ -418,9 +424,9 @@ def greeting(version: ProxyVersion, origin: AddressPair | None) -> Callable[[soc
         return lambda sock: own()
     return lambda sock: line(
         address(sock.getsockname()), address(sock.getpeername())
-    )  # §2.1: the connection's own ends
+    )  # §2.1: the connection's own addresses
 
 
 def address(sockaddr: Any) -> HostPort:
-    """Convert an address of the socket module, of a Unix socket, too."""
+    """Convert an address of the socket module, including those of Unix sockets."""
     return host_port(sockaddr) if isinstance(sockaddr, tuple) else (str(sockaddr), 0)

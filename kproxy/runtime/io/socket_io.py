@@ -1,9 +1,8 @@
-"""Calls of a trio task on a non-blocking socket, and the keep-alive of sockets.
+"""Socket calls for trio tasks on non-blocking sockets, and TCP keep-alive.
 
-The kernel's own times are two hours until it asks a silent peer and eleven minutes until it gives up, for which a dead
-client would keep its place and its broker's. What listening sockets are told is inherited by those that they accept;
-those to brokers are told when they are about a second old (timeouts.py): four system calls that a short connection does
-without.
+By default the kernel probes a silent peer after two hours, and gives up eleven minutes later. Until then a dead client
+would occupy its place and its broker connection. Accepted sockets inherit the options of the listening socket. Sockets
+to brokers get them at an age of about a second (`timeouts.py`), which saves four system calls for short connections.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ from kproxy.runtime.config.network import Transparent
 from kproxy.runtime.protocols import HostPort, host_port, show
 
 MOST_AT_ONCE = 1 << 16
-"""Bytes of one read: Python makes room for all that is asked for."""
+"""Maximum bytes of one read: Python allocates the requested size."""
 IDLE = 60
-"""Seconds of silence before the first question; less than the five minutes after which most firewalls forget."""
-INTERVAL = 10
-"""Seconds between questions."""
+"""Seconds of silence before the first probe; most firewalls forget a connection after five minutes."""
+INTERVAL = 10  # seconds between probes
 PROBES = 6
-"""Questions without an answer after which the connection is broken: two minutes after the last word."""
+"""Unanswered probes before the connection fails: two minutes after the last bytes."""
 
 
 async def attempt(sock: socket.SocketType, act: Callable[[], Any]) -> Any:
-    """Repeat `act` on a non-blocking socket until it neither blocks nor wants TLS bytes first; return its result.
+    """Repeat `act` on a non-blocking socket until it neither blocks nor needs TLS bytes first; return its result.
 
-    For questions far shorter than an empty socket buffer: what blocks is always reading.
+    For requests far smaller than an empty socket buffer: only reads block.
     """
     while True:
         try:
@@ -56,7 +54,7 @@ async def send(sock: socket.SocketType, data: bytes) -> None:
 
 
 async def exactly(sock: socket.SocketType, size: int) -> bytes:
-    """Read `size` bytes. Raises OSError, and EOFError when the other end closes before that."""
+    """Read `size` bytes. Raises OSError, or EOFError if the other end closes before that."""
     parts = bytearray()
     while len(parts) < size:
         left = min(size - len(parts), MOST_AT_ONCE)
@@ -68,7 +66,7 @@ async def exactly(sock: socket.SocketType, size: int) -> bytes:
 
 
 def keep_alive(sock: socket.SocketType, idle: int | None = None, interval: int | None = None) -> None:
-    """Have the kernel ask whether the peer is there; a socket of this machine needs no such thing."""
+    """Enable TCP keep-alive. Unix sockets do not need it."""
     if sock.family == UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -78,7 +76,7 @@ def keep_alive(sock: socket.SocketType, idle: int | None = None, interval: int |
 
 
 CLOSE_WAIT = 8
-"""State of a TCP socket after a FIN of the other end (include/net/tcp_states.h)."""
+"""TCP state after a FIN of the other end (include/net/tcp_states.h)."""
 
 
 TCP_STATE = Struct("=2xB21xI")  # of Linux's TCP_INFO: retransmits, unacknowledged segments
@@ -103,7 +101,7 @@ def is_lost(sock: Any) -> bool:
 
 
 def has_sent_fin(sock: socket.SocketType | None) -> bool:
-    """Return True if the other end has closed, whether or not all before that was read. False if it is not known."""
+    """Return True if the other end has closed, even if data before that is unread. False if it is unknown."""
     if sock is None or not HAS_TCP_STATE:
         return False
     try:
@@ -113,27 +111,27 @@ def has_sent_fin(sock: socket.SocketType | None) -> bool:
 
 
 SO_ORIGINAL_DST = 80
-"""linux/netfilter_ipv4.h, and the same number for IPv6 in linux/netfilter_ipv6/ip6_tables.h."""
+"""linux/netfilter_ipv4.h; the number for IPv6 in linux/netfilter_ipv6/ip6_tables.h is the same."""
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h
 IPV6_TRANSPARENT = 75  # linux/in6.h
 SOCKADDR_IN, SOCKADDR_IN6 = Struct("!2xH4s8x"), Struct("!2xHI16sI")
 
 
-# Transparent connections, diverted to kproxy by the kernel: their destinations, and how to go on from here.
+# Transparent connections: the kernel diverts them to kproxy, which finds their original destinations.
 #
-# REDIRECT rewrites the destination and remembers it (netfilter's SO_ORIGINAL_DST); TPROXY leaves it as it is and gives
-# the connection to a socket that may have addresses of others (IP_TRANSPARENT, ip(7)). kproxy's own connections carry a
-# mark (SO_MARK, socket(7)), by which the firewall knows that they are not to be diverted again.
+# REDIRECT rewrites the destination, and netfilter stores the original one (SO_ORIGINAL_DST). TPROXY keeps the
+# destination. It passes the connection to a socket that may bind foreign addresses (IP_TRANSPARENT, ip(7)). kproxy's
+# own connections have a mark (SO_MARK, socket(7)), so the firewall does not divert them again.
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Destination of a diverted connection, and the address to come from, if not kproxy's own."""
+    """Destination of a diverted connection. `source`: address to connect from; None: kproxy's own."""
 
     destination: HostPort
     source: str | None = None
 
 
 def destination(sock: socket.SocketType, config: Transparent) -> HostPort:
-    """Return the address that the client wanted to reach. Raises OSError when the kernel does not know."""
+    """Return the address that the client connected to. Raises OSError if the kernel does not know it."""
     if config.by == "tproxy":
         return host_port(sock.getsockname())
     if ":" in host_port(sock.getpeername())[0]:
@@ -144,18 +142,18 @@ def destination(sock: socket.SocketType, config: Transparent) -> HostPort:
 
 
 def why_not(sock: socket.SocketType, config: Transparent, own_ports: set[int]) -> str | None:
-    """Return a reason not to connect to the destination, else None; `own_ports` are those that kproxy listens on."""
+    """Return a reason not to connect to the destination, or None. `own_ports`: ports that kproxy listens on."""
     try:
         host, port = destination(sock, config)
     except OSError:
-        host, port = host_port(sock.getsockname())  # nothing was diverted: it wanted to come here
+        host, port = host_port(sock.getsockname())  # not diverted: the client connected to kproxy itself
     if port in own_ports and is_own(host):
         return f"the destination {show((host, port))} is kproxy itself, going there would never end"
     return None
 
 
 def is_own(host: str) -> bool:
-    """Return True if this machine has the address."""
+    """Return True if the address belongs to this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_DGRAM)) as trial:
         try:
@@ -166,7 +164,7 @@ def is_own(host: str) -> bool:
 
 
 def pretend(sock: socket.SocketType, family: int) -> None:
-    """Let the socket have addresses that are not this machine's. Raises OSError."""
+    """Allow the socket to bind addresses of other machines. Raises OSError."""
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
     else:
@@ -174,14 +172,14 @@ def pretend(sock: socket.SocketType, family: int) -> None:
 
 
 def come_from(sock: socket.SocketType, family: int, source: str) -> None:
-    """Connect from that address, by any port. Raises OSError."""
+    """Bind the socket to `source`, with any port. Raises OSError."""
     pretend(sock, family)
     sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
     sock.bind((f"::ffff:{source}" if family == socket.AF_INET6 and ":" not in source else source, 0))
 
 
 def check_mark(cluster: str, mark: int) -> None:
-    """Check that connections to brokers can be marked so. Raises InternalError when they cannot."""
+    """Check that connections to brokers can have this mark. Raises InternalError if not."""
     with closing(socket.socket()) as trial:
         try:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)

@@ -1,8 +1,8 @@
-"""TLS handshakes in both directions, as trio tasks on non-blocking sockets; afterwards the socket is the reactor's.
+"""TLS handshakes in both directions, as trio tasks on non-blocking sockets. Then the reactor serves the socket.
 
-A step of one takes up to a millisecond. Who makes one holds the lock `step`, which all handshakes of a process share:
-between two steps there is time for the traffic, however many clients come at once.
-Certificates are read again when their files change: a look at the files' times at each handshake is cheap beside it.
+A step of a handshake takes up to a millisecond. Each step holds the lock `step`, which all handshakes of a process
+share. So traffic runs between two steps even if many clients connect at once. Certificates are read again when their
+files change. Checking the files' times costs little compared with a handshake.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from .scheduler import BUFFER
 from .side import TLS_WRITE, VIEW, Side
 from .socket_io import MOST_AT_ONCE, attempt, send
 
-HANDSHAKE = 0x16  # RFC 8446 §5.1: the content type that a ClientHello comes in
+HANDSHAKE = 0x16  # RFC 8446 §5.1: content type of a ClientHello
 VERIFY = {"optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN")
 PROXY_HEADERS = (b"PROX", b"\r\n\r\n")
 
 
 class UnmappedCertificate(OSError):
-    """Certificate of a client that is good, and for which no rule gives a name."""
+    """Valid client certificate without a matching rule in `principals`."""
 
 
 class NotTls(OSError):
-    """First bytes that are no TLS."""
+    """First bytes that are not TLS."""
 
 
 class SentHeader(NotTls):
-    """First bytes that are a PROXY header, of an address that is not trusted."""
+    """First bytes that are a PROXY header from an untrusted address."""
 
 
 class ClientSocket(ssl.SSLSocket):
-    """Client's socket; `sni` is the server name that it asked for."""
+    """Socket of a client. `sni`: requested server name."""
 
     sni: str | None = None
 
 
 class Reloading:
-    """TLS context made from files; made again when one of them changes. A set that cannot be read leaves the old
-    one. OpenSSL would wait for a pipe without end, so each file is read by kproxy itself first."""
+    """TLS context from files; loaded again when one of them changes. If the new files cannot be read, the old context
+    stays. OpenSSL would block on a named pipe, so kproxy reads each file first."""
 
     def __init__(self, files: Iterable[object], make: Callable[[], ssl.SSLContext], log: FilteringBoundLogger) -> None:
         self.files = [Path(str(file)) for file in files if file is not None]
@@ -70,13 +70,13 @@ class Reloading:
     def look(self) -> list[tuple[int, int, int]]:
         found = []
         for file in self.files:
-            with suppress(OSError):  # it is missing, for a moment perhaps
+            with suppress(OSError):  # may be missing for a moment
                 stat = file.stat()
                 found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return found
 
     def read(self) -> ssl.SSLContext:
-        """Make the context from what the files say now. Raises OSError and ValueError."""
+        """Create the context from the current files. Raises OSError and ValueError."""
         for file in self.files:
             read_named(file, MOST_FILE)
         return self.make()
@@ -94,7 +94,7 @@ class Reloading:
 
 
 class ClientTls:
-    """Server's end of TLS, on a listener."""
+    """TLS server of a listener."""
 
     def __init__(self, config: ListenerTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
         self.config, self.timeout, self.step = config, timeout, step
@@ -112,8 +112,8 @@ class ClientTls:
         return context
 
     def name(self, sock: ClientSocket) -> str | None:
-        """Return the name in the client's certificate; None: it has shown none. Raises UnmappedCertificate where no
-        rule fits it."""
+        """Return the name in the client's certificate; None: no certificate. Raises UnmappedCertificate if no rule
+        matches."""
         subject = subject_name(sock.getpeercert())
         if subject is None or self.principals is None:
             return subject
@@ -123,8 +123,7 @@ class ClientTls:
         return name
 
     async def handshake(self, sock: socket.SocketType) -> ClientSocket:
-        """Make the handshake. Raises OSError (`NotTls` for clients that speak something else); `sock` is closed
-        then."""
+        """Perform the handshake. Raises OSError (`NotTls` for clients of other protocols) and closes `sock` then."""
         with trio.move_on_after(self.timeout) as scope:
             try:
                 await trio.lowlevel.wait_readable(sock)
@@ -140,14 +139,15 @@ class ClientTls:
 
 
 class BrokerTls:
-    """Client's end of TLS, towards brokers."""
+    """TLS client of broker connections."""
 
     def __init__(self, config: UpstreamTls, timeout: float, step: trio.Lock, log: FilteringBoundLogger) -> None:
         self.config, self.timeout, self.step = config, timeout, step
         self.files = upstream_files(config, log)
 
     async def handshake(self, sock: socket.SocketType, host: str) -> ssl.SSLSocket:
-        """Make the handshake. Raises OSError (a certificate that does not verify is one); `sock` is closed then."""
+        """Perform the handshake. Raises OSError (also for a certificate that does not verify) and closes `sock`
+        then."""
         with trio.move_on_after(self.timeout) as scope:
             name = self.config.server_name or host
             return await shake(self.files, self.step, sock, server_hostname=name)
@@ -156,7 +156,7 @@ class BrokerTls:
 
 
 def upstream_files(config: UpstreamTls, log: FilteringBoundLogger) -> Reloading:
-    """Return the context for servers that kproxy connects to. Raises InternalError when its files cannot be used."""
+    """Return the context for connections to servers. Raises InternalError if its files cannot be used."""
 
     def make() -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=config.ca)
@@ -170,7 +170,7 @@ def upstream_files(config: UpstreamTls, log: FilteringBoundLogger) -> Reloading:
 
 
 def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
-    """Set what both ends have in common. Without renegotiation a write never has to wait for a read."""
+    """Set options of both ends. Without renegotiation, a write never has to wait for a read."""
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if config.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
     if config.ciphers is not None:
@@ -181,15 +181,15 @@ def prepare(context: ssl.SSLContext, config: ListenerTls | UpstreamTls) -> None:
 
 
 async def shake(files: Reloading, step: trio.Lock, sock: socket.SocketType, **options: Any) -> ssl.SSLSocket:
-    """Make the handshake, step by step. Afterwards trio knows the descriptor no more; if it fails, the socket is
-    closed."""
+    """Perform the handshake in steps. Afterwards trio has forgotten the descriptor. If the handshake fails, the socket
+    is closed."""
     here = full(sock)
     try:
         while True:
             try:
                 async with step:
                     if not isinstance(here, ssl.SSLSocket):
-                        here.getpeername()  # raises if the other end has gone: CPython would lose a socket over it
+                        here.getpeername()  # raises if the other end has disconnected: CPython would leak a socket
                         here = files.get().wrap_socket(here, do_handshake_on_connect=False, **options)
                     here.do_handshake()
                 break
@@ -205,14 +205,14 @@ async def shake(files: Reloading, step: trio.Lock, sock: socket.SocketType, **op
 
 
 def stranger(first: bytes) -> NotTls:
-    """Return the error for a client whose first four bytes are no TLS."""
+    """Return the error for a client with first four bytes that are not TLS."""
     if first in PROXY_HEADERS:
         return SentHeader("client sends a PROXY header, and is not among those who may")
     return NotTls(f"client speaks {'HTTP' if first in HTTP else 'plain text'} to a TLS listener")
 
 
 def full(sock: socket.SocketType) -> socket.socket:
-    """Return the same socket, of the class that the ssl module wants."""
+    """Return the same socket, with the class that the ssl module requires."""
     plain = socket.socket(fileno=sock.detach())
     plain.setblocking(False)
     return plain
@@ -224,15 +224,13 @@ def release(sock: socket.SocketType) -> None:
 
 
 def note_name(sock: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-    """Keep the server name; OpenSSL calls this in the middle of the handshake. RFC 6066 §3: names are without a
-    trailing dot."""
+    """Store the server name; OpenSSL calls this during the handshake. RFC 6066 §3: names have no trailing dot."""
     assert isinstance(sock, ClientSocket)
     sock.sni = name
 
 
 def reason(error: Exception) -> str:
-    """Return the part of an error of ours or OpenSSL's that helps: `certificate verify failed: self-signed
-    certificate`."""
+    """Return the useful part of an error of kproxy or OpenSSL: `certificate verify failed: self-signed certificate`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
@@ -242,26 +240,28 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-RECORD = 16384  # RFC 8446 §5.1: the longest plain text of a record
+RECORD = 16384  # RFC 8446 §5.1: maximum plain text of a record
 ROOM = len(BUFFER) - RECORD
 MOST_RECORDS = 64
-"""Records that are read in one go: each costs as much as its bytes are few, and a peer may send one byte in each."""
+"""Records per read. A short record costs as much as a long one, and a peer may send one byte in each."""
 MOST_SKIPPED = 15
-"""Looks for more behind a short record that are left out at most, after several in vain."""
+"""Maximum checks that are skipped after several without further records."""
 
 
-# Side whose socket speaks TLS: the same as `Side`, three differences apart.
+# Side with a TLS socket. It differs from `Side` in three ways:
 #
-# "not now" comes as SSLWantReadError and SSLWantWriteError, which are OSErrors but no BlockingIOErrors OpenSSL may hold
-# bytes that epoll does not see: they must be read before the side goes back to waiting what is read comes in records of
-# 16 KiB at most: several are gathered, so that session and peer see one piece
+# Blocking is reported as SSLWantReadError and SSLWantWriteError, which are OSErrors but not BlockingIOErrors.
+#
+# OpenSSL may hold bytes that epoll does not report. They must be read before the side waits again.
+#
+# Reads return records of at most 16 KiB. Several are joined, so that session and peer receive one piece.
 class TlsSide(Side):
-    """Side on an `ssl.SSLSocket` whose handshake is done."""
+    """Side on an `ssl.SSLSocket` after its handshake."""
 
     plain = False
 
     skipped = to_skip = 0
-    """Looks for more behind a short record: how many were last left out at once, how many are yet to be left out."""
+    """Checks for more after a short record: number skipped in the last series, and number left to skip."""
 
     def open(self, sock: socket.SocketType) -> None:
         tls = cast("ssl.SSLSocket", sock)
@@ -272,11 +272,12 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def read_records(self, buffer: bytearray | memoryview) -> int:
-        """Read as many records as are here and fit. After it, epoll sees what is left, or `again` is set.
+        """Read as many records as have arrived and fit. Then epoll reports the rest, or `again` is scheduled.
 
-        Whether more is behind a short record only another read can tell. Without it, records that wait would be passed
-        on one by one, and whoever reads them next would see as many short ones. A client that sends one request at a
-        time never has more: the looks are left out for longer and longer while they find nothing.
+        Only another read shows whether more records follow a short one. Without this check, pending records would be
+        forwarded one by one, and the next proxy or client would receive as many short records. A client that sends one
+        request at a time never has more. So the checks are skipped for longer and longer series as long as they find
+        nothing.
         """
         n: int = 0
         records = 0
@@ -297,7 +298,7 @@ class TlsSide(Side):
                 raise BlockingIOError from None
             self.to_skip = self.skipped = 0 if records > 1 else min(2 * self.skipped + 1, MOST_SKIPPED)
             return n
-        except ssl.SSLWantWriteError:  # a key update wants to be answered first (RFC 8446 §4.6.3)
+        except ssl.SSLWantWriteError:  # a key update must be answered first (RFC 8446 §4.6.3)
             self.mute(TLS_WRITE)
             self.want((self.mask | OUT) & ~IN)
             if not n:
@@ -306,7 +307,7 @@ class TlsSide(Side):
         except (OSError, ValueError) as error:
             if not n:
                 raise clear(error) from None
-        if n:  # the end, or an error, lies behind what was read; epoll need not see it
+        if n:  # the end or an error follows the data; epoll may not report it
             self.conn.reactor.soon(self.again)
         return n
 
@@ -319,7 +320,7 @@ class TlsSide(Side):
             raise self.alert() or clear(error) from None
 
     def alert(self) -> OSError | None:
-        """Return why the other end is gone, if it has said so: its alert lies unread when writing fails."""
+        """Return the TLS alert of the other end, if one is unread when a write fails; otherwise None."""
         try:
             self.tls_recv(bytearray(1))
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
@@ -331,7 +332,7 @@ class TlsSide(Side):
         return None
 
     def held(self) -> int:
-        """Return the number of bytes that OpenSSL has decrypted and nobody has read."""
+        """Return the number of decrypted bytes that OpenSSL holds."""
         return cast("ssl.SSLSocket", self.sock).pending() if self.sock is not None else 0
 
     def handle_event(self, mask: int) -> None:
@@ -351,7 +352,7 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def again(self) -> None:
-        """Read what OpenSSL holds, in a turn of its own."""
+        """Read the bytes that OpenSSL holds, in a separate call."""
         if self.sock is not None and not self.muted and not self.conn.frozen:
             self.ready(IN)
 
@@ -361,24 +362,23 @@ class TlsSide(Side):
             self.conn.reactor.soon(self.again)
 
     def shut(self) -> None:
-        """Say nothing: OpenSSL would lose what comes after its own close_notify. The other end sees it when all is
-        done.
+        """Do nothing: after its own close_notify, OpenSSL would lose received data. `drop` sends close_notify.
 
-        Where nothing is to be read any more either, there is `half_close`.
+        If no more data is read either, `half_close` is used.
         """
 
     def half_close(self) -> None:
-        """Send close_notify and FIN; what still comes is read as bytes, undeciphered."""
+        """Send close_notify and FIN. Further data is read without decryption."""
         sock = self.sock
         if sock is None:
             return
         self.say_goodbye()
         with suppress(OSError):
-            socket.socket.shutdown(sock, socket.SHUT_WR)  # SSLSocket's own would forget the TLS state
+            socket.socket.shutdown(sock, socket.SHUT_WR)  # SSLSocket.shutdown would discard the TLS state
         self.recv = partial(socket.socket.recv_into, sock)
 
     def drain_unread(self) -> None:
-        """Read nothing: close_notify comes with `drop`."""
+        """Do nothing: `drop` sends close_notify."""
 
     def drop(self, reset: bool = False) -> None:
         if not reset:
@@ -389,24 +389,24 @@ class TlsSide(Side):
     def say_goodbye(self) -> None:
         with suppress(OSError, ValueError):
             if self.sock is not None:
-                cast("ssl.SSLSocket", self.sock).unwrap()  # sends close_notify, and need not wait for the answer
+                cast("ssl.SSLSocket", self.sock).unwrap()  # sends close_notify without waiting for the answer
 
 
 def clear(error: Exception) -> OSError:
-    """Return the same error, in OpenSSL's case with the words that help only: `tlsv13 alert certificate required`."""
+    """Return the error as OSError, for OpenSSL with only its reason: `tlsv13 alert certificate required`."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
         return error
     return ConnectionResetError(ECONNRESET, reason(error))
 
 
 class TlsStream(HalfCloseableStream):
-    """Stream of one client's socket, which is non-blocking. Errors of the socket become those of trio's streams."""
+    """Stream of a client's non-blocking socket. Socket errors become those of trio's streams."""
 
     def __init__(self, sock: ClientSocket) -> None:
         self.socket = sock
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return at most so many bytes; none when the client has ended, in TLS or not. Raises BrokenResourceError."""
+        """Return at most `max_bytes` bytes; empty at the end of TLS or TCP. Raises BrokenResourceError."""
         most = MOST_AT_ONCE if max_bytes is None else max_bytes
         try:
             data: bytes = await attempt(self.socket, lambda: self.socket.recv(most))
@@ -424,13 +424,13 @@ class TlsStream(HalfCloseableStream):
             raise trio.BrokenResourceError(str(error)) from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Do nothing: whoever sends waits there."""
+        """Do nothing: `send_all` waits itself."""
         await trio.lowlevel.checkpoint()
 
     async def send_eof(self) -> None:
-        """Do nothing: TLS has no end of one direction."""
+        """Do nothing: TLS cannot close one direction."""
 
     async def aclose(self) -> None:
-        """Close the socket, and wake whoever waits for it."""
+        """Close the socket, and wake the tasks that wait for it."""
         release(self.socket)
         await trio.lowlevel.checkpoint()
