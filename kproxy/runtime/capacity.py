@@ -1,8 +1,8 @@
-"""Capacity of a process: the limit of open files, the number of connections that it allows, and of handshakes.
+"""Capacity of a process: the limit of open files, and the resulting limits of connections and handshakes.
 
-The soft limit is often 1024, which is 400 connections; it is lifted as far as the hard one allows. What connections may
-not have is for ports of nodes, the admin address, look-ups of names and files, so that these go on working when there
-are as many connections as there can be.
+The soft limit is often 1024, enough for 400 connections, so kproxy raises it up to the hard limit. Some descriptors are
+reserved for node ports, the admin address, DNS look-ups and files, so these keep working when the connection limit is
+reached.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kproxy.runtime.config.network import Limits
 EACH = 2
 """Descriptors of a connection: one to the client, one to the broker."""
 OTHERS = 1100
-"""Ports of nodes (a thousand at most by default), and what the process has open itself."""
+"""Descriptors reserved for node ports (at most 1,000 by default) and the process itself."""
 SHARE = 4
-"""Divisor of the limit on open files: a process that may open few keeps that part for OTHERS, 16 of 64."""
+"""Divisor of the open-file limit: a process with a low limit reserves this share for OTHERS (16 of 64)."""
 FEWEST = 4
-"""Connections that are tried in any case."""
+"""Minimum of the connection limit."""
 HALF_OPEN_SHARE = 4
-"""One address may have one in so many of all connections that there is room for in the middle of their handshakes."""
+"""Divisor of the connection limit: one address may have this share in TLS handshakes."""
 FEWEST_HALF_OPEN = 16
-"""Handshakes that one address may have under way in any case."""
+"""Minimum of the handshake limit of one address."""
 CANDIDATES = 16  # oldest connections of a network that are compared when one has to make room
 
 
@@ -58,12 +58,12 @@ class Capacity:
 
     @property
     def lacking(self) -> bool:
-        """Return True if there is room for fewer connections than the config wants."""
+        """Return True if the capacity is below limits.max_connections."""
         return self.connections < self.wanted
 
     @property
     def reason(self) -> str:
-        """Return the reason why no more connections are taken, once there are so many."""
+        """Return the reason for refusing connections at the limit."""
         if self.lacking:
             return f"there are {self.connections} connections, as many as a limit of {self.files} open files allows"
         return f"there are {self.wanted} connections, no more are allowed"
@@ -84,8 +84,7 @@ def find_capacity(limits: Limits) -> Capacity:
 
 
 def log_capacity(capacity: Capacity, limits: Limits, log: FilteringBoundLogger) -> None:
-    """Log that there is less capacity than the config asks for. With the default limit it is logged once it is
-    reached."""
+    """Log a capacity below the configured limit. With the default limit, this is logged when the limit is reached."""
     if capacity.lacking and "max_connections" in limits.model_fields_set:
         needed = capacity.wanted * EACH + OTHERS
         log.warning("fewer files may be open than max_connections needs", limit=capacity.files, needed=needed,
@@ -102,7 +101,7 @@ class HalfOpen:
         self.total = 0
 
     def refusal(self, host: str) -> tuple[str, str] | None:
-        """Return (cause, reason) if no more handshakes may begin from `host` now, else None."""
+        """Return (cause, reason) if `host` has reached its handshake limit, otherwise None."""
         most = max(FEWEST_HALF_OPEN, self.capacity.connections // HALF_OPEN_SHARE)
         if self.by_address.get(network_of(host), 0) < most:
             return None
@@ -176,32 +175,32 @@ class ConnectionPlaces:
 
 
 PAUSE = 5.0
-"""Seconds between two lines with the same event and key. Those between are counted in the next one."""
+"""Seconds between two lines with the same event and key. Lines in between are counted in the next one."""
 MOST = 1000
-"""Keys remembered; then all are forgotten."""
+"""Maximum number of keys; the cache is cleared when it is full."""
 BURST = 100
 """Lines of one event in `PAUSE` seconds, whatever their keys: a host with a /64 of IPv6 has any number of addresses."""
 
 
-# Counters of connections, as plain integers, and a logger that never writes too many lines about them.
+# Connection counters, and a rate-limited logger.
 #
-# Clients can cause lines of the log at will, and must not fill a disk. So a line is left out when there was one with
-# the same event and key, or when there were very many with the same event and any key, in the last seconds. What was
-# left out is counted in the next line of that key, or of that event.
+# Clients can trigger log lines at will, and must not fill a disk. A line is suppressed if the same event and key was
+# logged in the last seconds, or if the event reached its burst limit for any key. Suppressed lines are counted in the
+# next line of that key or event.
 class LogThrottle:
-    """Logger with a limit; `key` tells apart lines with the same event."""
+    """Rate-limited logger. `key` separates lines with the same event."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
         self.last: dict[Hashable, tuple[float, int]] = {}
-        self.bursts: dict[str, tuple[float, int, int]] = {}  # since when, lines, those left out for being too many
+        self.bursts: dict[str, tuple[float, int, int]] = {}  # start, lines, suppressed lines
 
     def warning(self, event: str, key: Hashable = None, **fields: Any) -> None:
-        """Log one line, or count one more that is left out."""
+        """Log one line, or count it as suppressed."""
         self._say(self.log.warning, event, key, fields)
 
     def info(self, event: str, key: Hashable = None, **fields: Any) -> None:
-        """Log one line about what is nobody's fault, or count it."""
+        """Log one line at info level, or count it as suppressed."""
         self._say(self.log.info, event, key, fields)
 
     def _say(self, say: Callable[..., Any], event: str, key: Hashable, fields: dict[str, Any]) -> None:
@@ -239,12 +238,12 @@ class ConnectionCounts:
     closed: dict[str, int] = field(default_factory=numbers)
     """Their ends, by cause."""
     refused: dict[str, int] = field(default_factory=numbers)
-    """Client connections that got none, by cause: `max_connections`, `not_allowed`, `tls` and so on."""
+    """Client connections that got no session, by cause: `max_connections`, `not_allowed`, `tls` and so on."""
     unreachable: dict[str, int] = field(default_factory=numbers)
-    """Times that no broker could be reached, by cluster."""
+    """Failures to reach any broker, by cluster."""
     logins: dict[str, int] = field(default_factory=numbers)
     """kproxy's own logins at brokers, by cluster."""
     logins_refused: dict[str, int] = field(default_factory=numbers)
-    """Logins of kproxy's own that failed for any reason, by cluster."""
+    """Failed logins of kproxy's own, for any reason, by cluster."""
     client_bytes: int = 0
     broker_bytes: int = 0

@@ -39,7 +39,7 @@ LONGEST_ANSWER = 1 << 20
 MOST_SERVERS = 100
 """New servers of one cluster that are asked."""
 FORMER_FOR = 3600.0
-"""Seconds for which a removed listener is compared with listeners that are added at its address."""
+"""Seconds during which a removed listener is compared with listeners added at its address."""
 MOST_FORMER = 1000
 """Removed listeners that are compared."""
 MOST_NAMED = 5
@@ -51,14 +51,14 @@ EFFECTS = (
 REMEDY = "to accept it: kproxy config apply --allow-cluster-change"
 
 ClusterFate = Literal["kept", "forgotten", "changed"]
-"""Fate of the state that is known of a cluster. kept: same id; changed: another id; forgotten: an id is unknown."""
+"""Fate of the cached state of a cluster. kept: same id; changed: another id; forgotten: an id is unknown."""
 
 Ends = tuple[Upstream, Upstream]
 """A cluster in the config in force, and the cluster in its place in the new config."""
 
 
 class Move(NamedTuple):
-    """Listener whose cluster is reached in another way in the new config, with the names of both clusters."""
+    """Listener with a changed route to its cluster in the new config, and the names of both clusters."""
 
     listener: str
     before: str
@@ -178,7 +178,7 @@ async def compare(ends: Mapping[tuple[str, str], Ends]) -> dict[tuple[str, str],
     """Ask for the ids of clusters, MOST_ASKED_AT_ONCE at the same time. Takes LONGEST_COMPARISON at most."""
     old_ids: dict[tuple[str, str], str] = {}
     new_ids: dict[tuple[str, str], set[str]] = {pair: set() for pair in ends}
-    by_added: set[tuple[str, str]] = set()  # pairs of which a server that was added has returned an id
+    by_added: set[tuple[str, str]] = set()  # pairs with an id from an added server
     places = trio.CapacityLimiter(MOST_ASKED_AT_ONCE)
 
     async def ask_old(pair: tuple[str, str], upstream: Upstream) -> None:

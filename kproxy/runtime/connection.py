@@ -1,14 +1,14 @@
-"""Connection of one client with its broker: drives a session, obeys its commands, and knows how it all ends.
+"""Connection of one client with its broker: drives a session, executes its commands, and handles its end.
 
-Strategy. The bytes go through the two sides (side.py); here is what happens seldom. A connection is
+Strategy. The two sides (side.py) forward bytes; this module handles rare events. The phases of a connection are
 
     OPEN       bytes flow
-    CLOSING    nothing more is read; what is queued is being written
-    LINGERING  FIN was sent to the client, and what it still sends is thrown away: a close with unread bytes would be a
-               reset, and that can destroy what the client has not read yet
+    CLOSING    reads are stopped; queued bytes are being written
+    LINGERING  FIN was sent to the client, and its remaining bytes are discarded: a close with unread bytes would send
+               a reset, which can destroy responses that the client has not read yet
     CLOSED
 
-and never goes back. A phase that lasts too long is ended from outside (timeouts.py).
+in this order. timeouts.py ends a phase that lasts too long.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ if TYPE_CHECKING:
     from kproxy.session.sasl.login import LoggedIn
 
 
-CLOSED = ConnectionPhase.CLOSED  # no literal: what a call in between does to the phase is not seen by the type checker
+CLOSED = ConnectionPhase.CLOSED  # not a literal: the type checker would narrow the phase across calls that change it
 
 
 EntryMethod = TypeVar("EntryMethod", bound=Callable[..., None])
 
 
 def entry(method: EntryMethod) -> EntryMethod:
-    """Run calls of `method`, which come from elsewhere, as a turn of the connection's own: they wait while its work is
-    put aside, and may be put aside themselves."""
+    """Run external calls of `method` in the connection's turn. They are queued while the connection's work is
+    suspended, and can be suspended themselves."""
 
     @wraps(method)
     def enter(self: Connection, *args: Any, **named: Any) -> None:
@@ -79,7 +79,7 @@ def entry(method: EntryMethod) -> EntryMethod:
 
 
 class ConnectionTaps(Protocol):
-    """Taps of all connections, as far as a connection tells them what happens."""
+    """Taps of all connections: callbacks for events of a connection."""
 
     def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None: ...
     def closed(self, connection: Connection, now: float) -> None: ...
@@ -100,7 +100,7 @@ class ConnectionServer(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """Listener that a connection has come in at. `connections`: how many of them are open."""
+    """Listener of a connection. `connections`: number of its open connections."""
 
     connections: int
 
@@ -116,7 +116,7 @@ class ConnectionListener(Protocol):
 
 
 class ConnectionEnding(NamedTuple):
-    """Reason why a connection ends, and whose doing it is: `blame` is "client", "broker" or empty."""
+    """Reason for the end of a connection. `blame` is "client", "broker" or empty."""
 
     cause: str = ""
     message: str = ""
@@ -125,16 +125,16 @@ class ConnectionEnding(NamedTuple):
 
 NOT_ENDED: Final = ConnectionEnding()
 NO_CALLS: Final[list[Callable[[], None]]] = []
-"""Stands for the calls that wait, as long as none may."""
+"""Placeholder for the queue of deferred calls while calls are not deferred."""
 
 
 class Connection:
-    """Client's socket and broker's socket with the session between them; `server` is told by `server.ended(self)`.
+    """Client socket and broker socket with the session between them. Calls `server.ended(self)` at its end.
 
-    Once it is closed it has no sides, and they have no peers: what refers to each other would have to wait for the
-    garbage collector, which would then have much to do where clients come and go.
+    A closed connection drops its sides, and they drop their peers. This avoids reference cycles, which would load the
+    garbage collector when clients connect and disconnect often.
 
-    It has slots: most attributes are set late, for which Python would give each instance a dict of 800 bytes.
+    It has slots: most attributes are set late, and Python would allocate a dict of 800 bytes per instance.
     """
 
     __slots__ = (
@@ -186,8 +186,8 @@ class Connection:
         self.broker = listener.upstream.side(self, BROKER, session.from_broker, session.responses, session.commands)
         self.client.peer, self.broker.peer = self.broker, self.client
         self.active = self.since = now
-        self.unread = now  # until when the client was not read, as far as timeouts.py has seen
-        self.drain_at = inf  # when it has reached its greatest age
+        self.unread = now  # last time when timeouts.py saw the client's reads paused
+        self.drain_at = inf  # when it reaches its maximum age
         self.moved = 0
         self.obeying = self.looked_after = False
         self.broker_address: HostPort | None = None
@@ -195,13 +195,13 @@ class Connection:
         self.race: Cancellable | None = None
         self.route: Route | None = None
         self.leaving: CloseBoth | None = None
-        self.tap: SplicedTap | None = None  # shows what passes to those who watch
+        self.tap: SplicedTap | None = None  # forwards traffic to observers
         self.flow: ConnectionShaper | None = None
-        self.half_closing: Side | None = None  # gets its FIN when what is queued for it has been written
+        self.half_closing: Side | None = None  # gets its FIN after its queued bytes
         self.wakes: Sequence[Deadline] = ()
-        self.turn: Turn | None = None  # in which it has work that was put aside
-        self.frozen = False  # this work waits, and nothing else may run
-        self.put_off = NO_CALLS  # until it is over
+        self.turn: Turn | None = None  # turn with suspended work
+        self.frozen = False  # suspended work blocks all other calls
+        self.put_off = NO_CALLS  # calls deferred until then
 
     @property
     def cause(self) -> str:
@@ -219,12 +219,12 @@ class Connection:
 
     @property
     def turns_of(self) -> Connection:
-        """Return the owner of its callbacks' work: the connection itself."""
+        """Return the owner of the callbacks' work: the connection itself."""
         return self
 
     @property
     def address(self) -> str:
-        """Return the client's network, with whose connections it takes turns."""
+        """Return the client's network, the unit of fair scheduling."""
         return network_of(self.client_address[0])
 
     @property
@@ -233,9 +233,9 @@ class Connection:
         return bool(self.session.idle)
 
     def freeze(self, turn: Turn) -> None:
-        """Serve no events, as work of this connection is put aside in `turn`.
+        """Pause events while work of this connection is suspended in `turn`.
 
-        Its request leaves the line of a quota: the first one in a line has to act when its time comes.
+        Its request leaves the queue of a quota, because the head of the queue must act when it is due.
         """
         if self.turn is None:
             self.turn, self.put_off = turn, []
@@ -250,13 +250,13 @@ class Connection:
         self.frozen = False
 
     def over(self) -> None:
-        """Serve events again and make the calls that were put off: the work that was put aside is done."""
+        """Resume events and run the deferred calls after the suspended work is done."""
         self.turn = None
         calls, self.put_off = self.put_off, []
         if not self.closed:
             self.client.over()
             self.broker.over()
-            self.server.wake((self.session,))  # it may have left the line of a quota
+            self.server.wake((self.session,))  # it may have left the queue of a quota
         for call in calls:
             if self.frozen:
                 self.put_off.append(call)
@@ -278,15 +278,15 @@ class Connection:
 
     @entry
     def watch(self, look: Callable[[], None]) -> None:
-        """Call `look`, with which a tap looks at the connection anew, unless it is closed."""
+        """Call `look`, a tap's callback, unless the connection is closed."""
         if not self.closed:
             look()
 
     # ---- commands
 
     def obey(self, now: float) -> None:
-        """Carry out the session's commands, in order, until there are none."""
-        if self.obeying:  # a command led to another call of the session: the loop below sees to that
+        """Execute the session's commands in order until the list is empty."""
+        if self.obeying:  # reentrant call: the outer loop executes the new commands
             return
         self.obeying = True
         session = self.session
@@ -302,7 +302,7 @@ class Connection:
                         return
         finally:
             self.obeying = False
-            self.wake_others(rest)  # some are left if a command ended the connection, or raised
+            self.wake_others(rest)  # commands remain if one ended the connection or raised
         if self.leaving is not None and self.phase is ConnectionPhase.OPEN and session.idle:
             self.close(self.leaving.cause, self.leaving.message)
 
@@ -324,7 +324,7 @@ class Connection:
             self.listener.upstream.versions.ask(self, command)
 
     def versions_known(self, answer: bytes) -> None:
-        """Hand the session the ApiVersions answer that `ask_versions` was for."""
+        """Pass the ApiVersions response for `ask_versions` to the session."""
         if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.logins.versions_known(answer, now)
@@ -338,7 +338,7 @@ class Connection:
 
     @entry
     def nodes_known(self, addresses: ClientAddresses) -> None:
-        """Hand the session the nodes' addresses that `ensure_nodes` was for."""
+        """Pass the nodes' addresses for `ensure_nodes` to the session."""
         if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.nodes_ready(addresses, now)
@@ -354,14 +354,14 @@ class Connection:
         self.server.wake(command.sessions)
 
     def wake_others(self, commands: Iterable[Command]) -> None:
-        """Carry out the Wakes among commands that are not obeyed any more. Other connections wait for them."""
+        """Execute the Wakes among skipped commands, since other connections wait for them."""
         for command in commands:
             if isinstance(command, Wake):
                 self.server.wake(command.sessions)
 
     def begin(self) -> None:
-        """Begin the session, the client's socket being attached. Most sessions have nothing to do then, for which a
-        turn would take as long as making them."""
+        """Begin the session after the client's socket is attached. Most sessions have no work at this point, so they
+        skip the turn, which would cost as much as their creation."""
         if self.session.has_beginning:
             self.begin_session()
 
@@ -377,7 +377,7 @@ class Connection:
 
     @entry
     def computed(self, result: object) -> None:
-        """Hand the session the result that `compute` was for; not called once it is closed."""
+        """Pass the result of `compute` to the session. Not called after the session is closed."""
         now = monotonic()
         self.session.logins.computed(result, now)
         self.obey(now)
@@ -388,7 +388,7 @@ class Connection:
 
     @entry
     def tick(self) -> None:
-        """Tell the session that a time has come which it had named."""
+        """Call the session at a time that it requested with WakeAt."""
         if not self.closed:
             now = monotonic()
             self.session.tick(now)
@@ -396,7 +396,7 @@ class Connection:
 
     @entry
     def released(self) -> None:
-        """Tell the session that a rule has let go of one of its requests."""
+        """Notify the session that a rule has released one of its requests."""
         if not self.closed:
             now = monotonic()
             self.session.released(now)
@@ -416,7 +416,7 @@ class Connection:
 
     @entry
     def cut(self, how: str, message: str, cause: str = "rule") -> None:
-        """End the connection at this byte, whatever still waits to be written."""
+        """End the connection at this byte and discard queued writes."""
         if self.closed:
             return
         for side in (self.client, self.broker):
@@ -429,8 +429,8 @@ class Connection:
             self.close(cause, message)
 
     def sent(self, token: int, now: float) -> None:
-        """Report to the session that the kernel has everything up to this token. A Wake is carried out at once: it may
-        be long until this connection obeys again, or it may end before."""
+        """Report to the session that the kernel has accepted all bytes up to this token. A Wake is executed
+        immediately, because the next `obey` may be late or never come."""
         commands = self.session.commands
         self.session.sent(token, now)
         if commands and isinstance(wake := commands[-1], Wake):
@@ -439,7 +439,7 @@ class Connection:
 
     def close_by_command(self, command: CloseBoth, now: float) -> None:
         if command.cause == "drained" and self.leaving is not None:
-            command = self.leaving  # which says why it was to be drained
+            command = self.leaving  # has the reason of the drain
         if command.reset:
             self.ending = self.ending._replace(blame=command.blame)
             self.end(command.cause, command.message, reset=True)
@@ -450,7 +450,7 @@ class Connection:
 
     @entry
     def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
-        """Take the socket to a broker that the dialler has made."""
+        """Attach the broker socket from the dialler."""
         self.race = None
         if self.phase is not ConnectionPhase.OPEN:
             sock.close()
@@ -462,7 +462,7 @@ class Connection:
         except OSError as error:
             self.failed(self.broker, error)
             return
-        if self.closed:  # what was sent at last has woken its own session, which wanted the end
+        if self.closed:  # the first write woke the session, which closed the connection
             return
         if self.client.muted & DIALLING:
             self.client.unmute(DIALLING)
@@ -474,7 +474,7 @@ class Connection:
 
     @entry
     def unreachable(self, message: str, refused: bool = False) -> None:
-        """Close: no broker could be reached, and the log says why. `refused`: it did not take kproxy's credentials."""
+        """Close after a failed dial, which is already logged. `refused`: the broker rejected kproxy's credentials."""
         self.race = None
         if refused and self.phase is ConnectionPhase.OPEN:
             now = monotonic()
@@ -488,12 +488,12 @@ class Connection:
 
     @property
     def client_left(self) -> bool:
-        """Return True if the client has closed its end, although that may not have been read."""
+        """Return True if the client has sent FIN, even if the FIN has not been read yet."""
         return not self.closed and has_sent_fin(self.client.sock)
 
     @property
     def origin(self) -> AddressPair | None:
-        """Return the client's address and the one it has connected to; None without a client's socket."""
+        """Return the client's address and the destination address. None: no client socket."""
         sock, route = self.client.sock, self.route
         if sock is None:
             return None
@@ -506,7 +506,7 @@ class Connection:
     # ---- ends
 
     def ended(self, side: Side, now: float) -> None:
-        """Close, or answer what is in flight first: `side` will send no more."""
+        """Handle EOF of `side`: close, or answer requests in flight first."""
         if self.phase is ConnectionPhase.LINGERING:
             self.finish()
             return
@@ -515,7 +515,7 @@ class Connection:
             self.listener.upstream.versions.forget(self)
         quiet = client.out is None and broker.out is None and broker.sock is not None
         if side is client and quiet and session.settled and self.phase is ConnectionPhase.OPEN:
-            # The usual end, without the steps that it does not need.
+            # Fast path for the usual end.
             self.end("client_closed", "client closed", settled=True)
             return
         session.eof(side.which, now)
@@ -529,7 +529,7 @@ class Connection:
             self.close("broker_closed", "broker closed the connection" + ("" if idle else " with requests in flight"))
         elif self.session.idle:
             self.close("client_closed", "client closed the connection")
-        else:  # it may still want the answers
+        else:  # the client may still read responses
             self.leave(CloseBoth("client_closed", "client closed the connection"))
             if self.broker.out is None:
                 self.broker.shut()
@@ -541,7 +541,7 @@ class Connection:
             self.broker.feed = self.until_idle(self.broker.feed)
 
     def until_idle(self, feed: Feed) -> Feed:
-        """Wrap `feed` with a look afterwards whether the session has become idle."""
+        """Wrap `feed` with a check whether the session is idle afterwards."""
 
         def feed_and_look(view: memoryview, n: int, now: float) -> int:
             go = feed(view, n, now)
@@ -552,7 +552,7 @@ class Connection:
         return feed_and_look
 
     def failed(self, side: Side, error: OSError) -> None:
-        """Close after an error of a socket: what was on its way to it is lost, what came from it still goes on."""
+        """Close after a socket error. Bytes queued for this socket are lost; bytes read from it are still forwarded."""
         who, reason = NAMES[side.which], error.strerror or str(error)
         side.drop()
         if side is self.broker:
@@ -563,7 +563,7 @@ class Connection:
             self.close(f"{who}_reset", f"{who}: {reason}" + ("" if self.session.idle else ", with requests in flight"))
 
     def drained(self, side: Side) -> None:
-        """Go on with what has waited until all was written to this side."""
+        """Continue actions that waited until all bytes for this side were written."""
         if self.phase is ConnectionPhase.CLOSING:
             self.linger()
         elif side is self.half_closing:
@@ -572,13 +572,13 @@ class Connection:
             side.shut()
 
     def close(self, cause: str, message: str, blame: str = "") -> None:
-        """Read nothing more, write what is queued, then close."""
+        """Stop reading, write queued bytes, then close."""
         if self.phase is not ConnectionPhase.OPEN:
             return
         self.phase = ConnectionPhase.CLOSING
         self.ending = ConnectionEnding(cause, message, blame)
         self.active = monotonic()
-        self.wake_others(self.session.commands)  # a failed send may have kept them from being obeyed
+        self.wake_others(self.session.commands)  # a failed send may have skipped them
         self.session.commands[:] = [one for one in self.session.commands if not isinstance(one, Wake)]
         self.client.mute(CLOSING)
         self.broker.mute(CLOSING)
@@ -590,11 +590,11 @@ class Connection:
         self.linger()
 
     def linger(self) -> None:
-        """Send FIN to the client once nothing waits to be written, and linger."""
+        """Send FIN to the client after all queued bytes are written, and linger."""
         if self.client.out is not None or self.broker.out is not None:
             return
         client = self.client
-        if client.sock is None or client.muted & ENDED:  # gone, or it has said its own farewell
+        if client.sock is None or client.muted & ENDED:  # closed, or has sent FIN
             self.finish()
             return
         self.broker.drop()
@@ -609,8 +609,8 @@ class Connection:
         self.end(self.cause, self.message)
 
     def end(self, cause: str, message: str, reset: bool = False, settled: bool = False) -> None:
-        """Close both sockets now. The cause and message that were given first stand. `settled`: the session has been
-        asked, and is."""
+        """Close both sockets now. The first cause and message are kept. `settled`: the caller has already checked
+        `session.settled`."""
         if self.phase is ConnectionPhase.CLOSED:
             return
         if self.frozen and self.turn is not None:
@@ -648,7 +648,7 @@ class Connection:
 
     @entry
     def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
-        """Answer what is in flight, then close."""
+        """Answer requests in flight, then close."""
         if self.phase is ConnectionPhase.OPEN:
             self.leave(CloseBoth(cause, message))
             self.session.drain(now)
@@ -656,7 +656,7 @@ class Connection:
 
 
 def throw_away(view: memoryview, n: int, now: float) -> int:
-    """Forward no bytes: the feed of a client that lingers."""
+    """Discard bytes: the feed of a lingering client."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Connection as log lines, lists and those who record what happens on it show it."""
+"""Views of a connection for log lines, lists and the record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 QUIET = {"client_closed", "drained", "max_age", "recycled"}
-"""Causes of the usual end, not worth a line in the log."""
+"""Causes of normal closes, logged at debug level only."""
 MILD = {"client_reset", "broker_closed", "idle_timeout", "drain_timeout", "admin"}
-"""Causes that are nobody's fault, unless the session blames somebody."""
+"""Causes logged at info level, unless the session blames a side."""
 
 
 class EndedConnection:
-    """Connection that is over, as far as exchanges that are kept ask who it was: some hundred bytes, no sockets."""
+    """Snapshot of an ended connection for exchanges that are still stored: a few hundred bytes, without sockets."""
 
     __slots__ = ("broker_address", "client_address", "facts", "listener", "node", "session")
 
@@ -42,11 +42,11 @@ class EndedConnection:
 
 
 MOST_ENDS = 100
-"""Ends of connections that a process remembers."""
+"""Connection ends kept by a process."""
 
 
 class ConnectionEnd:
-    """End of a connection, as lists show it: what it was, why it ended, and whose doing that was."""
+    """End of a connection for lists: the connection, the cause, and the side to blame."""
 
     __slots__ = (
         "blame",
@@ -73,7 +73,7 @@ class ConnectionEnd:
 
 
 class ConnectionWho:
-    """Connection as an `record.exchange.Who`; each value is looked up when it is asked for, as long as it lives."""
+    """Connection as a `record.exchange.Who`. Values are read on access while the connection lives."""
 
     __slots__ = ("connection", "end", "picture", "server", "stood")
 
@@ -83,11 +83,11 @@ class ConnectionWho:
         self.stood: tuple[object, ...] = ()
         sock = connection.client.sock
         self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())
-        """The address at kproxy that the client is connected to."""
+        """Local address of the client's socket."""
 
     def let_go(self) -> None:
-        """Keep what is known, but not the connection, which is over: exchanges may be kept for long."""
-        self.connection = EndedConnection(self.connection)  # type: ignore[assignment]  # has all that is asked for here
+        """Replace the ended connection by a snapshot, because exchanges may be stored for a long time."""
+        self.connection = EndedConnection(self.connection)  # type: ignore[assignment] # has all attributes used here
 
     @property
     def tls(self) -> bool:
@@ -103,12 +103,12 @@ class ConnectionWho:
 
     @property
     def outcome(self) -> LoginOutcome | None:
-        """Return how the last authentication ended; None when there was none."""
+        """Return the outcome of the last authentication. None: no authentication."""
         return self.connection.session.identity.outcome
 
     @property
     def standing(self) -> object:
-        """Return an object that is another one when anything here, or the depth of an API, may have changed."""
+        """Return an object whose identity changes if any value here, or the depth of an API, may have changed."""
         connection = self.connection
         session, stood = connection.session, self.stood
         plan, identity = session.plan, session.identity
@@ -164,17 +164,17 @@ class ConnectionWho:
         return None if software is None else software.partition("/")[2]
 
     def broker_topic(self, topic: str) -> str | None:
-        """Return the topic's name at the broker, None where it is the same or none that can be reached."""
+        """Return the topic's name at the broker. None: the same name, or an unreachable one."""
         names = self.connection.session.plan.bound.names
         return None if names is None else other(names.topics, topic)
 
     def broker_group(self, group: str) -> str | None:
-        """Return the group's name at the broker, None where it is the same or none that can be reached."""
+        """Return the group's name at the broker. None: the same name, or an unreachable one."""
         names = self.connection.session.plan.bound.names
         return None if names is None else other(names.groups, group)
 
     def topic_of(self, topic_id: str) -> str | None:
-        """Return the client's name of a topic by its id, None where no answer has shown it."""
+        """Return the client's name of a topic by its id. None: no response has contained the id."""
         name = self.picture.by_id.get(topic_id)
         names = self.connection.session.plan.bound.names
         if name is None or names is None or names.topics is None:
@@ -184,7 +184,7 @@ class ConnectionWho:
 
 
 def other(names: NameMap | None, name: str) -> str | None:
-    """Return the broker-side name, if it differs and means something there."""
+    """Return the broker-side name if it differs and is not escaped, otherwise None."""
     if names is None:
         return None
     before = name.encode("utf-8", "surrogateescape")
@@ -205,7 +205,7 @@ def describe(connection: Connection) -> dict[str, Any]:
 
 
 def report_end(connection: Connection, now: float, log: FilteringBoundLogger, closes: LogThrottle) -> None:
-    """Log the end of a connection; the same end from the same address once in a while only."""
+    """Log the end of a connection, rate-limited by cause and address."""
     cause = connection.cause
     if cause in QUIET and not log.is_enabled_for(logging.DEBUG):
         return

@@ -1,9 +1,9 @@
-"""Drain of a server: how it begins at a signal, which connections are still waited for, and how it went.
+"""Drain of a server: start at a signal, pending connections, and outcome.
 
 A request in flight is answered if its broker does so within `drain_timeout`, because its client cannot know whether it
 took effect. A request without effects can be repeated elsewhere. So a drain waits at most `READS` seconds for the
-response to such a request (long polls), and for the rest of a request that a client has sent in part. For frames that
-kproxy itself holds a drain does not wait; see `Session.drain`.
+response to such a request (long polls), and for the rest of an incomplete request. A drain does not wait for frames
+that kproxy itself holds; see `Session.drain`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 SOON = 1.0
-"""Seconds after which it is told what is waited for."""
+"""Seconds until the pending connections are logged."""
 READS = 5.0
-"""Seconds for requests without effects, and for requests that are not complete."""
+"""Seconds for requests without effects, and for incomplete requests."""
 SHOWN = 10
-"""Connections told one by one."""
+"""Connections listed in that log line."""
 CUT = {"drain_timeout", "shutdown"}
-"""Causes of connections that have not ended by themselves."""
+"""Causes of connections that the drain ended."""
 
 
 class DrainedServer(Protocol):
-    """Server whose connections are drained."""
+    """Server with connections to drain."""
 
     @property
     def reactor(self) -> Reactor: ...
@@ -52,7 +52,7 @@ class DrainedServer(Protocol):
 
 
 class Drain:
-    """End of `server`, from the first signal to the last connection."""
+    """Drain of `server`, from the first signal to the end of the last connection."""
 
     def __init__(self, server: DrainedServer) -> None:
         self.server, self.log = server, server.log
@@ -61,7 +61,7 @@ class Drain:
         self.finished = False
 
     def start(self) -> None:
-        """Set the timers, once all connections have been told to drain."""
+        """Set the timers."""
         reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
         reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
         if timeout > READS:
@@ -75,7 +75,7 @@ class Drain:
             self.ended += 1
 
     def tell(self) -> None:
-        """Log which connections are waited for, if any are."""
+        """Log the pending connections, if any."""
         connections = self.server.connections
         if connections and not self.finished:
             oldest = sorted(connections, key=waits_since)[:SHOWN]
@@ -83,11 +83,12 @@ class Drain:
                           waiting=[waiting(connection) for connection in oldest])  # fmt: skip
 
     def end_reads(self) -> None:
-        """End connections if all requests in flight can be repeated elsewhere, or if none was sent completely."""
+        """End connections if all requests in flight can be repeated at another proxy, or if the only request is
+        incomplete."""
         self.server.for_each(self.server.connections, end_read)
 
     def finish(self) -> None:
-        """Log the outcome, once: all connections have ended."""
+        """Log the outcome, at most once."""
         if not self.finished:
             self.finished = True
             seconds = round(monotonic() - self.since, 3)
@@ -118,7 +119,7 @@ def waits_since(connection: Connection) -> float:
 
 
 def waiting(connection: Connection) -> dict[str, Any]:
-    """Return the fields of a log line about what one connection waits for."""
+    """Return the log fields of one pending connection."""
     session = connection.session
     requests = session.awaited_requests
     api = None
@@ -134,14 +135,14 @@ def waiting(connection: Connection) -> dict[str, Any]:
 
 
 class ShutdownDelay:
-    """Delay of one server, `seconds` long; 0 for none."""
+    """Delay between the first signal and the drain, in seconds. 0: no delay."""
 
     def __init__(self, seconds: float, reactor: Reactor, log: FilteringBoundLogger) -> None:
         self.seconds, self.reactor, self.log = seconds, reactor, log
         self.begun = False
 
     def end(self, drain: Callable[[], None]) -> None:
-        """Call `drain` when the time is over, or at once if there is none or it has begun before."""
+        """Call `drain` after the delay. Call it immediately if the delay is 0 or has already begun."""
         if self.begun or not self.seconds:
             drain()
             return
@@ -151,7 +152,7 @@ class ShutdownDelay:
 
 
 class Drained(Protocol):
-    """Server or supervisor that drains when it is told to."""
+    """Server or supervisor with a drain."""
 
     log: FilteringBoundLogger
     draining: bool
@@ -162,8 +163,8 @@ class Drained(Protocol):
 
 
 async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if there is one, which another signal skips;
-    a signal during the drain ends it."""
+    """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if it is set. A second signal skips the
+    delay. A signal during the drain ends the drain."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for number in signals:

@@ -121,11 +121,11 @@ class ConfigChange:
         former.add([one for one in self.removed if in_use.get(one.cluster)], clusters)
 
     def prepare(self) -> PreparedPorts:
-        """Return the ports of the config, none of which is open yet."""
+        """Return the ports of the config, not opened yet."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Look at what can be known of the config once its ports are open. Raises UnusableSetting."""
+        """Check the parts of the config that need open ports. Raises UnusableSetting."""
 
     def ends(self) -> Mapping[tuple[str, str], Ends]:
         """Return the pairs of clusters to compare, by their names in the config in force and in the new one."""
@@ -173,7 +173,7 @@ class NetworkChange(ConfigChange):
         self.server = server
         self.before = before = server.network
         self.told: None = None
-        """Other processes are not told of it: a supervisor tells its workers (process.workers.pool_change)."""
+        """Empty, because a supervisor sends configs to its workers (process.workers.pool_change)."""
         upstreams = {name: self.upstream(name, mark) for name, mark in config.marks().items()}
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
         locators: dict[str, NodeLocator] = {}
@@ -206,7 +206,7 @@ class NetworkChange(ConfigChange):
         return {name: upstream.config for name, upstream in self.before.upstreams.items()}
 
     def upstream(self, name: str, mark: int) -> Upstream:
-        """Return the cluster of this name: the one that there is, if it is reached in the same way."""
+        """Return the cluster of this name. The current object is reused if it is reached in the same way."""
         config, server = self.config, self.server
         cluster = config.clusters[name]
         known = self.before.upstreams.get(name)
@@ -235,7 +235,7 @@ class NetworkChange(ConfigChange):
         return {name: upstream.topology.is_used for name, upstream in self.before.upstreams.items()}
 
     def commit(self) -> None:
-        """Put the change in force, for those who connect from now on. Cannot fail."""
+        """Put the change in force for new connections. Cannot fail."""
         server, after, ports = self.server, self.after, self.ports
         limits = self.config.limits
         if server.alone:
@@ -268,12 +268,12 @@ class NetworkChange(ConfigChange):
 
 
 def follow_locators(server: NetworkServer) -> None:
-    """Stop the locators of clusters that are gone, and run those of new ones, a few at a time."""
+    """Stop the locators of removed clusters and start those of new ones, a few at a time."""
     server.reactor.spawn(a_few_at_a_time, locators_in_turns(server))
 
 
 def locators_in_turns(server: NetworkServer) -> Iterator[None]:
-    """Do so one in each step. Another config may come in between."""
+    """Stop or start one locator in each step. The config may change between steps."""
     for name, (locator, task) in list(server.locating.items()):
         if server.network.locators.get(name) is not locator and server.locating.get(name) == (locator, task):
             task.stop()
@@ -294,14 +294,13 @@ class Retired:
         self.of_name = Counter[str]()
 
     def add(self, listener: ConnectionListener) -> None:
-        """Note that a listener has a successor, or none."""
+        """Add a replaced or removed listener."""
         if listener not in self.listeners:
             self.listeners.add(listener)
             self.of_name[listener.name] += 1
 
     def look(self, listener: ConnectionListener) -> None:
-        """Close the ports that only earlier configs of this listener had, unless it has connections that know of
-        them."""
+        """Close the ports that only earlier configs of this listener had, unless it still has connections."""
         if not listener.connections and listener in self.listeners:
             name = listener.name
             self.listeners.discard(listener)
@@ -327,7 +326,7 @@ def check_bootstrap(upstreams: Iterable[Upstream], is_own: Callable[[object], bo
     for upstream in upstreams:
         for number, server in enumerate(upstream.bootstrap):
             addresses = [sockaddr for _, sockaddr in upstream.resolver.known(server) or ()]
-            if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are asked for later
+            if server[0].lower().rstrip(".") == "localhost":  # RFC 6761 §6.3; other names are resolved later
                 addresses.append((LOOPBACK, server[1]))
             if any(is_own(sockaddr) for sockaddr in addresses):
                 where = ("clusters", upstream.name, "bootstrap", number)
@@ -336,8 +335,8 @@ def check_bootstrap(upstreams: Iterable[Upstream], is_own: Callable[[object], bo
 
 
 def end_connections(server: NetworkServer, connections: Iterable[Connection]) -> Iterator[None]:
-    """End the connections of listeners that are gone, one in each step: those that were removed answer what is in
-    flight first, those to a cluster that is another one now are closed."""
+    """End the connections of removed listeners, one in each step. Connections of removed listeners answer requests in
+    flight first. Connections to a changed cluster are closed."""
     now, timeout = monotonic(), server.limits.drain_timeout
     drained: list[Connection] = []
 

@@ -1,4 +1,4 @@
-"""Types on the border between `runtime` and the sessions that it drives, and addresses as both have them."""
+"""Types shared by `runtime` and the sessions that it drives, and their addresses."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kproxy.session.sasl.login import Credentials, LoggedIn
 
 HostPort = tuple[str, int]
 AddressPair = tuple[HostPort, HostPort]
-"""From where a client has connected, and to where."""
+"""(source, destination) of a client connection."""
 Feed = Callable[[memoryview, int, float], int]
-"""(view, n, now) → how many leading bytes of the view go to the other side, as they are now. view[:n] was read; all of
-the view may be written to."""
+"""(view, n, now) → number of leading bytes of the view to forward unchanged. view[:n] was read; all of the view is
+writable."""
 
 
 class ConnectionPhase(IntEnum):
-    """Phases of a connection, in the order in which it goes through them; see `connection`."""
+    """Phases of a connection, in order; see `connection`."""
 
     OPEN, CLOSING, LINGERING, CLOSED = range(4)
 
 
 class LaneState(Protocol):
-    """Direction of a session. The next `skip` bytes pass unseen, unless some are `kept` to go before them."""
+    """Direction of a session. The next `skip` bytes pass unread, unless earlier bytes are `kept`."""
 
     @property
     def skip(self) -> int: ...
@@ -46,9 +46,9 @@ class DrivenLogins(Protocol):
 
 
 class DrivenSession(Protocol):
-    """Part of `session.session.Session` that a driver uses; what the calls mean is said there.
+    """Part of `session.session.Session` that a driver uses; see there for the calls.
 
-    `commands` is always the same list object: the sides keep it. `owner` and `observer` are the driver's to set.
+    `commands` is always the same list object: the sides keep a reference. The driver sets `owner` and `observer`.
     """
 
     commands: list[Command]
@@ -106,7 +106,7 @@ class DrivenSession(Protocol):
 
 
 class MemoryWaiter(Protocol):
-    """Session that has waited for memory."""
+    """Session that waits for memory."""
 
     owner: Any
 
@@ -114,12 +114,11 @@ class MemoryWaiter(Protocol):
 
 
 SessionFactory = Callable[[Any, Facts, int | None], DrivenSession]
-"""(listener that the client has come in at, facts, node id or None for the bootstrap port) → the session of a new
-connection."""
+"""(listener, facts, node id or None for the bootstrap port) → the session of a new connection."""
 
 
 def host_port(sockaddr: Any) -> HostPort:
-    """Convert an address of the socket module: IPv6 without scope and flow, IPv4 in IPv6 as plain IPv4."""
+    """Convert an address of the socket module: IPv6 without scope and flow, IPv4-mapped IPv6 as plain IPv4."""
     host: str = sockaddr[0]
     if ":" in host:
         host = host.partition("%")[0].removeprefix("::ffff:") if "." in host else host.partition("%")[0]

@@ -1,8 +1,8 @@
-"""Readiness to serve clients: what is missing for all of them, and, as probes find, for those of each cluster.
+"""Readiness to serve clients: missing conditions of the process, and of each cluster by health checks.
 
-Strategy. Each cluster is asked ApiVersions now and then, on a connection that is kept for that, logged in where kproxy
-does that, so that a cluster pays one small request each time. When nothing comes on it, another broker is tried before
-the cluster counts as lost: connections end for many reasons, and one broker is not the cluster.
+Strategy. A probe sends ApiVersions periodically on a persistent connection per cluster, logged in where kproxy does
+that, so each check costs one small request. If the connection fails, another broker is tried before the cluster counts
+as lost, because connections end for many reasons and a cluster has several brokers.
 """
 
 from __future__ import annotations
@@ -30,54 +30,54 @@ from kproxy.session.shared import CircleMark
 from .protocols import HostPort
 
 LOOK = 0.25
-"""Seconds between two looks while it is not ready, so that it is said when it is true."""
+"""Seconds between two checks while not ready. It is short, so that readiness is reported promptly."""
 LOOK_AGAIN = 1.0
-"""Seconds between two looks afterwards."""
+"""Seconds between two checks once ready."""
 
 AGAIN = 1.0
-"""Seconds to the next question while there is no answer."""
+"""Seconds until the next probe after a failure."""
 CONFIRM = 2.0
-"""Seconds to the next question after an answer."""
+"""Seconds until the next probe after a success."""
 PATIENCE = 3.5
-"""Seconds that an answer may take, and after it was not there in time a new connection with its answer: a cluster that
-is lost is noticed within CONFIRM + 2 × PATIENCE, that is nine."""
+"""Seconds for a response. After a timeout, a new connection with its response gets the same time, so a lost cluster is
+detected within CONFIRM + 2 × PATIENCE (9 seconds)."""
 QUESTION = bytes.fromhex("0000001000120000000000010006") + b"kproxy"
-"""ApiVersions v0, the one request that every broker since 0.10 answers, before authentication, too (KIP-35)."""
+"""ApiVersions v0, the only request that every broker since 0.10 answers even before authentication (KIP-35)."""
 MEANT = (35, 0)
-"""Error codes that are an answer: a version not supported is one as well."""
+"""Error codes of a healthy broker: UNSUPPORTED_VERSION (35) and NONE (0)."""
 LONGEST = 1 << 20
-"""Bytes of an answer."""
+"""Maximum bytes of a response."""
 
 DRAINING = "nothing, it is draining"
 GOING_TO_END = "nothing, it is going to end"
-"""Reasons for not being ready after a signal to end. The log has lines of its own for them."""
+"""Reasons for not being ready after a termination signal, which are logged elsewhere."""
 
 ClusterNeed = Literal["any", "all"]
-"""Clusters that have to answer."""
+"""Clusters that must respond."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Missing conditions: `own` whatever clients want, `clusters` by cluster; none: its brokers answer."""
+    """Missing conditions: `own` for all clients, `clusters` by cluster. An empty list: the brokers respond."""
 
     own: Sequence[str]
     clusters: Mapping[str, Sequence[str]]
 
     def waiting_for(self, need: ClusterNeed) -> list[str]:
-        """Return what is missing of the whole; empty when it is ready."""
+        """Return the missing conditions of the process. Empty: ready."""
         dead = [reason for reasons in self.clusters.values() for reason in reasons]
         return [*self.own, *(dead if need == "all" or all(self.clusters.values()) else ())]
 
     def flags(self, need: ClusterNeed) -> tuple[bool, dict[str, bool]]:
-        """Return whether the whole is ready, and each cluster, as metrics tell it."""
+        """Return (process is ready, readiness by cluster) for metrics."""
         return not self.waiting_for(need), {name: not self.of(name) for name in self.clusters}
 
     def of(self, cluster: str) -> list[str]:
-        """Return what is missing for the clients of that cluster. Raises KeyError when there is none."""
+        """Return the missing conditions for clients of that cluster. Raises KeyError for an unknown cluster."""
         return [*self.own, *self.clusters[cluster]]
 
 
 def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, Readiness | str]) -> Readiness:
-    """Combine the readiness of several processes; a worker that gives none is a reason of its own."""
+    """Combine the readiness of several processes. A worker without a result is a reason itself."""
     missing: list[str] = [*own]
     by_cluster: dict[str, list[str]] = {name: [] for name in clusters}
     for index, readiness in workers.items():
@@ -91,7 +91,7 @@ def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, 
 
 
 async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogger, fields: Mapping[str, Any]) -> None:
-    """Log when kproxy becomes ready, and when it is not any more, until cancelled."""
+    """Log each change between ready and not ready, until cancelled."""
     before: list[str] | None = None
     while True:
         missing = await ask()
@@ -105,8 +105,8 @@ async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogge
 
 
 class Probe:
-    """Probe of one cluster. `answered`: its brokers answered the last time. `silent`: nothing has come yet on the
-    connection that there is now."""
+    """Probe of one cluster. `answered`: the last probe succeeded. `silent`: the current connection has not received a
+    response yet."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -114,7 +114,7 @@ class Probe:
         self.reason = "not asked yet"
 
     async def run(self, *, once: bool = False) -> None:
-        """Ask until cancelled or, with `once`, until an answer has come."""
+        """Probe until cancelled or, with `once`, until the first response."""
         while True:
             patience = PATIENCE if self.answered else PATIENCE + self.upstream.connect_timeout
             self.silent = True
@@ -127,7 +127,7 @@ class Probe:
                     await trio.sleep(AGAIN)
 
     async def follow(self, patience: float, once: bool) -> None:
-        """Ask on one connection again and again. Raises OSError and TooSlowError when no answer comes."""
+        """Probe periodically on one connection. Raises OSError and TooSlowError if a response is missing."""
         with trio.fail_after(patience) as limit:
             async with own_connection(self.upstream) as sock:
                 while True:
@@ -150,25 +150,25 @@ class Probe:
                 log.info("upstream does not answer", reason=reason)
 
     async def ask(self) -> None:
-        """Ask one question on a connection of its own. Raises OSError."""
+        """Send one probe on a separate connection. Raises OSError."""
         async with own_connection(self.upstream) as sock:
             await talk(sock)
 
 
 async def talk(sock: socket.SocketType) -> None:
-    """Send ApiVersions and check the answer. Raises OSError when none comes, or one that is no answer to it."""
+    """Send ApiVersions and check the response. Raises OSError for a missing or invalid response."""
     frame = await send_request(sock, QUESTION, LONGEST)
     if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
         raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")
 
 
-# Watch over the clusters of the config in force: whether each leads back to kproxy, and whether its brokers answer.
+# Monitor of the clusters of the config in force: loop detection and health checks.
 #
-# Strategy. A config may have thousands of clusters, and may bring or take all of them at once. What is known of a
-# cluster follows the config in that step; the tasks that ask its brokers begin and end behind it, a few at a time. Each
-# step looks at what is in force then, so another config that comes meanwhile needs no order.
+# Strategy. A config may have thousands of clusters, and may bring or take all of them at once. The cluster state is
+# updated together with the config. The probe tasks start and stop afterwards, a few at a time. Each step reads the
+# config in force at that time, so config changes between steps need no ordering.
 class Probing(NamedTuple):
-    """Probe at work. `once`: until its cluster has answered."""
+    """Running probe. `once`: it ends after the first response."""
 
     probe: Probe
     once: bool
@@ -184,15 +184,15 @@ class ClusterWatch:
         self.probes: dict[str, Probe] = {}
         self.probing: dict[str, Probing] = {}
         self.new: deque[CircleCheck] = deque()
-        """Checks that are to ask for the first time."""
+        """Checks that have not started yet."""
         self.left: deque[CircleCheck] = deque()
-        """Checks of clusters that are gone, or are reached in another way."""
+        """Checks of clusters that were removed or are reached in another way."""
         self.once: bool | None = None
-        """True if one answer of each cluster is enough; None while none is to be probed."""
+        """True: one response per cluster is enough. None: clusters are not probed."""
 
     def use(self, upstreams: Mapping[str, Upstream]) -> list[CircleCheck]:
-        """Have a check and a probe for each of these clusters, and none for those that are gone. Return the checks that
-        are new."""
+        """Create a check and a probe for each new cluster, and drop those of removed clusters. Return the new
+        checks."""
         new: list[CircleCheck] = []
         for name in [name for name, probe in self.probes.items() if upstreams.get(name) is not probe.upstream]:
             self.left.append(self.circles.pop(name))
@@ -204,7 +204,7 @@ class ClusterWatch:
         return new
 
     def follow(self, upstreams: Mapping[str, Upstream], *, once: bool) -> None:
-        """Do the same while kproxy runs, and ask those that are new."""
+        """Apply `use` at runtime, and start the new checks."""
         self.new.extend(self.use(upstreams))
         if self.once is not None:
             self.once = once
@@ -219,12 +219,12 @@ class ClusterWatch:
         self.reactor.spawn(a_few_at_a_time, map(CircleCheck.start, list(self.circles.values())))
 
     def leads_back(self, cluster: str) -> None:
-        """Note that a question to this cluster has come back, unless the config has it no more."""
+        """Record that a loop-detection request to this cluster came back, unless the cluster was removed."""
         if cluster in self.circles:
             self.circles[cluster].found()
 
     def _settle(self) -> Iterator[None]:
-        """End and begin tasks, one in each step, until there are those that there should be."""
+        """Stop outdated tasks and start missing ones, one in each step."""
         while self.left:
             self.left.popleft().stop()
             yield
@@ -245,13 +245,13 @@ class ClusterWatch:
 
 
 LOOP_RETRY = 10.0
-"""Seconds to the next question while it leads back."""
+"""Seconds until the next check while the cluster leads back."""
 LOOP_TIMEOUT = 5.0
-"""Seconds for the answer."""
+"""Seconds for the response."""
 
 
 class CircleCheck:
-    """Check of one cluster. The question goes out before any login, as the first frame of a connection of its own."""
+    """Loop detection for one cluster. The request is the first frame of a separate connection, before any login."""
 
     def __init__(self, upstream: Upstream, mark: CircleMark) -> None:
         self.upstream, self.mark = upstream, mark
@@ -261,20 +261,20 @@ class CircleCheck:
         self.stopped = False
 
     def start(self) -> None:
-        """Ask, unless a question is under way."""
+        """Start a check, unless one is pending."""
         if not self.asking and not self.stopped:
             self.asking = True
             self.task = Background(self.upstream.reactor.spawn, self.run)
 
     def stop(self) -> None:
-        """Ask no more: no connections are made to this cluster any more. A question to one that led back would be
-        taken for one to the cluster that has its name now."""
+        """Stop checking a cluster that is no longer used. A late request that comes back would count for the cluster
+        that has the name now."""
         self.stopped = True
         if self.task is not None:
             self.task.stop()
 
     def found(self) -> None:
-        """Refuse connections to this cluster: a question to it has come back to kproxy."""
+        """Refuse connections to this cluster after a request to it came back to kproxy."""
         self.came_back = True
         if not self.upstream.leads_back:
             self.upstream.leads_back = True
@@ -282,7 +282,7 @@ class CircleCheck:
         self.start()
 
     async def run(self) -> None:
-        """Ask once, and again every `LOOP_RETRY` seconds while the cluster leads back."""
+        """Check once, and repeat every `LOOP_RETRY` seconds while the cluster leads back."""
         try:
             while True:
                 self.came_back = False
@@ -298,7 +298,7 @@ class CircleCheck:
             self.asking = False
 
     async def ask(self) -> bool:
-        """Ask one question; return True if somebody has answered it."""
+        """Send one request; return True if any response came."""
         upstream, settled = self.upstream, trio.Event()
         sockets: list[socket.SocketType] = []
 

@@ -1,14 +1,14 @@
-"""Rule files that change: looked at once a second, read again when they have.
+"""Reload of rule files: polled once a second, read again after a change.
 
-Strategy. A look is a `stat` of each file, in a thread. inotify would tell sooner, and would tell less: it is blind on
-network and overlay file systems and to files that are mounted one by one, and what Kubernetes does to a ConfigMap (a
-symbolic link in the path is swapped) or an editor to a file (another one is renamed over it) needs watches on every
-folder and link of the path, set anew each time. A `stat` through the path sees all of these alike; a hundred files
-cost a millisecond a second.
+Strategy. Each poll runs `stat` on every file, in a thread. inotify would be faster but less reliable. It misses changes
+on network and overlay file systems and in files that are mounted one by one. Kubernetes updates a ConfigMap by swapping
+a symbolic link in the path, and editors rename a new file over the old one; both would need watches on every folder and
+link of the path, renewed after each change. A `stat` through the path detects all of these. A hundred files cost a
+millisecond a second.
 
-A change counts once two looks in a row agree, and a file that is gone may come back for a while: editors take it away
-for a moment. SIGHUP reads the files in any case. Rules that some worker could not take in are tried again at the next
-look: the files say what is to be.
+A change takes effect after two polls in a row agree. A missing file gets some time to reappear, since editors remove
+files briefly. SIGHUP always reads the files. Rules that a worker could not load are retried at the next poll, because
+the files are authoritative.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from kproxy.rules.values.source import Source
 from kproxy.runtime.rule_keeper import RuleKeeper
 
 INTERVAL = 1.0
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 SETTLE = 0.2
-"""Seconds for which nothing may change before it is read: a file may be written in pieces."""
+"""Seconds without a change before files are read, since a file may be written in pieces."""
 PATIENCE = 10
-"""Looks, SETTLE apart, after which it is read though it still changes, or though a file is still missing."""
+"""Maximum polls, SETTLE apart, before files are read even if they still change or one is missing."""
 
 FileVersions = tuple[tuple[str, tuple[int, ...] | None], ...]
-"""Each file with what tells its versions apart; None: it is missing."""
+"""Each file with its version. None: the file is missing."""
 
 
 def look(paths: Sequence[str]) -> FileVersions:
-    """Return the files below `paths` with their versions now."""
+    """Return the files below `paths` with their current versions."""
     try:
         files = rule_files(paths)
     except OSError:  # a folder went away while it was read
@@ -48,7 +48,7 @@ def look(paths: Sequence[str]) -> FileVersions:
 
 
 def file_version(file: Path) -> tuple[int, ...] | None:
-    """Return what tells a file's versions apart; None: it is missing."""
+    """Return the version of a file. None: the file is missing."""
     try:
         stat = os.stat(file)
     except OSError:
@@ -57,7 +57,7 @@ def file_version(file: Path) -> tuple[int, ...] | None:
 
 
 def absolute(path: str) -> str:
-    """Return a path from the root. `..` stays, since a link may precede it."""
+    """Return the absolute path. `..` is kept, since a link may precede it."""
     return str(Path.cwd() / path)
 
 
@@ -77,9 +77,9 @@ def read(paths: Sequence[str], code_paths: Container[str], guard: PathGuard) -> 
 class RuleFiles:
     """Rule files of the config in force.
 
-    `seen`: the versions that were read last; empty, if they are to be read again. `code_paths`: the paths that the
-    command line and kproxy's own config file, as it was applied last, name. Only their files may have rules that run
-    code. `written`: the files and folders that kproxy writes.
+    `seen`: the versions read last. Empty: read again. `code_paths`: the paths that the command line and kproxy's own
+    config file, as it was applied last, name. Only their files may have rules that run code. `written`: the files and
+    folders that kproxy writes.
     """
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, written: Sequence[str] = ()) -> None:
@@ -95,7 +95,7 @@ class RuleFiles:
         return self.read(self.paths)
 
     def allow_code(self, paths: Iterable[str]) -> None:
-        """Let rules of these files run code, and of no others, from the next read."""
+        """From the next read, allow only rules of these files to run code."""
         self.code_paths = frozenset(map(absolute, paths))
 
     def guard(self) -> PathGuard:
@@ -106,7 +106,7 @@ class RuleFiles:
         return read(paths, self.code_paths.union(map(absolute, more_code_paths)), self.guard())
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read files that change, and all at each SIGHUP where there is such a signal, until cancelled."""
+        """Read changed files, and all files at each SIGHUP (where supported), until cancelled."""
         if HANGUP is None:
             task_status.started()
             await self._poll(keeper)
@@ -121,7 +121,7 @@ class RuleFiles:
                         await self.reload(keeper)
 
     async def reload(self, keeper: RuleKeeper) -> bool:
-        """Read all files now; return True if their rules are in force. Those that are not are logged."""
+        """Read all files now; return True if their rules are in force. Failures are logged."""
         async with self.reading:
             self.seen = await trio.to_thread.run_sync(look, self.paths)
             try:
@@ -129,7 +129,7 @@ class RuleFiles:
                 await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
             except DocumentError:
                 return False
-            except NotEverywhere:  # it is not the files that are wrong: the next look reads them again
+            except NotEverywhere:  # the files are valid: the next poll reads them again
                 self.seen = ()
                 return False
             except OSError as error:
@@ -138,7 +138,7 @@ class RuleFiles:
             return True
 
     async def _poll(self, keeper: RuleKeeper) -> None:
-        while self.paths or self.on_hangup is not None:  # a config that changes may name files later
+        while self.paths or self.on_hangup is not None:  # a later config may name files
             await trio.sleep(INTERVAL)
             if await trio.to_thread.run_sync(look, self.paths) != self.seen:
                 await self._settled()

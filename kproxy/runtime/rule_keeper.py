@@ -1,7 +1,7 @@
-"""Tasks that wait until a rule has acted so often, without looking again and again.
+"""Rules in force and their changes, and tasks that wait for a rule's counters without polling.
 
-A `Running` calls back when its counters grow, but only while somebody waits for it; the call compares numbers and wakes
-a task when there is something to say.
+A `Running` calls back when its counters grow, but only while a task waits for it. The callback compares numbers and
+wakes tasks that have reached their count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kproxy.runtime.io.scheduler import in_turns
 
 CounterName = Literal["matched", "fired", "applied"]
 FindRunning = Callable[[str], Running | None]
-"""A rule by name; None when it has not been in force yet. Raises NoSuchRule."""
+"""Returns a rule by name. None: it has not been in force yet. Raises NoSuchRule."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,7 +42,7 @@ class Waiter:
 
 
 class RuleWaiters:
-    """Waiting tasks by rule. `notify` sets an event in a way that the task which waits for it is run."""
+    """Waiting tasks by rule. `notify` sets an event and wakes its task."""
 
     def __init__(self, find: FindRunning, notify: Callable[[trio.Event], None]) -> None:
         self.find, self.notify = find, notify
@@ -51,7 +51,8 @@ class RuleWaiters:
     async def wait(self, name: str, hits: int, count: CounterName) -> None:
         """Return once the rule's counter has reached `hits`; at once if it has already.
 
-        A rule that is changed while somebody waits counts from 0. Raises NoSuchRule, also when it is removed.
+        A rule that changes during the wait counts from 0. Raises NoSuchRule, also if the rule is removed during the
+        wait.
         """
         while True:
             running = self.find(name)
@@ -79,7 +80,7 @@ class RuleWaiters:
                 self.notify(waiter.event)
 
     def changed(self) -> None:
-        """Have all tasks look again which rule it is that they wait for: there is another rule set."""
+        """Make all waiting tasks look up their rule again after a change of the rule set."""
         for waiters in self.waiters.values():
             for waiter in waiters:
                 self.notify(waiter.event)
@@ -87,28 +88,28 @@ class RuleWaiters:
 
 StoreOperation = Callable[[RuleStore, float], StoreChange]
 ApplyRuleSet = Callable[[RuleSet], Iterable[object] | None]
-"""Puts a rule set into force for all connections; one after the other, as the iterable is gone through."""
+"""Puts a rule set into force for all connections, one connection per step of the iterable."""
 
 TurnCheck = Callable[[], object]
-"""Called when the turn of a change has come; raises what refuses it then, and nothing has changed."""
+"""Called when a change acquires the lock. Raises an exception to reject the change."""
 
 
 def do_nothing() -> None:
-    """Refuse nothing: a `TurnCheck` of changes that nobody has to be allowed to make."""
+    """Accept: the `TurnCheck` of changes without an access check."""
 
 
 DOCUMENTS = trio.CapacityLimiter(1)
-"""Documents are read and checked beside the event loop, one at a time; others wait for their turn."""
+"""Documents are read and checked in a thread, one at a time; others are queued."""
 LOOK_AFTER = 1.0
-"""Seconds between two looks for rules in which something went wrong; each is logged once a look at most."""
+"""Seconds between two checks for problems of rules. Each rule is logged at most once per check."""
 MOST_LOGGED = 20
-"""Mistakes of one document, warnings of one set and rules that have expired together, that are logged, a line each; the
-API shows all of them."""
+"""Maximum log lines for mistakes of one document, warnings of one set, or rules that expired together. The API shows
+all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Set of rules that was refused, and why; `at` in ISO 8601."""
+    """Rejected rule set with its mistakes. `at` is in ISO 8601."""
 
     at: str
     origin: RuleOrigin
@@ -117,8 +118,7 @@ class Rejection:
 
 @dataclass(slots=True)
 class Loads:
-    """Counters of how rules have come in, by origin. `last`: what was refused last, until something from there is
-    accepted."""
+    """Counters of rule loads by origin. `last`: the last rejection, until a load from the same origin succeeds."""
 
     loaded: dict[str, int] = field(default_factory=numbers)
     rejected: dict[str, int] = field(default_factory=numbers)
@@ -126,7 +126,7 @@ class Loads:
 
 
 class Events(Protocol):
-    """Recorder of the audit's events about rules: `record.audit.state_events`."""
+    """Recorder of audit events about rules: `record.audit.state_events`."""
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None: ...
 
@@ -138,8 +138,9 @@ class Events(Protocol):
 
 
 class ToldConfig(Protocol):
-    """Config that comes into force together with rules, for processes that are told of it. `packed`: all of it.
-    `terms` are those on which it is in force, once it is; `has_taken` is called for each process that has it then."""
+    """Config that takes effect together with rules, for other processes. `packed`: the whole config, serialized.
+    `terms`: the terms under which it is in force, once it is. `has_taken` is called for each process that has applied
+    it."""
 
     packed: bytes
 
@@ -157,8 +158,8 @@ class RuleKeeper:
         self.waiters = RuleWaiters(self.running, reactor.notify)
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
-        self.logged_problems: dict[str, int] = {}  # problems of each rule that the log knows of
-        self.events: Events | None = None  # is told, too, where there is an audit
+        self.logged_problems: dict[str, int] = {}  # logged problems by rule
+        self.events: Events | None = None  # set if auditing is on
 
     def running(self, name: str) -> Running | None:
         """Return the live rule of that name. Raises NoSuchRule."""
@@ -175,7 +176,7 @@ class RuleKeeper:
         self._at_work()
 
     def load(self, origin: RuleOrigin, operation: StoreOperation) -> StoreChange:
-        """Take in rules from outside, all or none. Raises what the store raises; mistakes are logged and counted."""
+        """Load rules, all or none. Propagates the store's exceptions; mistakes are logged and counted."""
         before = self.store.rule_set.id
         try:
             change = operation(self.store, monotonic())
@@ -187,7 +188,7 @@ class RuleKeeper:
         return change
 
     def do(self, what: str, operation: StoreOperation, *, rule: str | None = None) -> StoreChange:
-        """Turn something on or off, or remove it. Raises what the store raises."""
+        """Enable, disable or remove rules. Propagates the store's exceptions."""
         change = operation(self.store, monotonic())
         self._put_into_force(change)
         self._has_done(what, rule)
@@ -198,16 +199,16 @@ class RuleKeeper:
         return self.store.reset(name, monotonic())
 
     def release(self, name: str) -> int:
-        """Let go the requests that the rule holds; return how many. Raises NoSuchRule."""
+        """Release the requests that the rule holds; return their number. Raises NoSuchRule."""
         running = self.running(name)
         return 0 if running is None else running.release()
 
-    # ---- the same wherever rules are at work: `workers.crew_keeper` has more processes than this one
+    # ---- overridden for several processes in `workers.crew_keeper`
 
     async def load_everywhere(
         self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
     ) -> StoreChange:
-        """Do `load` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
+        """Run `load` in a thread, one operation at a time. Also raises NotEverywhere and the exceptions of `check`."""
         async with self.one_at_a_time(check):
             before = self.store.rule_set.id
             change = await self._tried(origin, operation)
@@ -219,9 +220,10 @@ class RuleKeeper:
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
         told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
     ) -> None:  # fmt: skip
-        """Take in rules together with another config, which `commit` puts in force beside them; it cannot fail. Raises
-        DocumentError, ConfigRefused when the process is `ending` by now, what `check` raises, and, where other
-        processes are `told` of the config, NotEverywhere and UnusableSetting; nothing has changed then."""
+        """Load rules together with a new config. `commit` puts the config in force and cannot fail. Raises
+        DocumentError, ConfigRefused if the process is `ending`, and the exceptions of `check`. If other processes
+        receive the config (`told`), also raises NotEverywhere and UnusableSetting. Nothing has changed after an
+        exception."""
         async with self.one_at_a_time(check):
             before = self.store.rule_set.id
             change = await self._aside(operation)
@@ -235,7 +237,7 @@ class RuleKeeper:
     async def do_everywhere(
         self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
     ) -> StoreChange:
-        """Do `do` beside the loop, one operation at a time. Raises NotEverywhere and what `check` raises, too."""
+        """Run `do` in a thread, one operation at a time. Also raises NotEverywhere and the exceptions of `check`."""
         async with self.one_at_a_time(check):
             change = await self._aside(operation)
             await self._put_into_force_in_turns(change)
@@ -243,30 +245,30 @@ class RuleKeeper:
             return change
 
     async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
-        """Do `reset` in all processes. Raises NotEverywhere and what `check` raises, too."""
+        """Run `reset` in all processes. Also raises NotEverywhere and the exceptions of `check`."""
         return self.reset(name)
 
     async def release_everywhere(self, name: str) -> int:
-        """Do `release` in all processes that hold requests."""
+        """Run `release` in all processes that hold requests."""
         running = self.running(name)
         return 0 if running is None else await release_in_turns(running)
 
     async def count(self) -> None:
-        """Bring the counters of all rules up to date."""
+        """Update the counters of all rules."""
 
     # ---- inside
 
     @asynccontextmanager
     async def one_at_a_time(self, check: TurnCheck = do_nothing) -> AsyncIterator[None]:
-        """Wait for changes that are under way. What has begun is brought to its end, though nobody waits for it. Raises
-        what `check` raises."""
+        """Wait for pending changes. A change that has begun is completed even if its caller is cancelled. Propagates
+        the exceptions of `check`."""
         async with self.changing:
             check()
             with trio.CancelScope(shield=True):
                 yield
 
     async def _aside(self, operation: StoreOperation) -> StoreChange:
-        """Do it on a copy of the store, in a thread, and take over what has come of it. Raises what it raises."""
+        """Run the operation on a copy of the store, in a thread, and adopt the result. Propagates its exceptions."""
         while True:
             trial = self.store.trial()
             change = await trio.to_thread.run_sync(operation, trial, monotonic(), limiter=DOCUMENTS)
@@ -317,7 +319,7 @@ class RuleKeeper:
     def _steps_into_force(self, change: StoreChange) -> Iterator[None]:
         """Put the store's rules into force, in short steps."""
         if self.events is not None:
-            self.events.tell()  # of those that leave now, for the last time
+            self.events.tell()  # last event of rules that are removed now
         for _ in self.swap(self.store.rule_set) or ():
             yield
         for running in change.left:
@@ -342,14 +344,14 @@ class RuleKeeper:
             self.log.warning("rules have more warnings, which the admin API shows", warnings=more)
 
     def _at_work(self) -> None:
-        """Give live rules a clock, and look after them from now on."""
+        """Set the clock of live rules, and start the periodic check for problems."""
         for running in self.store.rule_set.live:
             running.effect.clock = monotonic
         if self.watch is None and self.store.rule_set.live:
             self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after)
 
     def _look_after(self) -> None:
-        """Log what went wrong in rules since the last look."""
+        """Log problems of rules since the last check."""
         live = self.store.rule_set.live
         for running in live:
             problems = running.problems
@@ -375,7 +377,7 @@ class RuleKeeper:
             await self._has_expired(before, now)
 
     async def _has_expired(self, before: Sequence[str], now: float) -> None:
-        """Log the rules that are gone; `before` are the names that there were."""
+        """Log expired rules. `before`: the names before the expiry."""
         gone = [name for name in before if name not in self.store.stored_rules]
         for name in gone[:MOST_LOGGED]:
             self.log.info("rule expired", rule=name)
@@ -391,7 +393,7 @@ class RuleKeeper:
 
 
 async def release_in_turns(running: Running) -> int:
-    """Let go what a rule holds while others go on, and return how many frames that were."""
+    """Release the frames that a rule holds, yielding to other tasks; return their number."""
     released = count()
 
     def steps() -> Iterator[None]:
