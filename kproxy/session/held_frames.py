@@ -218,7 +218,7 @@ class HeldFrame:
         """Do what is to be done when its time is over, if it is; `frame` is it, as it came."""
         if self.until is None or frame.now < self.until or self.gone is not None:
             return
-        if self.goes_nowhere:  # by an approver of another rule
+        if self.goes_nowhere:  # dropped by the hold of another rule
             pass
         elif isinstance(self.then, int):
             if self.at == "response":

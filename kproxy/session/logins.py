@@ -1,14 +1,14 @@
-"""The broker's session of a connection on which kproxy has logged in itself, renewed before it ends (KIP-368).
+"""The broker's session of a connection that kproxy itself logged in on, renewed before it ends (KIP-368).
 
-Strategy. From SaslHandshake to the end of the login a broker takes nothing else on this connection, and it closes one
-whose session has ended at its next request. So when it is time, the client's next frame waits where it begins; as soon
-as no frame of the client is under way to the broker, the login's requests go out one by one. Each has its place in the
-FIFO, behind what the client has asked before, and its response never reaches the client.
+Strategy. From SaslHandshake to the end of the login a broker accepts nothing else on this connection, and it closes a
+connection with an expired session at the next request. So when it is time, the client's next frame waits where it
+begins; as soon as no frame of the client is under way to the broker, the login's requests go out one by one. Each has
+its place in the FIFO, after the client's earlier requests, and its response never reaches the client.
 
 Logins on one session: the client's at the broker or at kproxy, and kproxy's own at the broker.
 
-They decide how the client's next frame is scanned: by whoever answers a login, not at all while one is renewed, or as
-usual.
+They decide how the client's next frame is scanned: by the SASL server during a login, not at all during a renewal, or
+as usual.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .sasl_server import SaslServer
 
 WHEN: Final = 0.85
 """Part of its lifetime after which a session is renewed, and up to a tenth later, so that not all connections do it at
-once: Java clients do it in the same span (KIP-368)."""
+once: Java clients use the same range (KIP-368)."""
 SPREAD: Final = 0.1
 SOONEST: Final = 1.05
 """Seconds after a login before which brokers refuse the next one (a second, in KafkaChannel)."""
@@ -68,7 +68,7 @@ class Renewal:
             self.session.timers.at(now + max(soon, SOONEST), self.due)
 
     def due(self, now: float) -> None:
-        """Begin the renewal: from now on no frame of the client begins."""
+        """Begin the renewal: the client's frames wait until it is done."""
         session = self.session
         if session.phase is STALLED or session.phase.ends:
             return
@@ -85,7 +85,7 @@ class Renewal:
         return pos
 
     def run(self, now: float) -> None:
-        """Go on with the renewal once no frame stands in its way; let the client's frames pass when it is done."""
+        """Continue the renewal when no frame blocks it; release the client's frames when it is done."""
         session = self.session
         if self.done:
             self.busy = self.done = False
@@ -111,7 +111,7 @@ class Renewal:
         except StopIteration as end:
             self.session.counters.count("broker_sessions_renewed")
             self.schedule(end.value, now)
-            self.done = self.session.has_pending = True  # not now: what stands before this answer has not left yet
+            self.done = self.session.has_pending = True  # not now: earlier frames have not left yet
         except LoginFailed as error:
             self.fail(str(error))
 
@@ -129,7 +129,7 @@ class Renewal:
 class Logins(LaneLogins):
     """Logins on one session (see the module)."""
 
-    # What most connections never need stands here: it costs nothing to set up.
+    # Defaults of attributes that most connections never set: they cost nothing to set up.
     server: SaslServer | None = None
     """The one who answers the client's SASL, where clients authenticate to kproxy."""
     renewal: Renewal | None = None
@@ -166,7 +166,7 @@ class Logins(LaneLogins):
 
     @property
     def refusal(self) -> str:
-        """Return why the client could not authenticate, once it has been told; empty before that."""
+        """Return why the client could not authenticate, after it has received the error; empty before that."""
         return self.server.refusal if self.server is not None and self.server.has_refused else ""
 
     # ---- the client, at the broker
@@ -189,7 +189,7 @@ class Logins(LaneLogins):
 
     def note_answer(self) -> None:
         if self.session.requests.blocked == IDENTITY:
-            self.session.has_pending = True  # not now: what stands before this answer has not left yet
+            self.session.has_pending = True  # not now: earlier frames have not left yet
 
     # ---- kproxy, at the broker
 
@@ -199,8 +199,8 @@ class Logins(LaneLogins):
             self.renewal = Renewal(self.session, credentials, login, now)
 
     def refused_by_broker(self, message: str, now: float) -> None:
-        """Close because the broker does not take kproxy's credentials. The client is told so where it has asked for the
-        versions, the one request whose answer has a place for it in every case."""
+        """Close because the broker does not take kproxy's credentials. The client receives the error in the response to
+        ApiVersions, the one response that can carry it in every case."""
         session = self.session
         while session.inflight.fifo and not session.phase.ends:
             correlation, step, _, note = session.inflight.fifo.popleft()

@@ -1,7 +1,7 @@
-"""One fetch session (KIP-227) or share session (KIP-932): what the client asks for, and what the broker knows of it.
+"""One fetch session (KIP-227) or share session (KIP-932): the client's state, and the broker's.
 
 The two differ while rules answer for some partitions, or for whole requests, in the broker's place. The client lists
-only what has changed since its last request, so what the broker has not been told is owed to it with the next request.
+only changes since its last request, so changes not yet forwarded to the broker are owed to it with the next request.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class RoomShare:
 
 
 class Listing:
-    """Names of the fields by which requests of one API list partitions.
+    """Names of the fields that list partitions in requests of one API.
 
-    `number` is the field of the partition's number; `once` are fields of a partition that say something about this
-    request alone (acknowledgements), and are not owed.
+    `number` is the field of the partition's number; `once` are fields of a partition that apply to this request alone
+    (acknowledgements), and are not owed.
     """
 
     __slots__ = ("number", "once")
@@ -135,8 +135,8 @@ class Listing:
 
 @holds_many
 class PartitionSession:
-    """Fetch or share session: its partitions in the order in which the client first named them, each with what it said
-    last."""
+    """Fetch or share session: its partitions in the order in which the client first named them, each with its latest
+    state."""
 
     __slots__ = (
         "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "forgotten", "known", "listing",
@@ -156,7 +156,7 @@ class PartitionSession:
         self.owed: dict[Key, None] = {}  # told by the client, not yet to the broker; in order
         self.dropped: dict[Key, None] = {}  # known to the broker, and the client has forgotten them
         self.client_epoch = self.broker_epoch = OPENING  # epochs of the next request
-        self.update({**body, "forgotten_topics_data": []})  # brokers begin with what is listed, whatever else is said
+        self.update({**body, "forgotten_topics_data": []})  # brokers begin with the listed partitions
 
     def update(self, body: Mapping[str, Any]) -> None:
         """Take over the partitions of a request of the client, which had the expected epoch."""
@@ -166,7 +166,7 @@ class PartitionSession:
             self.owed[key] = None
             self.dropped.pop(key, None)
         self.forgotten = list(self.listing.forgotten(body))
-        for key in each(self.forgotten):  # brokers add before they forget, too
+        for key in each(self.forgotten):  # brokers also add before they forget
             self.asked.pop(key, None)
             self.owed.pop(key, None)
             if key in self.known:
@@ -191,7 +191,8 @@ class PartitionSession:
         """Return the body to send to the broker, when rules have removed some partitions; None: the request goes as it
         is.
 
-        What was removed before and is not now is told to the broker, what is removed now is taken out of its session.
+        Partitions removed before and not now are added to the broker's session; partitions removed now are taken out of
+        it.
         """
         listed = dict(self.listing.listed(body))
         forgotten = list(dict.fromkeys(self.listing.forgotten(body)))
@@ -229,7 +230,7 @@ SessionKey = TypeVar("SessionKey", bound=Hashable)
 
 
 class RememberedSessions(Generic[SessionKey]):
-    """Sessions of one connection by what their broker knows them by, and the number of partitions in all of them.
+    """Sessions of one connection by the broker's key, and the number of partitions in all of them.
 
     `absent`: why the last request's session was not known.
     """

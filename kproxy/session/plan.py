@@ -53,7 +53,8 @@ HEAD: Final = 1
 WHOLE: Final = 2
 """The frame is looked at once it is whole."""
 STREAM: Final = 3
-"""Like WHOLE when it is short or at hand; else it streams, and only its tail is looked at (Fetch: NodeEndpoints)."""
+"""Like WHOLE when it is short or complete in the buffer; otherwise it streams, and only its tail is decoded (Fetch:
+NodeEndpoints)."""
 STOP: Final = 4
 """The frame is not let through, and closes the connection."""
 LIVE: Final = 5
@@ -64,8 +65,8 @@ Clean = Callable[[Buffer, int, int], bool]
 
 
 class Step:
-    """Step of one API and version, found by one look-up a frame: what to do with its request and with its response.
-    None: nothing, it is opaque.
+    """Step of one API and version, found by one lookup a frame: handling of its request and response. None: nothing, it
+    is opaque.
 
     `tally` counts for every step of this API and version, in whatever plan; `latency` is the tally's.
     """
@@ -101,29 +102,29 @@ class Step:
         self.request: int | None = None
         self.response: int | None = None
         self.acks: Acks | None = None
-        self.flexible = False  # in a Produce, acks stands behind a tag buffer and a compact string
+        self.flexible = False  # in a Produce, acks follows a tag buffer and a compact string
         self.rewrite_request: Rewriter | None = None
         self.rewrite_response: Rewriter | None = None
-        self.splice_request: Splicer | None = None  # what has one place that changes need not be held or copied
+        self.splice_request: Splicer | None = None  # a frame with one place to change is not held or copied
         self.splice_response: Splicer | None = None
         self.request_heads: SingleTopicRewriter | None = None  # the same splicers, where frames are mostly alike
         self.response_heads: SingleTopicRewriter | None = None
         self.no_nodes: Clean | None = (
-            None  # tells if a whole response names no broker, where names are to be changed, too
+            None  # tests that a whole response has no broker address, also where names are changed
         )
         self.by_id = False  # a response's only names are topic ids, which matter once one was disguised in a request
-        self.only_ids = False  # and nothing else is wanted of it
-        self.racks: FetchRacks | None = None  # a Fetch whose rack is all that is to change
-        self.watched = False  # its frames tell the client's identity
+        self.only_ids = False  # and nothing else is needed from it
+        self.racks: FetchRacks | None = None  # a Fetch where only the rack changes
+        self.watched = False  # its frames contain the client's identity
         self.stop = ""  # the reason, when `request` is STOP
-        self.clean: Clean | None = None  # tells if a whole response has nothing that is wanted
+        self.clean: Clean | None = None  # tests that a whole response has nothing to process
         self.program: RuleProgram | None = None
         self.tally = ApiTally(api, "", "")
         self.latency = self.tally.latency
 
     @property
     def plain(self) -> Step:
-        """Return the step to follow when the live rules have been applied: the same, where there are none."""
+        """Return the step to follow after the live rules were applied: the same without live rules."""
         return self
 
     def count_in(self, tally: ApiTally) -> None:
@@ -162,8 +163,8 @@ STREAMED = frozenset((FETCH, SHARE_FETCH))  # their addresses come last, behind 
 TAGGED_ENDPOINTS = frozenset((PRODUCE, FETCH))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
 MOST_STEPS = 4096
-"""Steps kept for (api, version) pairs, beside those of the table, which are always kept: a client may send any of 2^32,
-and connections share them, so what is beyond is made anew each time."""
+"""Steps cached for (api, version) pairs, in addition to those of the table, which are always kept: a client may send
+any of 2^32 pairs, and connections share the cache, so other steps are made each time."""
 
 
 @dataclass(frozen=True)
@@ -175,14 +176,14 @@ class Bound:
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None
     ends_sasl: bool = False  # no request of SASL goes to the broker
-    rack: bytes | None = None  # of clients that say none
+    rack: bytes | None = None  # of clients that send none
     telemetry: str = ""  # auto, always or never, where clients' metrics are taken
 
     @classmethod
     def of(
         cls, held: BoundRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False, telemetry: str = ""
     ) -> Bound:
-        """Return what these rules require, with what the listener and the limits say.
+        """Return the requirements of these rules, the listener and the limits.
 
         Topics in clients' metrics have the client's names, so where the broker has others they do not go there.
         """
@@ -193,7 +194,7 @@ class Bound:
 
 
 def is_for_brokers(key: int) -> bool:
-    """Return True for an API with which brokers and controllers deal with each other, or that changes who they are."""
+    """Return True for an API that brokers and controllers use among each other, or that changes their membership."""
     return key in CLUSTER_MEMBERS or key in SHARE_STATE or "broker" not in schema.load(key).listeners
 
 
@@ -252,7 +253,7 @@ class Plan(dict[int, Step]):
 
     @property
     def takes_telemetry(self) -> bool:
-        """Return True if kproxy may answer clients that tell their metrics: a rule may hide what they need for it."""
+        """Return True if kproxy may answer clients that push their metrics: a rule may hide the APIs for it."""
         return self.bound.telemetry in ("auto", "always") and not any(self.refusal(key, 0) for key in TELEMETRY)
 
     @cached_property
@@ -260,8 +261,8 @@ class Plan(dict[int, Step]):
         return self.bound.advertise and self.bound.hide_unknown_apis
 
     def allowed(self, key: int) -> tuple[int, int] | None:
-        """Return the first and last version of this API that a client may use, by the rules and by what kproxy reads;
-        None: any."""
+        """Return the first and last version of this API that a client may use, by the rules and by the versions that
+        kproxy decodes; None: any."""
         newest = self.newest(key)
         if newest is None and key in schema.paths():
             last = schema.load(key).versions.last
@@ -274,8 +275,8 @@ class Plan(dict[int, Step]):
 
     @property
     def newest_api_versions(self) -> int | None:
-        """Return the version that a client is told of whose version of ApiVersions is unknown; None: the newest that
-        kproxy reads."""
+        """Return the version reported to a client whose version of ApiVersions is unknown; None: the newest that kproxy
+        decodes."""
         span = self.allowed(API_VERSIONS)
         return None if span is None else span[1]
 

@@ -17,7 +17,7 @@ from kproxy.session.compiled_rule import Part, PartIndex, RuleMatcher
 from kproxy.session.literal_search import NamePrefilter, NameScan, name_prefilter
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
-"""APIs whose requests continue sessions, which have to be followed request by request."""
+"""APIs whose requests continue sessions, which are tracked request by request."""
 
 
 MOST_CHOICES = 256
@@ -25,7 +25,7 @@ MOST_CHOICES = 256
 
 
 class RuleProgram:
-    """Rules that can apply to one API and version, with what they need together. `parts` are in file order. `request`
+    """Rules that can apply to one API and version, with their common requirements. `parts` are in file order. `request`
     is how deep a request must be seen before the first rule can decide."""
 
     def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
@@ -60,12 +60,12 @@ class RuleProgram:
 
     @cached_property
     def told_by_header(self) -> bool:
-        """Return True if the rules match a request whatever its body says, unless it is about no entity."""
+        """Return True if the rules match a request whatever its body contains, unless it has no entities."""
         return not self.index.fields and self.told_by_beginning
 
     def waiting(self, asked: Sequence[Running], terms: Container[Running]) -> tuple[Running, ...]:
-        """Return the rules `asked` about a request, if they match each one that begins so and each has a trigger, or
-        `terms` on which it passes."""
+        """Return the rules `asked` for a request, if they match each request with this beginning and each has a trigger
+        or `terms`."""
         may_wait = self.told_by_beginning and all(
             running.rule.when is not None or running in terms for running in asked
         )
@@ -81,12 +81,12 @@ class RuleProgram:
 
     @cached_property
     def answer_scan(self) -> NameScan | None:
-        """Return the test for responses that can mention what rules with `letters` forbid; None: there are none."""
+        """Return the test for responses that can mention names that rules with `letters` forbid; None: no such rule."""
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
         return NameScan(self.api.key, self.version, "response", letters) if letters else None
 
     def choose(self, numbers: frozenset[int]) -> RuleProgram | None:
-        """Return the same with only those rules whose numbers are given; None: these are all."""
+        """Return the program with only the rules with these numbers; None: if all are given."""
         if len(numbers) == len(self.parts):
             return None  # not itself, which would be in a cache of its own
         return RuleProgram(self.api.key, self.version, [self.parts[number] for number in sorted(numbers)])
@@ -98,7 +98,7 @@ class RuleProgram:
 
 
 def is_told_by_beginning(part: Part) -> bool:
-    """Return True if the beginning of a request tells whether the rule matches it."""
+    """Return True if the beginning of a request determines if the rule matches it."""
     rule, match = part.running.rule, part.running.rule.match
     if part.by_error or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
         return False
@@ -108,7 +108,7 @@ def is_told_by_beginning(part: Part) -> bool:
 
 
 def sees_body(rule: LiveRule) -> bool:
-    """Return True if the selectors look at what a request is about."""
+    """Return True if the selectors read a request's entities."""
     return any(one is not None and one.sees_body for one in (rule.match, rule.not_))
 
 
@@ -123,7 +123,7 @@ def sees_error(rule: LiveRule) -> bool:
 
 
 def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgram | None:
-    """Return the rules that can apply to this API and version, None when there are none.
+    """Return the rules that can apply to this API and version; None: none.
 
     A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
     """
@@ -152,9 +152,9 @@ def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgra
 
 
 def unread(key: int, version: int, live: Sequence[Running]) -> str:
-    """Return the name of the rule that forbids some of what such requests may ask, where kproxy cannot tell if one
-    does; empty when there is none. That is so of an API or a version that the table lacks; the newest version's
-    questions count as this one's. An Envelope holds a request of any API."""
+    """Return the name of the rule that forbids some contents of such requests, if kproxy cannot decode them; empty:
+    none. That is so of an API or a version that the table lacks; the newest version's questions count as this one's. An
+    Envelope holds a request of any API."""
     known = key in schema.paths()
     if known and version in schema.load(key).versions and key != ENVELOPE:
         return ""

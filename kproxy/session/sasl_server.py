@@ -1,18 +1,18 @@
 """ApiVersions of clients that have not authenticated: answered as the broker would, which hears nothing of it.
 
-Strategy. The request goes the way of any other, through rules and into the FIFO, but its bytes do not leave. What the
-broker answers to such a request is known to the driver (`AskVersions`); put behind the request's correlation id it goes
-the way of any response: versions are cut, rules have their say, whoever records sees it. So the client cannot tell the
-difference, save for what the broker would have said of a cluster id or node id in the request (version 5, KIP-1242),
-which the client sends of a cluster that it knows from before: it is answered as one that names none.
+Strategy. The request goes the way of any other, through rules and into the FIFO, but its bytes do not leave. The driver
+knows the broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as any
+response: versions are restricted, rules apply, it is recorded. The only difference for the client is the check of a
+cluster id or node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy
+answers as if there were none.
 
-SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker hears nothing of it.
+SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker does not see it.
 
-Strategy. Until a client has authenticated, its frames go through `scan` one by one: ApiVersions is answered as the
-broker would, SaslHandshake and SaslAuthenticate are answered here, anything else closes the
-connection, as at a broker (SaslServerAuthenticator). Answers stand in the FIFO like all of kproxy's own. No broker is
-dialled before: the first request afterwards does that. Then the request lane is as fast as without it; it leads back
-here with a SaslHandshake (KIP-368), and when the session has ended.
+Strategy. Until a client has authenticated, its frames go through `scan` one by one. ApiVersions is answered as by the
+broker, SaslHandshake and SaslAuthenticate are answered here. Any other request closes the connection, as at a broker
+(SaslServerAuthenticator). Responses are entries in the FIFO like all responses made by kproxy. No broker is dialled
+before: the first request afterwards does that. Then the request lane is as fast as without it; it returns here with a
+SaslHandshake (KIP-368), and when the session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
@@ -132,16 +132,16 @@ that have authenticated."""
 SMALLEST: Final = 10
 """Bytes of a request, as in session/lanes/request_scan.py."""
 TOO_SOON: Final = 1.0
-"""Seconds after which a client may authenticate again at the soonest, as at a broker (KafkaChannel)."""
+"""Seconds before a client may authenticate again, as at a broker (KafkaChannel)."""
 WAITS = "authentication"
 AFTER = "SaslAuthenticate request received after successful authentication"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms on which clients of a listener authenticate. `session`: seconds after which a client has to authenticate
-    again, 0: never. `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a
-    client has to authenticate in, 0: any."""
+    """Authentication settings of a listener. `session`: seconds after which a client has to authenticate again, 0:
+    never. `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a client has to
+    authenticate in, 0: any."""
 
     mechanisms: Sequence[str]
     checker: Checker
@@ -196,7 +196,7 @@ class SaslServer:
 
     @property
     def has_refused(self) -> bool:
-        """Return True if the client has got its refusal, or will with what is due."""
+        """Return True if the client has received its refusal, or will with the bytes due."""
         return self.state is State.REFUSED
 
     # ---- the client's requests
@@ -366,7 +366,7 @@ class SaslServer:
     # ---- what comes of it
 
     def advance(self, given: bytes | ScramKeys | Users, now: float) -> bytes | LoginWork:
-        """Return what the exchange says next. Raises Denied."""
+        """Return the next message of the exchange. Raises Denied."""
         assert self.exchange is not None
         try:
             return self.exchange.send(given)

@@ -1,13 +1,13 @@
 """One client connection and its broker connection, without IO, clock or log.
 
-The driver reads from a socket into a buffer of its own and calls `from_client` or `from_broker`; the return value is
-how many leading bytes of the buffer go to the other side, as they are then: the session may have changed them, and
-their number. The driver sends those, then obeys and clears `commands`. All bytes given are always taken; the session
-never raises for what they hold, it asks to be closed instead. Both calls are the lanes' own `receive` (lanes/lane.py):
-a method in between would cost every read.
+The driver reads from a socket into its own buffer and calls `from_client` or `from_broker`. The return value is how
+many leading bytes of the buffer go to the other side after the call: the session may have changed them, and their
+number. The driver sends those, then obeys and clears `commands`. All given bytes are always consumed. The session never
+raises for bad bytes; it emits a command to close instead. Both calls are the lanes' own `receive` (lanes/lane.py): a
+method in between would cost every read.
 
     driver                                  session
-    from_client(view, n, now)      →        commands: [Dial()]              the first header was good
+    from_client(view, n, now)      →        commands: [Dial()]              the first header was valid
     from_broker(view, n, now)      →        [Pause(BROKER), EnsureNodes]    a response names nodes without a port
     nodes_ready({1: (host, port)}) →        [Resume(BROKER), Send(CLIENT)]  and leaves with the proxy's addresses
 """
@@ -51,8 +51,8 @@ class Session(LanePair):
 
     @property
     def settled(self) -> bool:
-        """Return True if nothing is in flight, no answer can come that nobody waits for (brokers may answer acks=0),
-        and neither a rule nor a failed login decided how the connection ends."""
+        """Return True if nothing is in flight, no unrequested response can arrive (brokers may answer acks=0), and
+        neither a rule nor a failed login decided how the connection ends."""
         return self.inflight.unanswered is None and not self.kept_from_client and self.idle
 
     @property
@@ -63,8 +63,8 @@ class Session(LanePair):
     # ---- calls of the driver
 
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
-        """Take the addresses, (host, port), by which clients of this connection reach the nodes that `EnsureNodes`
-        named; None: that node cannot be reached."""
+        """Set the addresses, (host, port), at which clients of this connection reach the nodes in `EnsureNodes`; None:
+        that node is unreachable."""
         if not self.phase.ends:
             self.lookups.nodes_ready(nodes)
             if self.responses.blocked == NODES:
@@ -102,7 +102,7 @@ class Session(LanePair):
                 lane.try_again(now)
 
     def use(self, plan: Plan, now: float) -> None:
-        """Use other live rules from the next frame on; what is in flight finishes under those it began with."""
+        """Use other live rules for later frames; exchanges in flight finish under their own rules."""
         if self.phase.ends:
             return
         self.plan = plan
@@ -221,7 +221,7 @@ class Session(LanePair):
         held = self.requests.blocked in UNSENT
         if self.requests.at_boundary or held:
             self.flow.pause(CLIENT, "drain")
-        else:  # one more request has begun in what was read already
+        else:  # one more request has begun in the bytes read
             self.flow.resume(CLIENT, "drain", now)
         if self.idle:
             self.close("drained", "connection drained")

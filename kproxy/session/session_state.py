@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SessionPhase(Enum):
-    """Phase of a session; the value says what holds in it."""
+    """Phase of a session; the value describes its condition."""
 
     NEW = "no request for the broker has come, which is not dialled"
     LOGIN = "the client has to authenticate to kproxy, for the first time or again"
@@ -87,7 +87,7 @@ TRANSITIONS: Final[Mapping[tuple[SessionPhase, SessionPhase], str]] = MappingPro
     | dict.fromkeys([(phase, CLOSING) for phase in _BEFORE_CLOSING], "a side ended or was wrong, or all is done")
     | dict.fromkeys([(phase, OVER) for phase in (*_BEFORE_CLOSING, CLOSING)], "the driver has lost or closed it")
 )
-"""By the phases before and after: what takes a session from one into the other."""
+"""Causes of the transitions, by the phases before and after."""
 
 for _phase in SessionPhase:
     _phase.next = tuple(after for before, after in TRANSITIONS if before is _phase)
@@ -136,8 +136,8 @@ class Timers:
 
 
 class FlowControl:
-    """Flow control of one session. `paused`: by side, the reasons for which it is not read; `incomplete_since`: when a
-    frame of the client began to wait for its rest or last grew, None while there is none."""
+    """Flow control of one session. `paused`: the reasons for which a side is not read. `incomplete_since`: when an
+    incomplete frame of the client began or last grew; None: no such frame."""
 
     __slots__ = ("commands", "incomplete_since", "muted_until", "paused")
 
@@ -159,7 +159,7 @@ class FlowControl:
         self.set_reasons(side, self.paused[side] - {reason})
         if not self.paused[side]:
             self.commands.append(Resume(side))
-            if side == CLIENT and self.incomplete_since is not None:  # its time begins anew
+            if side == CLIENT and self.incomplete_since is not None:  # its time restarts
                 self.incomplete_since = now
 
     def set_reasons(self, side: int, reasons: frozenset[str]) -> None:
@@ -174,7 +174,7 @@ class FlowControl:
         self.paused = (NO_REASONS, NO_REASONS)
 
     def mute(self, seconds: float, now: float, timers: Timers) -> None:
-        """Read nothing from the client for so long (KIP-219), 0: for no longer than it is muted already."""
+        """Read nothing from the client for this time (KIP-219), 0: not longer than it is muted already."""
         if seconds > 0 and now + seconds > self.muted_until:
             self.muted_until = now + seconds
             self.pause(CLIENT, "muted")
@@ -192,7 +192,7 @@ class FlowControl:
             self.resume(CLIENT, "muted", now)
 
     def delay_client(self, seconds: float, now: float, timers: Timers) -> None:
-        """Read nothing from the client, which has just connected, for so many seconds."""
+        """Read nothing from the client, which has just connected, for this many seconds."""
         self.pause(CLIENT, "connecting")
         timers.at(now + seconds, lambda then: self.resume(CLIENT, "connecting", then))
 
@@ -207,15 +207,14 @@ NOWHERE = Facts("", "", "")
 
 
 class Marks:
-    """Marks in one session's commands, of rules whose changes are on their way: they have been applied when the kernel
-    has what they changed (promise 7). A mark is an empty Send with a token below 0, behind the bytes that rules
-    changed."""
+    """Marks in one session's commands, of rules with pending changes: they are applied when the kernel has the changed
+    bytes (promise 7). A mark is an empty Send with a token below 0, behind the bytes that rules changed."""
 
     __slots__ = ("acted", "commands", "number", "waiting")
 
     def __init__(self, commands: list[Command]) -> None:
         self.commands = commands
-        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with what is put next, by side
+        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with the next bytes, by side
         self.waiting: dict[int, list[Running]] = {}  # by token
         self.number = 0
 
@@ -248,10 +247,10 @@ class SessionState:
     has_pending (a lane is to call `run_pending` once its bytes have gone).
     """
 
-    # What most connections never need stands here, or is made when it is asked for: it costs nothing to set up.
+    # Defaults of attributes that most connections never set, or that are made on first use: no cost to set up.
     phase = SessionPhase.NEW
     kept_from_client = False  # a rule stalled the connection, or a login failed
-    ended: frozenset[int] = frozenset()  # sides of which no more will come, though what came is still blocked
+    ended: frozenset[int] = frozenset()  # sides that have ended, though their earlier bytes are still blocked
     tail_position: int | None = None  # index in `commands` of the last answers; bytes read before go in front
     holds = 0  # frames that rules have held so far
     observer: Observer | None = None  # the driver may put one here
@@ -347,7 +346,7 @@ class SessionState:
         raise NotImplementedError
 
     def stall(self) -> None:
-        """Let nothing more pass on this connection, which stays open. Answers whose turn has come still leave."""
+        """Let nothing more pass on this connection, which stays open. Responses whose turn has come still leave."""
         raise NotImplementedError
 
     def eof(self, side: int, now: float) -> None:

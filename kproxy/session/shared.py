@@ -30,7 +30,7 @@ AT = 10
 """Offset of the client id in a request without its size, header version 1."""
 SECRET_BYTES = 16
 PROOF = 16
-"""Characters that tell the questions of one kproxy, with all its workers, to one cluster from others."""
+"""Characters that distinguish the lookups of one kproxy, with all its workers, in one cluster from others."""
 
 
 class CircleMark:

@@ -1,22 +1,22 @@
 """Clients' own metrics, taken in the broker's place (KIP-714): GetTelemetrySubscriptions and PushTelemetry.
 
-Strategy. A broker without a receiver plugin does not list these APIs, and then clients say nothing. Where kproxy lists
-them, clients ask on a connection that they have anyway, and push at the interval that they are told. Both requests are
-answered here, at once and in their turn; a payload goes to an inbox, which has it read beside the traffic. That it
-cannot be read is known only then, so it is the next push that hears of it.
+Strategy. A broker without a receiver plugin does not list these APIs, and then clients push nothing. If kproxy lists
+them, clients ask on one of their connections, and push at the interval of the subscription. Both requests are answered
+here, at once and in order. A payload goes to an inbox, which decodes it in the background. Decode errors are known only
+then, so the next push receives the error.
 
-What a client may push is bounded for its connection: one payload that is not read yet, and two in half an interval (the
-second if it has asked for its subscription in between). The inbox bounds all of them together.
+The payloads of a connection are limited: one that is not decoded yet, and two in half an interval (the second if it has
+asked for its subscription in between). The inbox bounds all of them together.
 
     GetTelemetrySubscriptions   sooner than half an interval after the last one ─▶ THROTTLING_QUOTA_EXCEEDED
-                                unless an error of a push has told the client to ask,
-                                or something else is asked for than before
-    PushTelemetry               no id, or behind the last one                   ─▶ INVALID_REQUEST
+                                unless a push got an error that requires asking,
+                                or the subscription has changed
+    PushTelemetry               no id, or after a terminating push              ─▶ INVALID_REQUEST
                                 too soon, or no room                            ─▶ THROTTLING_QUOTA_EXCEEDED
-                                of a subscription that is another one           ─▶ UNKNOWN_SUBSCRIPTION_ID
-                                in a codec that is not offered                  ─▶ UNSUPPORTED_COMPRESSION_TYPE
+                                of another subscription                         ─▶ UNKNOWN_SUBSCRIPTION_ID
+                                in another codec than offered                   ─▶ UNSUPPORTED_COMPRESSION_TYPE
                                 longer than offered                             ─▶ TELEMETRY_TOO_LARGE
-                                the one before could not be read                ─▶ INVALID_RECORD
+                                the previous one was malformed                  ─▶ INVALID_RECORD
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 LONGEST_PAYLOAD: Final = 1 << 20
 """Bytes of a payload, packed as it comes: Kafka's own telemetry.max.bytes."""
 LONGEST_FRAME: Final = LONGEST_PAYLOAD + (1 << 17)
-"""Bytes of a request whose payload may not be too long: a client id and unknown tags have some of them."""
+"""Bytes of a request whose payload may be at its limit: a client id and unknown tags also need some."""
 RESERVED: Final = (UUID(int=0), UUID(int=1))
-"""Ids that are nobody's (Uuid.RESERVED)."""
+"""Reserved ids, never assigned to a client (Uuid.RESERVED)."""
 ASK_AGAIN: Final = ("UNKNOWN_SUBSCRIPTION_ID", "UNSUPPORTED_COMPRESSION_TYPE")
 """Errors after which clients ask for their subscription at once."""
 WORDS: Final = {
@@ -56,14 +56,14 @@ WORDS: Final = {
     "UNKNOWN_SUBSCRIPTION_ID": "telemetry_unknown_subscriptions",
     "TELEMETRY_TOO_LARGE": "telemetry_too_large",
 }
-"""Words of the counters of errors that are told; all others are counted as `telemetry_invalid`."""
+"""Names of the counters by error; all others are counted as `telemetry_invalid`."""
 
 
 @dataclass(eq=False, slots=True)
 class TelemetryPush:
     """Payload that a client has pushed, with who it is. `names`: the name rules of its connection. `owner`: the driver.
 
-    `done` and `unreadable` are set by whoever reads it.
+    The decoder sets `done` and `unreadable`.
     """
 
     payload: bytes
@@ -85,16 +85,15 @@ class TelemetryInbox(Protocol):
     """Inbox of the payloads that clients have pushed."""
 
     def put(self, push: TelemetryPush) -> bool:
-        """Take a payload that is to be read; False: there is no room for it now."""
+        """Take a payload for decoding; False: the inbox is full."""
 
 
 @dataclass(eq=False)
 class TelemetryTerms:
-    """Terms on which clients of a listener tell their metrics. `interval`: seconds between two pushes. `metrics`:
-    prefixes of the names that are asked for, ("",) for all, none for nothing. `new_id` makes the id of a client that
-    has none.
+    """Settings of a listener for its clients' metrics. `interval`: seconds between two pushes. `metrics`: prefixes of
+    the names that are asked for, ("",) for all, none for nothing. `new_id` makes the id of a client that has none.
 
-    They may change while clients are connected, who are told so when they push or ask next.
+    They may change while clients are connected, which receive the change when they push or ask next.
     """
 
     serve: ServeTelemetry
@@ -141,7 +140,7 @@ class TelemetryGateway:
         self.asked_at: float | None = None  # for the last subscription; None: may ask at once
         self.pushed_at: float | None = None
         self.waived_at: float | None = None  # when a push was taken before its time
-        self.told: int | None = None  # id of the subscription that it was told last; None: it is to ask
+        self.told: int | None = None  # id of the subscription that it received last; None: it has to ask
         self.fresh = False  # it has asked for its subscription since the last push
         self.terminated = False
         self.last: TelemetryPush | None = None
@@ -173,13 +172,13 @@ class TelemetryGateway:
     # ---- GetTelemetrySubscriptions
 
     def subscription(self, step: Step, frame: RequestView) -> bytes:
-        """Return what the client is to push, unless it has asked a moment ago."""
+        """Return the subscription of the client, unless it has asked a moment ago."""
         half, asked, others = self.terms.interval / 2, self.asked_at, self.told != self.terms.subscription_id
         if asked is not None and frame.now - asked < half and not others:
             error = "THROTTLING_QUOTA_EXCEEDED"
             self.count(error)
             return answer_to(step.key, step.version, frame.correlation, error_code=code_of(error))
-        if others:  # what it pushed before was for something else
+        if others:  # its earlier pushes were of another subscription
             self.waived_at = None
         self.asked_at, self.fresh, self.told = frame.now, True, self.terms.subscription_id
         self.session.counters.count("telemetry_subscriptions")
@@ -198,7 +197,7 @@ class TelemetryGateway:
     # ---- PushTelemetry
 
     def push(self, frame: RequestView) -> str:
-        """Take a payload; return the name of the error that the client is told, empty for none."""
+        """Take a payload; return the name of the error in the response, empty: no error."""
         if frame.length > LONGEST_FRAME:
             return "TELEMETRY_TOO_LARGE" if self.is_due(frame.now) else "THROTTLING_QUOTA_EXCEEDED"
         body = decode_request(frame.content()).body
@@ -218,7 +217,7 @@ class TelemetryGateway:
         if error:
             return error
         payload = bytes(body["metrics"] or b"")
-        if not payload or not self.terms.metrics:  # nobody wants it any more
+        if not payload or not self.terms.metrics:  # not needed any more
             return ""
         return "" if self.hand_over(frame, body, payload) else "THROTTLING_QUOTA_EXCEEDED"
 
@@ -243,7 +242,7 @@ class TelemetryGateway:
         return "INVALID_RECORD" if self.last is not None and self.last.unreadable else ""
 
     def hand_over(self, frame: RequestView, body: dict[str, Any], payload: bytes) -> bool:
-        """Put a payload into the inbox; False: the one before has not been read yet, or there is no room."""
+        """Put a payload into the inbox; False: the previous one is not decoded yet, or the inbox is full."""
         if self.last is not None and not self.last.done:
             return False
         session, identity = self.session, self.session.identity

@@ -76,7 +76,7 @@ class AnswerScreen:
         self.unknown: set[UUID] = set()
         self.paths: frozenset[str] = frozenset()
         self.texts: frozenset[str] = frozenset()
-        self.kind: str | None = request.body.get("protocol_type")  # type of the group whose bytes come next
+        self.kind: str | None = request.body.get("protocol_type")  # type of the group whose bytes follow
         self.assignor = ""
 
     def run(self, message: Message) -> bool:

@@ -1,8 +1,8 @@
 """Entities that rules select in a request: each entity is looked at once, not once for each rule.
 
-Strategy. The index (`PartIndex`) says for an entity which rules can be about it; those whose selectors hold get it into
-their group. A request's groups are made with it and thrown away; those of a fetch session stay with the session, and
-change by what its requests list, so that a request costs what it lists, however much the session holds.
+Strategy. The index (`PartIndex`) gives the candidate rules for an entity; those whose selectors match get it into their
+group. A request's groups are made and discarded with it. Those of a fetch session are kept with the session and updated
+by the partitions that requests list, so the cost of a request depends on its list, not on the session's size.
 
 Cache of request beginnings: the rules that match every request with the same beginning.
 
@@ -42,16 +42,16 @@ from kproxy.session.respond.answer import Failure
 from kproxy.session.rule_program import RuleProgram
 
 MOST_MATCHED = 1000
-"""Partitions of a session that a rule may match: what it does about them, and the answer, can be as much for a request
-that lists none. A client with more of them has no session, and lists them."""
+"""Partitions of a session that a rule may match: even a request that lists none may need a decision and a response for
+each. A client with more of them has no session, and lists them."""
 
 MOST_ANSWERS = 16
 """Answers that are kept for requests about one partition."""
 
 
 class SettledAnswer(NamedTuple):
-    """Answer, behind the correlation id, to each request like one before for which the trigger of the last rule fires,
-    and those of the rules before it do not."""
+    """Cached response, without the correlation id, to each similar request for which the trigger of the last rule
+    fires, and those of the earlier rules do not."""
 
     asked: tuple[Running, ...]
     content: bytes
@@ -126,7 +126,7 @@ class SessionSelection:
         self.put(key, entity)
 
     def move(self, key: Key, entity: Entity) -> None:
-        """Take note of the offset that is asked for now of a partition that is there."""
+        """Update the requested offset of a known partition."""
         before = self.partitions[key]
         if before.offset != entity.offset:
             self.take_out(key, before)
@@ -214,15 +214,16 @@ CLIENT_ID = 12
 LONGEST = 1024
 """Bytes of a beginning that is remembered. Names and ids are far shorter."""
 MOST = 100
-"""Beginnings that are remembered of a connection, 10 to 20 kB; with more of them, all are learnt anew."""
+"""Beginnings cached for a connection, 10 to 20 kB; when it is full, the cache is cleared."""
 MOST_SELECTIONS = 32
-"""Partitions whose entities are remembered of a connection, all templates together: some 2 kB each, with the answer."""
+"""Partitions whose entities are cached for a connection, all templates together: some 2 kB each, with the response."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
 """How the beginning of a Produce for one partition ends, in flexible versions and in others."""
 NUMBERS = count()
 NO_TERMS: Mapping[Running, Any] = {}
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
-"""Produce, Fetch: whose first array is one of topics that begin with their name or id, then the array of partitions."""
+"""Produce, Fetch: their first array is one of topics that begin with their name or id, followed by the array of
+partitions."""
 
 
 SelectionKey = tuple[int, bytes]
@@ -233,15 +234,14 @@ Selections = dict[SelectionKey, Selection]
 class FrameTemplate:
     """Beginning of requests of one step, client id to topic, and the rules that match each request that begins so.
 
-    `read(buf, pos + CLIENT_ID)` gives the bytes to be compared with `head`, once `end` bytes of the frame are there,
-    size included. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if
-    a rule can apply to it, by `candidates` those with these numbers. `waiting` are the rules in file order that match
-    it, and whose triggers are all that has to be asked; it is empty where more has to be. `terms` has those of them of
-    which nothing may come although they fire, with what their effects are to know of such a request.
+    `read(buf, pos + CLIENT_ID)` gives the bytes to be compared with `head`, if `end` bytes of the frame, with its size,
+    have arrived. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if a
+    rule can apply to it, by `candidates` those with these numbers. `waiting` are the matching rules in file order, if
+    only their triggers have to be evaluated; otherwise it is empty. `terms` has those of them that may fire without an
+    effect, with the input of their effects for such a request.
 
     `selections` are those of all templates of the connection: the entities of requests about one partition. None where
-    requests may be about more. `number` is no other template's: one that takes the place of this one knows nothing of
-    what this one has met.
+    requests may be about more. `number` is unique: a template that replaces this one does not share its cached state.
     """
 
     __slots__ = (
@@ -270,11 +270,12 @@ class FrameTemplate:
 
     @property
     def may_wait(self) -> bool:
-        """Return True if requests that begin so would need no second look if it were known whose turn is waited for."""
+        """Return True if requests with this beginning would need no second evaluation if the turn that they wait for
+        were known."""
         return self.passes and not self.waiting
 
     def selection(self, frame: RequestView) -> Selection | None:
-        """Return what a request that begins so is about; None if it was not met before."""
+        """Return the cached selection for requests with this beginning; None: not cached."""
         return None if self.selections is None else self.selections.get(self.place(frame))
 
     def place(self, frame: RequestView) -> SelectionKey:
@@ -283,7 +284,7 @@ class FrameTemplate:
         return self.number, bytes(frame.buf[at : at + 4])
 
     def settled(self, frame: RequestView) -> SettledAnswer | None:
-        """Return the answer to a request that begins so, all of which is here, if triggers alone lead to it."""
+        """Return the cached response to a complete request with this beginning, if it depends only on triggers."""
         selection = None if frame.have < frame.end else self.selection(frame)
         return None if selection is None else selection.settled
 
@@ -320,7 +321,7 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         self.last = None
 
     def learn(self, frame: RequestView) -> FrameTemplate | None:
-        """Return a new template for requests like this one, or None if its beginning does not tell enough."""
+        """Return a new template for similar requests, or None if the beginning is not sufficient."""
         head = beginning(frame)
         if head is None:
             return None
@@ -336,8 +337,8 @@ class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
         """Return a new template for requests to which some of `candidates` can apply (None: any rule), or None as for
         `learn`.
 
-        `waiting` match each of them, and it need not be their turn. They are asked first only of requests that pass if
-        it is nobody's turn: a rewrite may look at a frame again, and rules count once.
+        `waiting` match each of them, and it need not be their turn. They are evaluated first only for requests that
+        pass if no trigger fires: a rewrite may process a frame again, and rules count once.
         """
         template = self.learn(frame)
         if template is not None:
@@ -354,12 +355,13 @@ def reader(size: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
 
 
 def beginning(frame: RequestView) -> bytes | None:
-    """Return what the selectors of all rules look at in the request; None: they look at more, or it is not all here."""
+    """Return the part of the request that the selectors of all rules read; None: they read more, or it is
+    incomplete."""
     step, buf, end = frame.step, frame.buf, frame.have
     program = step.program
     if program is None or not program.names_client or not (program.prefilter is not None or program.told_by_header):
         return None
-    if program.prefilter is not None and program.prefilter.scan is not None:  # names may stand anywhere
+    if program.prefilter is not None and program.prefilter.scan is not None:  # names may be anywhere
         return None
     start = frame.start + CLIENT_ID
     after = start + 2 + max(frame.id_length, 0)
@@ -376,14 +378,14 @@ def beginning(frame: RequestView) -> bytes | None:
 
 
 def single_topic_end(frame: RequestView) -> int:
-    """Return where the only topic's name or id ends in a request with anything in its head, 0 if there is no such."""
+    """Return the end of the only topic's name or id in a request with an arbitrary header; 0: not such a request."""
     body, step = frame.body, frame.step
     spans = None if body is None else single_topic(step.key, step.version, "request")(frame.buf, body, frame.have)
     return 0 if spans is None else spans[-1][1]
 
 
 def after_count(buf: Buffer, pos: int, end: int, *, compact: bool) -> int:
-    """Return where the number of partitions ends that stands at `pos`; 0 if it is none or many, or not all here."""
+    """Return the end of the number of partitions at `pos`; 0 if it is none or many, or incomplete."""
     stop = pos + (1 if compact else 4)
     if not pos or stop > end:
         return 0
