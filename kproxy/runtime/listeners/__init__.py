@@ -1,1 +1,1 @@
-"""Ways in for clients: listeners with their ports, and what is read before a listener is chosen."""
+"""Listeners with their ports, and the ClientHello that selects a listener on a shared port."""

@@ -1,5 +1,4 @@
-"""Listener of the config, and what becomes of those who connect to it; the terms on which they authenticate, with the
-file of users."""
+"""Listener of the config, the handling of its clients, their authentication terms, and the file of users."""
 
 from __future__ import annotations
 
@@ -51,23 +50,22 @@ if TYPE_CHECKING:
 
     from .port_service import PortService
 
-RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: a close is a reset."""
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 UNREAD = 1 << 16
-"""Bytes that a client may have sent before it is turned away; closing over unread ones would be a reset."""
+"""Bytes read from a client before it is refused; a close with unread bytes would be a reset."""
 SAME = 1024
-"""Addresses of clients for which what is known of their connections is kept: few come once only."""
+"""Client addresses with cached facts: few clients connect only once."""
 
 
 class ListenerNetwork(Protocol):
-    """Network of the config in force, by whose name for a listener there is one or none."""
+    """Network of the current config, with at most one listener per name."""
 
     @property
     def listeners(self) -> Mapping[str, Listener]: ...
 
 
 class ListenerServer(ConnectionServer, Protocol):
-    """Server that a listener belongs to."""
+    """Interface of a listener's server."""
 
     @property
     def log(self) -> FilteringBoundLogger: ...
@@ -97,21 +95,22 @@ class ListenerServer(ConnectionServer, Protocol):
 
 
 class Listener:
-    """Listener of one cluster. Its ports are elsewhere; `arrived` is called for those who connect to them."""
+    """Listener of one cluster. Its ports are separate objects that call `arrived` for each client."""
 
     connections = 0
-    """Number of connections that are open and came in here."""
+    """Number of open connections of this listener."""
     gone: tuple[str, str] | None = None
-    """(cause, reason) once nobody is let in here any more: it is not in the config, or its cluster is another one."""
+    """(cause, reason) once the listener accepts no clients: it was removed from the config, or its cluster has
+    changed."""
     left_ports: LeftPorts | None = None
-    """Ports that it had, once it is gone or somewhere else."""
+    """Its former ports, once it is removed or has moved to another address."""
 
     def __init__(
         self, server: ListenerServer, config: ListenerConfig, upstream: Upstream, locator: NodeLocator | None,
         index: int = 0, before: Listener | None = None,
     ) -> None:  # fmt: skip
-        """`index`: its place in the config. `before`: the listener of this name until now, whose files are not read
-        anew where its settings are the same."""
+        """`index`: its index in the config. `before`: the previous listener of this name. Files of unchanged settings
+        are not read again."""
         self.server, self.config, self.upstream, self.locator = server, config, upstream, locator
         self.name, self.transparent = config.name, config.transparent
         self.log = LogThrottle(server.log.bind(listener=config.name))
@@ -138,22 +137,22 @@ class Listener:
 
     @property
     def advertises(self) -> bool:
-        """Return True if its clients get addresses of kproxy's, whatever rules say."""
+        """Return True if its clients receive addresses of kproxy, independent of rules."""
         return self.config.advertise is not False
 
     @property
     def ends_sasl(self) -> bool:
-        """Return True if no request of SASL goes from here to the brokers."""
+        """Return True if SASL requests are not forwarded from here to the brokers."""
         return self.terms is not None or self.upstream.config.sasl is not None
 
     @property
     def word(self) -> tuple[object, ...]:
-        """Return what a connection that opens here is bound to, beside rules."""
+        """Return the settings, besides rules, that bind a connection when it opens."""
         config = self.config.model_copy(update={"max_connection_age": None, "max_connection_age_jitter": None})
         return config, self.upstream.config, self.upstream.mark
 
     def use_timeout(self, patience: float) -> None:
-        """Set the seconds that a client has for its handshake and its login from now on."""
+        """Set the timeout in seconds for handshakes and logins of new connections."""
         if self.tls is not None:
             self.tls.timeout = patience
         if self.terms is not None:
@@ -161,12 +160,12 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Return its bootstrap port, known once it is open."""
+        """Return the bootstrap port, which is known once it is open."""
         return self.server.port_service.port(self.name)
 
     def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None:
-        """Return where the clients of this connection reach these nodes; None: `connection.nodes_known` is called
-        later."""
+        """Return the addresses for the clients of this connection to reach these nodes; None: `connection.nodes_known`
+        is called later."""
         advertise = self.server.advertise(self, connection.facts, connection.session.rules)
         assert advertise, "a session that does not rewrite addresses asks for none"
         request = AddressRequest(
@@ -177,7 +176,7 @@ class Listener:
     # ---- connections
 
     def arrived(self, node: int | None, sock: socket.SocketType, address: Any) -> None:
-        """Take a client that has connected; `address` is as the socket module gives it."""
+        """Accept a client. `address` has the format of the socket module."""
         server = self.server
         client: HostPort = address if len(address) == 2 else host_port(address)
         barred = self.barred(client, node)
@@ -198,7 +197,7 @@ class Listener:
     async def shake_hands(
         self, tls: ClientTls, sock: socket.SocketType, client: HostPort, node: int | None, handshake: Handshake
     ) -> None:
-        """Make the TLS handshake, then begin the connection or refuse it."""
+        """Perform the TLS handshake, then begin or refuse the connection."""
         try:
             with handshake.scope:
                 secured = await tls.handshake(sock)
@@ -211,13 +210,13 @@ class Listener:
         if handshake.scope.cancelled_caught:
             self.refuse(sock, client, *handshake.ended)
             return
-        current = self.server.network.listeners.get(self.name)  # another config may be in force by now
+        current = self.server.network.listeners.get(self.name)  # the config may have changed
         same = current is not None and current.tls is tls
         (current if current is not None and same else self).admit(tls, secured, client, node)
 
     def admit(self, tls: ClientTls, secured: ClientSocket, client: HostPort, node: int | None) -> None:
-        """Begin the connection of a client that has made its handshake, or refuse it."""
-        barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed meanwhile
+        """Begin or refuse the connection of a client after its handshake."""
+        barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed
         if barred is not None:
             self.bar(secured, client, barred)
             return
@@ -233,13 +232,13 @@ class Listener:
         self.begin(secured, client, node, certificate)
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """Return (cause, reason) if a connection from there may not begin here now, else None."""
+        """Return (cause, reason) if connections from this address are refused now, or None."""
         return self.gone or self.superseded or self.server.refusal(client)
 
     @property
     def superseded(self) -> tuple[str, str] | None:
-        """Return (cause, reason) if another config is in force, by which nobody is let in here any more, else None.
-        Its clients may have begun to say who they are before that."""
+        """Return (cause, reason) if the current config has replaced this listener, or None. Its clients may have begun
+        a handshake before that."""
         current = self.server.network.listeners.get(self.name)
         if current is self:
             return None
@@ -254,12 +253,13 @@ class Listener:
         sock.close()
 
     def barred(self, client: HostPort, node: int | None) -> Barred | None:
-        """Ask the rules about who may connect; None: this client may."""
+        """Return the refusal by rules for this client; None: it may connect."""
         gate = self.server.gate()
         return gate.ask(self.plain(client[0], None, None, node)) if gate else None
 
     def bar(self, sock: socket.SocketType, client: HostPort, barred: Barred) -> None:
-        """Close the socket as the rule says: by a reset, or in order, for which nothing may be left unread."""
+        """Close the socket as the rule defines: with a reset, or in order. An orderly close first reads all unread
+        bytes."""
         with suppress(OSError):
             if barred.how == "rst":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -271,7 +271,7 @@ class Listener:
     def begin(
         self, sock: socket.SocketType, client: HostPort, node: int | None, certificate: str | None = None
     ) -> None:
-        """Give the connection its session. `certificate` is what the client's certificate calls it."""
+        """Begin the connection with its session. `certificate`: name from the client's certificate."""
         server = self.server
         route = None if self.transparent is None else self.route(self.transparent, sock, client)
         if route is not None:
@@ -303,14 +303,14 @@ class Listener:
             raise
 
     def astray(self, sock: socket.SocketType) -> tuple[str, str] | None:
-        """Return (cause, reason) if a diverted connection cannot go where its client wanted to, else None."""
+        """Return (cause, reason) if a diverted connection cannot reach the client's destination, or None."""
         if self.transparent is None:
             return None
         why = why_not(sock, self.transparent, self.server.own_ports())
         return None if why is None else ("loop", why)
 
     def route(self, transparent: Transparent, sock: socket.SocketType, client: HostPort) -> Route:
-        """Return the destination that the connection goes on to. Raises OSError; the socket is closed then."""
+        """Return the destination of the connection. Raises OSError and closes the socket then."""
         try:
             return Route(destination(sock, transparent), client[0] if transparent.keep_source else None)
         except BaseException:
@@ -322,13 +322,12 @@ class Listener:
         return advertise.sni_node(sni) if advertise and advertise.needs_tls else None
 
 
-KEY = 32
-"""Bytes of the process' own key."""
+KEY = 32  # bytes of the process' own key
 
 
 def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0) -> Terms:
-    """Make the terms of authentication. `patience`: seconds that a client has to authenticate in, 0: any. Raises
-    InternalError when no users can be read."""
+    """Build the authentication terms. `patience`: login timeout in seconds, 0: unlimited. Raises InternalError if the
+    users cannot be read."""
     try:
         users = UsersFile(config.users, log)
     except InternalError as error:
@@ -338,7 +337,7 @@ def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBound
 
 
 class Handshake:
-    """Place of a TLS handshake under way. `end` takes it away; the handshake is cancelled then."""
+    """Connection place of a running TLS handshake. `end` revokes it and cancels the handshake."""
 
     idle = True
 
@@ -364,8 +363,8 @@ class Handshake:
 
 
 class UsersFile:
-    """Users of a listener, called for each authentication: a look at the file's time is cheap beside it. Raises
-    InternalError when made."""
+    """Users of a listener, called for each authentication. Checking the file's time costs little compared with a login.
+    The constructor raises InternalError."""
 
     def __init__(self, path: str, log: FilteringBoundLogger) -> None:
         self.path, self.log = Path(path), log
@@ -383,11 +382,11 @@ class UsersFile:
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def __call__(self) -> Users | LoginWork:
-        """Return the users, or, where the file has changed, how they are read: a large file takes a second."""
+        """Return the users, or, if the file has changed, the job that reads it: a large file takes a second."""
         return self.users if self.look() == self.stamp else LoginWork(self.read)
 
     def read(self) -> Users:
-        """Read the file again unless somebody else has just done that. To be called in a thread, one call at a time."""
+        """Read the file again unless a previous call has just done so. Call this in a thread, one call at a time."""
         stamp = self.look()
         if stamp != self.stamp:
             try:
@@ -400,24 +399,22 @@ class UsersFile:
 
 
 HERE = "127.0.0.1"
-HANDSHAKE = 10.0
-"""Seconds for the handshake of TLS."""
+HANDSHAKE = 10.0  # seconds for the TLS handshake
 BEGINS, ENDS = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-# Connection that kproxy opens to one of its own listeners, as a client of it would be.
+# Connection from kproxy to one of its own listeners, as an ordinary client.
 #
-# Strategy. It is a pair of sockets of this machine: one end goes to the listener as any client that has come in, so
-# that who may connect, limits, TLS and rules are as for others; the other end is for whoever wants to ask something.
-# What stands before a listener (its port, a PROXY header, the choice among listeners that share a port) is not gone
-# through.
+# It is a pair of local sockets. The listener receives one end like any client, so access rules, limits and TLS apply
+# unchanged. The caller uses the other end. The steps before a listener are skipped: its port, a PROXY header, and the
+# selection among listeners on a shared port.
 class NotLetIn(InputError):
-    """Error for a connection of kproxy's own that a listener does not take."""
+    """Error for kproxy's own connection that a listener refuses."""
 
 
 class OwnClient:
-    """Connection of kproxy's own to a listener, not begun yet. `sock`: the client's end, which blocks; `address`: its
-    address, as the listener will see it."""
+    """kproxy's own connection to a listener, before it begins. `sock`: the client's end, which is blocking; `address`:
+    client address for the listener."""
 
     def __init__(self) -> None:
         with ExitStack() as stack:
@@ -434,8 +431,8 @@ class OwnClient:
             stack.pop_all()
 
     def begin(self, listener: Listener, node: int | None) -> None:
-        """Have the listener take the connection, as one to this node. Raises NotLetIn where it would not; both ends
-        are closed then."""
+        """Pass the connection to the listener, as one to this node. Raises NotLetIn if it is refused, and closes both
+        ends then."""
         try:
             why = refusal(listener, self.address, node)
             if why:
@@ -449,7 +446,7 @@ class OwnClient:
 
 
 def refusal(listener: Listener, client: HostPort, node: int | None) -> str:
-    """Return why a listener would not take this client now; empty if it would."""
+    """Return the reason for the listener to refuse this client now; empty if it would accept it."""
     if listener.transparent is not None:
         return "it is transparent, and this connection was not meant for anybody else"
     barred = listener.barred(client, node)
@@ -462,10 +459,10 @@ def refusal(listener: Listener, client: HostPort, node: int | None) -> str:
 
 
 def secured(sock: socket.socket, config: ListenerTls, name: str | None) -> ssl.SSLSocket:
-    """Make the client's end of the handshake, and believe the listener's own certificate and no other. Raises OSError.
-    Takes its time: not for the loop."""
+    """Perform the client's handshake. Trusts only the listener's own certificate. Raises OSError. This blocks: do not
+    call it in the event loop."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is compared, byte by byte
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared byte by byte below
     sock.settimeout(HANDSHAKE)
     try:
         wrapped = context.wrap_socket(sock, server_hostname=name)
@@ -478,7 +475,7 @@ def secured(sock: socket.socket, config: ListenerTls, name: str | None) -> ssl.S
 
 
 def first_certificate(path: str) -> bytes:
-    """Return the certificate that a PEM file begins with. Raises OSError."""
+    """Return the first certificate of a PEM file. Raises OSError."""
     text = text_named(path, MOST_FILE)
     begin = text.find(BEGINS)
     end = text.find(ENDS, begin)

@@ -1,4 +1,4 @@
-"""Ports of one listener: its bootstrap port and a port for each node, and which addresses clients are given."""
+"""Ports of one listener: its bootstrap port, one port per node, and the addresses for clients."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from .port_pool import BUSY, EXHAUSTED, Acceptor, OnAccept, PortPool, listen
 from .sni_port import NamedPort, OnClient, Tenant
 
 PORTS = 1000
-"""Ports for nodes when none are given: more than clusters have brokers, and room for ids that start high."""
+"""Default number of node ports: more than clusters have brokers, with room for ids that start high."""
 LAST_PORT = 65535
 TURN = 1024
-"""Nodes that are given addresses in one turn of the loop, each port that has to be opened for one counted as `OPENING`:
-a turn takes some milliseconds, and others must not wait for ten thousand ports."""
+"""Nodes that receive addresses in one turn of the loop. Each port to open counts as `OPENING`. A turn takes some
+milliseconds, and others must not wait for ten thousand ports."""
 OPENING = 32
-SHOWN = 10
-"""Ports or nodes told one by one in the log; of more there is one line."""
+SHOWN = 10  # ports or nodes that are logged one by one; more are one line
 
 ClientAddresses = dict[int, HostPort | None]
-"""Node → where clients reach it; None: nowhere."""
+"""Node → its address for clients; None: no address."""
 
 
 class ListenerPorts:
-    """Ports of one listener. `port` is the bootstrap port, known once it is bound (the config may say 0).
+    """Ports of one listener. `port` is the bootstrap port, known once it is bound (the config may contain 0).
 
-    Sockets are opened first (`stage`), and accept nobody before `begin`: what connects meanwhile waits in the kernel.
-    `use` says who gets those who connect, at the beginning and whenever the listener's config changes. `number` tells
-    them from all other ports that this process has had, also of the same listener.
+    `stage` opens sockets, which accept clients from `begin` on. Earlier connections wait in the kernel. `use` sets the
+    callback for clients, at the start and at each config change of the listener. `number` is unique among all ports
+    objects of this process, including earlier ones of the same listener.
     """
 
     numbers = itertools.count(1)
@@ -60,26 +59,26 @@ class ListenerPorts:
         self.endpoints: list[Endpoint] = []
         self.port = config.bind.port
         self.staged: dict[int, tuple[int | None, list[socket.socket]]] = {}
-        """Port that is bound for a config that is made ready, and not yet served → its node, its sockets."""
+        """Port bound for a prepared config, and not yet served → its node, its sockets."""
         self.promised: dict[int, bool] = {}
-        """Port that is open and that such a config needs, here or elsewhere → True if it was to be closed meanwhile."""
+        """Open port that a prepared config needs, here or elsewhere → True if its close is deferred."""
         self.former: list[Advertise] = []
-        """Ways of earlier configs, whose ports stay open while there are connections that know of them."""
+        """Advertise settings of earlier configs. Their ports stay open as long as connections use them."""
         self.left = False
-        """True once the listener is gone, or somewhere else: it opens no more ports, and knows those that it had."""
+        """True once the listener is removed or has moved. It opens no more ports, but knows its former ones."""
         self.by_port: dict[int, list[Acceptor]] = {}
         self.ranges: dict[tuple[int, int], PortPool] = {}
         self.opened: list[tuple[int, int | None]] = []
-        """(port, node) that the log has not told of yet; `refused`: those that could not be bound, with the reason."""
+        """(port, node) not logged yet. `refused`: those that could not be bound, with the reason."""
         self.refused: list[tuple[int, int | None, str]] = []
         self.busy: dict[int, float] = {}
-        """Fixed port of a node that could not be bound → when it may be tried again."""
+        """Fixed port that could not be bound → time of the next attempt."""
 
     # ---- ports
 
     def use(self, config: ListenerConfig, arrived: OnClient, named: NamedPort | None) -> None:
-        """Give those who connect from now on to `arrived`, as this config of the listener has it. `named`: its port if
-        clients name a host there."""
+        """Pass new clients to `arrived`, with this config of the listener. `named`: shared port if clients select a
+        listener by host name."""
         before = self.config.advertise
         if before and before != config.advertise and before not in self.former:
             self.former.append(before)
@@ -101,15 +100,15 @@ class ListenerPorts:
                     acceptor.arrived = self.handler(acceptor.node)
 
     def handler(self, node: int | None) -> OnAccept:
-        """Return what takes the clients of a port of this node, or of any if it is None."""
+        """Return the handler for clients of this node's port; None: a port of any node."""
         return partial(self.arrived, None) if node is None else partial(self.accepted, node)
 
     def resolved(self, endpoints: list[Endpoint]) -> None:
-        """Note the addresses of its `bind`."""
+        """Store the resolved addresses of `bind`."""
         self.endpoints = endpoints if self.port else endpoints[:1]  # port 0 is one port, on one address
 
     def stage(self, port: int, node: int | None) -> None:
-        """Bind a port, to be served from `begin` on; one that is open stays so until then. Raises OSError."""
+        """Bind a port that is served from `begin` on. An open port stays open until then. Raises OSError."""
         if self.by_port.get(port):
             self.promise(port)
         if port in self.staged or port in self.promised:
@@ -126,11 +125,11 @@ class ListenerPorts:
         self.staged[port] = node, sockets
 
     def promise(self, port: int) -> None:
-        """Keep a port open until `begin`, `give` or `unstage`, whatever becomes of it meanwhile."""
+        """Keep a port open until `begin`, `give` or `unstage`. Until then, a close is deferred."""
         self.promised.setdefault(port, False)
 
     def begin(self) -> None:
-        """Serve the ports that are bound for the config that is in force now."""
+        """Serve the staged ports: their config is in force now."""
         self.promised.clear()
         for port in list(self.staged):
             self.serve(port)
@@ -143,7 +142,7 @@ class ListenerPorts:
             self.own.add(acceptor.address)
 
     def unstage(self) -> None:
-        """Close the ports that are bound and not yet served, and those that only a promise has kept open."""
+        """Close the staged ports, and ports with a deferred close."""
         staged, self.staged = self.staged, {}
         for _, sockets in staged.values():
             close_all(sockets)
@@ -153,7 +152,7 @@ class ListenerPorts:
                 self.close_port(port)
 
     def give(self, port: int) -> list[Acceptor]:
-        """Give a port to another listener: forget it, and leave it open."""
+        """Hand a port over to another listener: remove it here without closing it."""
         self.lose(port)
         self.promised.pop(port, None)
         return self.by_port.pop(port)
@@ -168,7 +167,7 @@ class ListenerPorts:
             ports.lose(port)
 
     def needs(self, port: int, config: ListenerConfig) -> str:
-        """Return what this listener needs a port for under this config of it; empty: for nothing."""
+        """Return the use of a port under this config of the listener, for messages; empty: none."""
         if port == self.port:
             return f"listener {self.name}"
         ways = [*([config.advertise] if config.advertise else ()), *self.rules]
@@ -181,12 +180,12 @@ class ListenerPorts:
         return ""
 
     def leave(self) -> None:
-        """Close all ports for good, because the listener is gone."""
+        """Close all ports for good: the listener is removed."""
         self.left = True
         self.close()
 
     def prune(self) -> None:
-        """Close the ports that only earlier configs had."""
+        """Close the ports that only earlier configs used."""
         former, self.former = self.former, []
         ranges, kept = self.known_ranges(self.rules), {self.port}
         for way in self.ways():
@@ -202,8 +201,8 @@ class ListenerPorts:
                 self.close_port(port)
 
     def open_for(self, rules: Sequence[Advertise]) -> Generator[None]:
-        """Bind the ports of nodes that rules fix, as far as it goes: clients may have them since before a restart.
-        Others may have their turn where it yields."""
+        """Bind the fixed node ports of rules, as far as possible: clients may have cached them before a restart. Yields
+        between batches."""
         self.rules = [
             rule
             for rule in rules
@@ -223,7 +222,7 @@ class ListenerPorts:
         self.log_ports()
 
     def restore(self, first: int, last: int, remembered: Mapping[int, int]) -> Generator[None]:
-        """Bind the ports that were in use before. Others may have their turn where it yields."""
+        """Bind the ports from the state file. Yields between batches."""
         ports = self.range_of(first, last, remembered)
         for count, node in enumerate(list(ports.remembered), 1):
             try:
@@ -235,12 +234,12 @@ class ListenerPorts:
         self.log_ports()
 
     def ways(self) -> list[Advertise]:
-        """Return the ways in which brokers may appear to clients here."""
+        """Return all advertise settings of the config and rules for this listener."""
         return [*([self.config.advertise] if self.config.advertise else ()), *self.rules]
 
     def bind(self, port: int, node: int | None) -> bool:
-        """Listen on `port`; return False if that port cannot be had. Raises OSError when none can be had for now."""
-        if port in self.by_port or port in self.staged or self.left:  # it may be bound for another config's node
+        """Listen on `port`; return False if this port is not available. Raises OSError if no port can be bound now."""
+        if port in self.by_port or port in self.staged or self.left:  # may be bound for another config's node
             return False
         try:
             self.stage(port, node)
@@ -254,7 +253,7 @@ class ListenerPorts:
         return True
 
     def bind_fixed(self, port: int, node: int | None) -> bool:
-        """Bind the port, unless that failed a short time ago. Raises OSError as `bind` does."""
+        """Bind the port, unless that failed within the last `BUSY` seconds. Raises OSError as `bind` does."""
         now = monotonic()
         if self.busy.get(port, 0.0) > now:
             return False
@@ -264,7 +263,7 @@ class ListenerPorts:
         return False
 
     def bind_now(self, port: int, node: int | None) -> bool:
-        """Bind the port if it is free; return False if no port can be bound for now."""
+        """Bind the port if it is free; return False if no port can be bound now."""
         try:
             self.bind(port, node)
         except OSError:
@@ -272,7 +271,7 @@ class ListenerPorts:
         return True
 
     def log_ports(self) -> None:
-        """Log what became of the ports since the last time."""
+        """Log the ports that were opened or refused since the last call."""
         opened, self.opened = self.opened, []
         refused, self.refused = self.refused, []
         if len(opened) > SHOWN:
@@ -289,7 +288,7 @@ class ListenerPorts:
                 self.seldom.info("port cannot be bound", key=port, port=port, node=node, error=error)
 
     def close_port(self, port: int) -> None:
-        """Listen on `port` no more, and forget it; one that is promised goes when the promise does."""
+        """Close `port` and forget it. The close of a promised port is deferred."""
         if port in self.promised:
             self.promised[port] = True
             return
@@ -303,13 +302,13 @@ class ListenerPorts:
             self.close_port(port)
 
     def accepted(self, node: int, sock: socket.SocketType, address: Any) -> None:
-        """Take a client of a node's port, which stays that node's."""
+        """Accept a client of a node's port, and mark the port as used."""
         for ports in self.ranges.values():
             ports.use(node)
         self.arrived(node, sock, address)
 
     def known_ranges(self, rules: Sequence[Advertise]) -> set[tuple[int, int]]:
-        """Return the (first, last) ranges of ports that this listener's config and these rules have."""
+        """Return the (first, last) port ranges of this listener's config and these rules."""
         ways = [*([self.config.advertise] if self.config.advertise else ()), *rules]
         return {self.range_for(way) for way in ways if way.by_range}
 
@@ -331,7 +330,7 @@ class ListenerPorts:
 
     @property
     def assignments(self) -> int:
-        """Return how often a node was given a port, so that changes can be noticed."""
+        """Return the number of port assignments so far, to detect changes."""
         return sum(ports.assignments for ports in self.ranges.values())
 
     # ---- addresses for clients
@@ -339,8 +338,7 @@ class ListenerPorts:
     def client_addresses(
         self, nodes: Iterable[int], advertise: Advertise, local_host: str
     ) -> Generator[None, None, ClientAddresses]:
-        """Find where clients that have connected to `local_host` reach these nodes. Others may have their turn where it
-        yields."""
+        """Find addresses of these nodes for clients that have connected to `local_host`. Yields between batches."""
         if self.left:
             return self.last_addresses(nodes, advertise, local_host)
         addresses: ClientAddresses = {}
@@ -383,7 +381,7 @@ class ListenerPorts:
         return address.host, address.port
 
     def last_addresses(self, nodes: Iterable[int], advertise: Advertise, local_host: str) -> ClientAddresses:
-        """Return where clients of a listener that is gone were told that these nodes are; None for all others."""
+        """Return the last advertised addresses of a removed listener; None for nodes without one."""
         addresses: ClientAddresses = {}
         for node in nodes:
             if advertise.by_range:
@@ -398,7 +396,7 @@ class ListenerPorts:
     # ---- addresses for people
 
     def common_way(self) -> Advertise | Literal[False]:
-        """Return how brokers appear to clients here, those apart that a rule selects by more than the listener."""
+        """Return the default advertise setting: without rules that select clients by more than the listener."""
         name, cluster = self.config.name, self.config.cluster
         for rule in self.rules:
             if not isinstance(rule, AdvertiseRule) or rule.always_holds(name, cluster):
@@ -406,8 +404,8 @@ class ListenerPorts:
         return self.config.advertise
 
     def known_addresses(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        """Return where clients reach these nodes by the common way; nothing is opened for that, so nodes that clients
-        have not been told of yet are left out. `nodes`: where brokers say that they are."""
+        """Return the addresses of these nodes by the default setting. `nodes`: addresses of the brokers. Ports are not
+        opened for this, so nodes without a port yet are left out."""
         way = self.common_way()
         if way is False:
             return dict(nodes)
@@ -415,7 +413,7 @@ class ListenerPorts:
         return {node: address for node, address in addresses.items() if address is not None}
 
     def known_address(self, node: int, advertise: Advertise) -> HostPort | None:
-        """Return where clients reach a node, if they do already."""
+        """Return the address of a node for clients, if it has one already."""
         if advertise.by_range:
             ports = self.ranges.get(self.range_for(advertise))
             port = None if ports is None else ports.open.get(node)
@@ -427,8 +425,8 @@ class ListenerPorts:
 
 
 def by_name(named: NamedPort, listener: str, arrived: OnClient) -> OnClient:
-    """Return a handler that sends clients of the bootstrap port to the listener whose host they name; a node's port is
-    one listener's already."""
+    """Return a handler that selects the listener of bootstrap clients by host name. A node's port belongs to one
+    listener."""
 
     def accepted(node: int | None, sock: socket.SocketType, address: Any) -> None:
         if node is None:
@@ -440,12 +438,12 @@ def by_name(named: NamedPort, listener: str, arrived: OnClient) -> OnClient:
 
 
 def is_foreign(config: ListenerConfig) -> bool:
-    """Return True if a listener's sockets take connections to addresses of others."""
+    """Return True if the listener's sockets accept connections to foreign addresses."""
     return config.transparent is not None and config.transparent.by == "tproxy"
 
 
 def turn_away(node: int | None, sock: socket.SocketType, address: Any) -> None:
-    """Close the connection of a client that has come before anybody is there to take it."""
+    """Close the connection of a client before a handler is set."""
     sock.close()
 
 
@@ -455,7 +453,7 @@ def close_all(sockets: Iterable[socket.socket]) -> None:
 
 
 def fixed_ports(advertise: Advertise) -> dict[int, int | None]:
-    """Return port → node; None when several nodes share it (their TLS names tell them apart)."""
+    """Return port → node; None if several nodes share it and are distinguished by TLS server names."""
     nodes_by_port: dict[int, int | None] = {}
     for node, address in (advertise.nodes or {}).items():
         nodes_by_port[address.port] = None if address.port in nodes_by_port else node
