@@ -23,20 +23,20 @@ from kproxy.runtime.protocols import HostPort, host_port
 from kproxy.runtime.upstreams.resolve import Endpoint
 
 BACKLOG = 4096
-"""Connections that the kernel completes while we are busy: its own limit (somaxconn). Beyond them a client takes itself
-to be connected, and its kernel repeats its first bytes at longer and longer intervals, half a minute in the end."""
+"""Connections that the kernel completes before they are accepted (limit: somaxconn). Beyond this, a client counts
+itself as connected, and its kernel retransmits the first bytes at growing intervals, up to half a minute."""
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE = 0.1
-"""Seconds without accepting when descriptors or memory are used up; connections wait in the backlog meanwhile."""
+"""Pause in seconds when descriptors or memory are used up. Until then, connections wait in the backlog."""
 
 STREAM = int(socket.SOCK_STREAM)
 OnAccept = Callable[[socket.SocketType, HostPort], object]
 
 
 def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
-    """Open a listening socket, also for connections to addresses of others if `transparent`. Raises OSError.
+    """Open a listening socket, also for foreign addresses if `transparent`. Raises OSError.
 
-    Accepted sockets inherit its options, which saves a call for each.
+    Accepted sockets inherit its options, which saves a system call for each.
     """
     family, sockaddr = endpoint
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -59,8 +59,8 @@ def listen(endpoint: Endpoint, transparent: bool = False) -> socket.socket:
 
 
 class Acceptor:
-    """Listening socket that gives each new connection, non-blocking, to `arrived(socket, address)`. `node`: the one
-    that its port stands for, if it is one only."""
+    """Listening socket that passes each new, non-blocking connection to `arrived(socket, address)`. `node`: the node of
+    its port, unless several share it."""
 
     def __init__(
         self, reactor: Reactor, sock: socket.socket, arrived: OnAccept, log: LogThrottle, node: int | None = None
@@ -72,9 +72,9 @@ class Acceptor:
         reactor.add(self.fd, self.ready, IN)
 
     def ready(self, mask: int) -> None:
-        try:  # `accept` is this and a socket of a class that takes longer to make than the kernel takes for all of it
+        try:  # `accept` would also create a socket.socket, which takes longer than the system call
             fd, address = self.sock._accept()  # type: ignore[attr-defined]
-        except OSError as error:  # mostly a client that is gone again
+        except OSError as error:  # usually a client that has disconnected
             if error.errno in EXHAUSTED:
                 self.rest(error)
             return
@@ -83,7 +83,7 @@ class Acceptor:
         self.arrived(sock, address)
 
     def rest(self, error: OSError) -> None:
-        """Accept nothing for `PAUSE` seconds: descriptors or memory are used up."""
+        """Stop accepting for `PAUSE` seconds: descriptors or memory are used up."""
         self.log.warning("connections cannot be accepted for now", error=error.strerror)
         self.reactor.modify(self.fd, 0)
         self.reactor.call_at(monotonic() + PAUSE, self.resume)
@@ -100,34 +100,33 @@ class Acceptor:
 
 
 FORGOTTEN = 300.0
-"""Seconds after which no client has the address any more: by metadata.max.age.ms they ask again after 5 minutes."""
+"""Seconds until clients have dropped a cached address: they refresh metadata after 5 minutes (metadata.max.age.ms)."""
 BUSY = 60.0
-"""Seconds for which a port that could not be bound is not tried again."""
+"""Seconds until a port that could not be bound is tried again."""
 
 Bind = Callable[[int, int], bool]
-"""(port, node) → whether kproxy listens there now."""
+"""(port, node) → True if kproxy listens there now"""
 
 
-# Pool of ports that stand for nodes.
+# Pool of ports for nodes.
 #
-# Strategy. A client that has cached an address must find the same node behind it, after a restart too. So a node keeps
-# its port as long as there are others to give away; the first choice is `first + id`, which is the same on every kproxy
-# of the same config even without a state file. Controllers (ids below -1) take theirs from the top of the range, out of
-# the way. Only when all are taken is one given to another node, and only if nobody has used it for `FORGOTTEN`.
+# A client that has cached an address must reach the same node there, also after a restart. So a node keeps its port as
+# long as free ports remain. The first choice is `first + id`, which is the same on every kproxy of the same config even
+# without a state file. Controllers (ids below -1) get ports from the top of the range to avoid conflicts. If all ports
+# are taken, a port unused for `FORGOTTEN` seconds moves to another node.
 #
-# A broker may name any number of nodes, each time others. So finding a port costs the same however many are taken: the
-# search goes on where the last one ended, a port that cannot be bound is left alone for `BUSY`, and the order of `used`
-# is that of their last use.
+# A broker may return any number of nodes, different ones each time. So the cost of finding a port does not depend on
+# the number of taken ports. The search continues at the end of the last one, a port that cannot be bound is skipped for
+# `BUSY` seconds, and `used` is in order of last use.
 #
-# The state file says which port stands for which node, and where that node was last, so that a restart changes neither.
-# It is JSON, replaced atomically, written in a thread; one that cannot be read stops the start instead of being
-# replaced.
+# The state file stores the port and the last address of each node, so that a restart changes neither. It is JSON,
+# replaced atomically by a thread. An unreadable file stops the start instead of being replaced.
 #
 #     {"version": 1,
 #      "ports": {"outside 9093-10092": {"1": 9094}},                  by listener and range: node id → port
 #      "nodes": {"main": {"1": ["b1.example.com", 9092]}}}            by cluster: node id → address
 class PortPool:
-    """Pool of the ports of one range on one listener. `bind` and `release` open and close them."""
+    """Ports of one range on one listener. `bind` opens ports, and `release` closes them."""
 
     def __init__(
         self, first: int, last: int, remembered: dict[int, int], bind: Bind, release: Callable[[int], None]
@@ -139,16 +138,16 @@ class PortPool:
         self.taken = set(self.remembered.values())
         self.open: dict[int, int] = {}
         self.used: dict[int, float] = {}
-        """Open node → when it was last asked for or connected to, longest ago first."""
+        """Node with an open port → time of its last request or connection, oldest first."""
         self.busy: dict[int, float] = {}
-        """Port that could not be bound → when it may be tried again, soonest first."""
+        """Port that could not be bound → time of the next attempt, earliest first."""
         self.assignments = 0
         self.lowest, self.highest = first, last
-        """Ends of what may be free: all below and above are taken or busy."""
+        """Bounds of possibly free ports: all outside are taken or busy."""
 
     def ensure(self, node: int) -> int | None:
-        """Return the node's port, on which kproxy listens; None when the range is exhausted. Raises OSError when `bind`
-        does: no port can be bound for now."""
+        """Return the node's open port; None if the range is exhausted. Raises OSError as `bind` does, if no port can be
+        bound now."""
         port = self.open.get(node)
         if port is None:
             self.forgive()
@@ -172,12 +171,12 @@ class PortPool:
             self.mark_used(node)
 
     def mark_used(self, node: int) -> None:
-        """Make the node the last in the order of use."""
+        """Move the node to the end of the order of use."""
         self.used.pop(node, None)
         self.used[node] = monotonic()
 
     def choices(self, node: int) -> Iterator[int]:
-        """Yield ports to try for this node, best first."""
+        """Yield candidate ports for this node, best first."""
         if node in self.remembered:
             yield self.remembered[node]
         fixed = self.first + node
@@ -195,7 +194,7 @@ class PortPool:
                 self.highest -= 1
 
     def try_port(self, port: int, node: int) -> bool:
-        """Bind the port, unless that failed a short time ago; return True if it is bound."""
+        """Bind the port, unless that failed within the last `BUSY` seconds; return True if it is bound."""
         if port in self.busy:
             return False
         if self.bind(port, node):
@@ -220,7 +219,7 @@ class PortPool:
         self.lowest, self.highest = min(self.lowest, port), max(self.highest, port)
 
     def lose(self, port: int) -> None:
-        """Forget a port that is for something else now; its node gets another one when it is asked for."""
+        """Remove a port that now has another use. Its node gets another one on request."""
         for node in [node for node, its in self.open.items() if its == port]:
             del self.open[node], self.used[node]
             self.remembered.pop(node, None)
@@ -228,7 +227,7 @@ class PortPool:
         self.busy[port] = monotonic() + BUSY
 
     def take_over(self, node: int) -> int | None:
-        """Take the port that was used by nobody for the longest time; None: all were used of late."""
+        """Take the least recently used port; None if all were used within `FORGOTTEN`."""
         while self.used:
             other, when = next(iter(self.used.items()))
             if monotonic() - when < FORGOTTEN:
@@ -243,15 +242,14 @@ class PortPool:
 
 
 VERSION = 1
-MOST_STATE = 64 << 20
-"""Bytes; a node takes some sixty."""
+MOST_STATE = 64 << 20  # bytes; a node takes about sixty
 
 KnownPorts = dict[str, dict[int, int]]
 KnownNodes = dict[str, dict[int, HostPort]]
 
 
 def read_state(path: Path) -> tuple[KnownPorts, KnownNodes]:
-    """Read (ports, nodes), empty when there is no file. Raises DocumentError."""
+    """Read (ports, nodes), both empty without a file. Raises DocumentError."""
     try:
         data = json.loads(read_named(path, MOST_STATE))
     except FileNotFoundError:
@@ -280,7 +278,7 @@ def unusable(path: Path, problem: str) -> DocumentError:
 
 
 def write_state(path: Path, ports: KnownPorts, nodes: KnownNodes) -> None:
-    """Replace the file, all or nothing. Raises OSError."""
+    """Replace the file atomically. Raises OSError."""
     data: dict[str, Any] = {"version": VERSION, "ports": ports, "nodes": nodes}
     new = path.with_name(path.name + ".new")
     with new.open("w") as file:
@@ -291,7 +289,7 @@ def write_state(path: Path, ports: KnownPorts, nodes: KnownNodes) -> None:
 
 
 class StateWriter:
-    """Writer of the state file: writes what `snapshot()` gives some time after `changed()`, never two at once."""
+    """Writer of the state file. It writes `snapshot()` some time after `changed()`, one write at a time."""
 
     def __init__(self, path: Path, reactor: Reactor, snapshot: Callable[[], tuple[KnownPorts, KnownNodes]]) -> None:
         self.path, self.reactor, self.snapshot = path, reactor, snapshot

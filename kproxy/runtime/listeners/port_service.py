@@ -1,9 +1,9 @@
-"""Change of all ports to those of another config: first all that is new is bound, then all is put in force at once.
+"""Change of all ports to another config: first bind all new ports, then commit all at once.
 
-Strategy. A listener of the same name and `bind` keeps its sockets, whatever else has changed. All others are opened
-beside them, and accept nobody yet. A port that another listener of this process has, and does not need any more, is
-handed over instead: it cannot be bound twice, and clients that wait at it are not lost. If anything cannot be opened,
-what was is closed, and nothing has changed. The ports of a start are a change from none.
+A listener with unchanged name and `bind` keeps its sockets, even if other settings have changed. New sockets are opened
+in addition, and do not accept yet. A port that another listener of this process does not need any more is handed over:
+it cannot be bound twice, and waiting clients are kept. If a port cannot be opened, the new ones are closed and the old
+config stays. The ports at start are a change from an empty config.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
     from kproxy.app.config.document import Config
 
 LeftPorts = ListenerPorts | int
-"""Ports of a listener that is gone, or somewhere else; in a worker the number by which the supervisor knows them."""
+"""Former ports of a removed or moved listener; in a worker, the number of the ports object in the supervisor."""
 
 
 class PreparedPorts(Protocol):
-    """Change of ports that is ready, or is made ready by `open`. `left`: by listener, those that are left once it is in
-    force."""
+    """Change of ports, prepared by `open`. `left`: by listener, the ports that are left once it is committed."""
 
     @property
     def left(self) -> Mapping[str, LeftPorts]: ...
@@ -52,7 +51,7 @@ class PreparedPorts(Protocol):
 
 
 class PortOwner(Protocol):
-    """Port service whose ports change."""
+    """Interface of the port service for a change."""
 
     by_listener: dict[str, ListenerPorts]
     named: dict[Address, NamedPort]
@@ -63,7 +62,7 @@ class PortOwner(Protocol):
 
 
 class WantedPort(NamedTuple):
-    """Port without which a listener does not begin, its place in the config, and `whose` it is, for messages."""
+    """Port that a listener requires, and its location in the config. `whose`: its owner, for messages."""
 
     port: int
     node: int | None
@@ -72,7 +71,7 @@ class WantedPort(NamedTuple):
 
 
 class HandedPort(NamedTuple):
-    """Port that one listener gives to another."""
+    """Port that moves from one listener to another."""
 
     giver: ListenerPorts
     taker: ListenerPorts
@@ -81,24 +80,24 @@ class HandedPort(NamedTuple):
 
 
 class PortChange:
-    """Change of `service` to the listeners of `config`; `arrived` gets the clients of each."""
+    """Change of `service` to the listeners of `config`. `arrived` receives the clients of each."""
 
     def __init__(self, service: PortOwner, config: Config, arrived: Mapping[str, OnClient]) -> None:
         self.service, self.listeners, self.arrived = service, config.listeners, arrived
         self.ports: dict[str, ListenerPorts] = {}
         self.handed: list[HandedPort] = []
         self.sharing: list[ListenerPorts] = []
-        """Listeners whose bootstrap port is open at another one, with which they share it."""
+        """Listeners that share the bootstrap port of another one."""
         for each in self.listeners:
             before = service.by_listener.get(each.name)
             if before is None or not has_same_sockets(before.config, each):
                 before = ListenerPorts(each, service.reactor, service.preread, service.log, service.own)
             self.ports[each.name] = before
         self.left = {name: ports for name, ports in service.by_listener.items() if self.ports.get(name) is not ports}
-        """Ports of listeners that are gone, or somewhere else, when the change is in force."""
+        """Ports of listeners that are removed or moved by the change."""
 
     async def open(self) -> None:
-        """Bind all that is new. Raises UnusableSetting, and nothing is open then that was not before."""
+        """Bind all new ports. If this fails, raises UnusableSetting and closes them again."""
         try:
             owners = self.owners()
             for index, each in enumerate(self.listeners):
@@ -116,8 +115,7 @@ class PortChange:
             raise
 
     def owners(self) -> dict[Address, ListenerPorts]:
-        """Return who has the socket of each bootstrap port that listeners share by their hosts: whoever has it, or
-        the first."""
+        """Return the owner of the socket of each shared bootstrap port: the listener that has it open, or the first."""
         owners: dict[Address, ListenerPorts] = {}
         for each in self.listeners:
             ports = self.ports[each.name]
@@ -126,7 +124,7 @@ class PortChange:
         return owners
 
     def open_port(self, ports: ListenerPorts, wanted: WantedPort) -> None:
-        """Bind a port, or plan to take it from another listener. Raises UnusableSetting."""
+        """Bind a port, or plan its handover from another listener. Raises UnusableSetting."""
         try:
             ports.stage(wanted.port, wanted.node)
         except OSError as error:
@@ -149,7 +147,7 @@ class PortChange:
         return None
 
     def need(self, holder: ListenerPorts, port: int) -> str:
-        """Return what a port is needed for when the change is in force; empty: for nothing."""
+        """Return the use of a port after the change, for messages; empty: none."""
         for each in self.listeners:
             if self.ports[each.name] is holder:
                 return holder.needs(port, each)
@@ -174,18 +172,18 @@ class PortChange:
         service.by_listener, service.named = self.ports, kept
 
     def undo(self) -> None:
-        """Close the ports that `open` has bound, and take back what was promised."""
+        """Close the ports that `open` has bound, and withdraw promises."""
         for ports in (*self.ports.values(), *(handed.giver for handed in self.handed)):
             ports.unstage()
 
 
 def has_same_sockets(before: ListenerConfig, after: ListenerConfig) -> bool:
-    """Return True if a listener can keep its sockets: they are where they were, and made in the same way."""
+    """Return True if a listener can keep its sockets: address and type are unchanged."""
     return before.bind == after.bind and is_foreign(before) == is_foreign(after)
 
 
 def wanted_ports(index: int, config: ListenerConfig, ports: ListenerPorts) -> Iterator[WantedPort]:
-    """Yield the bootstrap port, and the ports of nodes with a fixed address."""
+    """Yield the bootstrap port, and the fixed ports of nodes."""
     yield WantedPort(ports.port, None, ("listeners", index, "bind"))
     if config.advertise:
         fixed = fixed_ports(config.advertise)
@@ -195,7 +193,8 @@ def wanted_ports(index: int, config: ListenerConfig, ports: ListenerPorts) -> It
 
 
 def named_port(config: ListenerConfig, service: PortOwner, kept: dict[Address, NamedPort]) -> NamedPort | None:
-    """Return the port on which this listener's clients name a host; the same for all listeners on one port."""
+    """Return the shared port if clients select this listener by host name. It is the same for all listeners on one
+    port."""
     if not config.hosts:
         return None
     if not config.bind.port:
@@ -204,7 +203,7 @@ def named_port(config: ListenerConfig, service: PortOwner, kept: dict[Address, N
 
 
 async def endpoints(index: int, config: ListenerConfig) -> list[Endpoint]:
-    """Return the addresses of the listener's `bind`. Raises UnusableSetting."""
+    """Resolve the listener's `bind`. Raises UnusableSetting."""
     bind = config.bind
     try:
         return await trio.to_thread.run_sync(ask, (bind.host, bind.port))
@@ -218,21 +217,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AddressRequest:
-    """Nodes that a response names to a client, and how they are to appear to it. `local_host`: the address that the
-    client has connected to."""
+    """Nodes of a response to a client, and how to advertise them. `local_host`: the address that the client connected
+    to."""
 
     listener: str
     nodes: Mapping[int, HostPort]
     advertise: Advertise
     local_host: str
     topology: Topology
-    """Topology of the cluster that has named them, which learns where they are."""
+    """Topology of the nodes' cluster, which stores their addresses."""
     left: LeftPorts | None = None
-    """Ports that the listener had, if it is gone or somewhere else: its clients were told of no others."""
+    """Former ports if the listener is removed or moved: its clients know only these."""
 
 
 class PortService(Protocol):
-    """Ports at which clients come in, in this process or in another."""
+    """Service for listening ports, in this process or in another."""
 
     own: OwnPorts
 
@@ -250,15 +249,15 @@ class PortService(Protocol):
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
-        """Have an address for each of these nodes. Returns them, or None: `then` is called with them later."""
+        """Assign an address to each of these nodes. Returns them, or None: `then` is called with them later."""
 
 
 class LocalPorts:
     """Port service that listens in this process.
 
-    `arrived` gets the clients of each listener; `topologies` are of the clusters; `counts` has those that were refused
-    before that. `rules` are all that may say something about advertising, so that their ports can be opened before
-    anybody asks.
+    `arrived` receives the clients of each listener. `topologies` are by cluster. `counts` counts clients that are
+    refused before a listener receives them. `rules` are all rules with advertise settings, so that their ports are open
+    before the first request.
     """
 
     def __init__(
@@ -269,7 +268,7 @@ class LocalPorts:
         self.topologies, self.rules, self.reactor, self.log = topologies, rules, reactor, log
         self.config, self.arrived = config, arrived
         self.jobs: deque[tuple[Generator[None, None, Any], Callable[[Any], object]]] = deque()
-        """Steps of port changes under way, a slice of each in turn, with the function that gets the outcome."""
+        """Running port jobs, each with the function that receives its result. They run in slices."""
         self.own = OwnPorts()
         self.preread = Preread(reactor, config.limits, counts, log, places)
         self.by_listener: dict[str, ListenerPorts] = {}
@@ -278,8 +277,7 @@ class LocalPorts:
         self.state = None if path is None else StateWriter(Path(path), reactor, self.snapshot)
 
     async def open(self) -> None:
-        """Open the ports of all listeners. Raises InternalError, and DocumentError for a state file that cannot be
-        used."""
+        """Open the ports of all listeners. Raises InternalError, or DocumentError for an unusable state file."""
         ports, nodes = read_state(self.state.path) if self.state is not None else ({}, {})
         change = self.prepare(self.config, self.arrived)
         await change.open()
@@ -288,22 +286,22 @@ class LocalPorts:
             await trio.lowlevel.checkpoint()
 
     def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PortChange:
-        """Return the change to the ports of another config, of which nothing is done yet."""
+        """Return a change to the ports of another config. Nothing is opened yet."""
         return PortChange(self, config, arrived)
 
     def set_topologies(self, topologies: Mapping[str, Topology]) -> None:
-        """Set the topologies of the clusters that there are now; the state file is written anew."""
+        """Set the topologies of the current clusters, and write the state file."""
         self.topologies = topologies
         self.changed()
 
     def prune(self, listener: str) -> None:
-        """Close the ports of a listener that only earlier configs of it had: nobody is left who knows of them."""
+        """Close the ports that only earlier configs of a listener used, when clients with these addresses are gone."""
         if listener in self.by_listener:
             self.by_listener[listener].prune()
             self.changed()
 
     def close(self) -> None:
-        """Close all ports, and refuse clients whose first bytes are awaited."""
+        """Close all ports, and refuse clients in preread."""
         for listener_ports in self.by_listener.values():
             listener_ports.close()
         self.preread.close()
@@ -316,25 +314,25 @@ class LocalPorts:
 
     @property
     def waiting(self) -> int:
-        """Return the number of clients that have connected and have not said yet who they are."""
+        """Return the number of clients in preread: connected, but not identified yet."""
         return len(self.preread.pending)
 
     def port(self, listener: str) -> int:
-        """Return the bootstrap port of a listener; until ports are open, the one that the config has."""
+        """Return the bootstrap port of a listener; before ports are open, the one from the config."""
         ports = self.by_listener.get(listener)
         if ports is None:
             return next((one.bind.port for one in self.config.listeners if one.name == listener), 0)
         return ports.port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
-        """Return where clients of this listener reach those of these nodes that they have been told of; nobody has been
-        until ports are open."""
+        """Return the addresses for clients of this listener to reach these nodes, if assigned. Empty before ports are
+        open."""
         ports = self.by_listener.get(listener)
         return {} if ports is None else ports.known_addresses(nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
-        """Return where clients reach these nodes, and learn where the nodes are. None: `then` is called later, as many
-        ports have to be opened, or others are being opened."""
+        """Return the addresses of these nodes for clients, and learn the nodes' own addresses. None: `then` is called
+        later, because many ports have to be opened or other jobs are running."""
         if isinstance(request.left, ListenerPorts):
             return request.left.last_addresses(request.nodes, request.advertise, request.local_host)
         return self.in_turns(self.find_addresses(request, self.by_listener[request.listener]), then)
@@ -342,7 +340,7 @@ class LocalPorts:
     def find_addresses(
         self, request: AddressRequest, listener_ports: ListenerPorts
     ) -> Generator[None, None, ClientAddresses]:
-        """Learn where the nodes are, and find an address for each."""
+        """Learn the nodes' addresses, and find a client address for each."""
         changed = request.topology.learn(request.nodes)
         before = listener_ports.assignments
         addresses = yield from listener_ports.client_addresses(request.nodes, request.advertise, request.local_host)
@@ -351,8 +349,8 @@ class LocalPorts:
         return addresses
 
     def in_turns(self, job: Generator[None, None, T], then: Callable[[T], object]) -> T | None:
-        """Do a part of the job now, and the rest in later turns of the loop, one job after the other. Returns its
-        outcome, or None: `then` is called with it."""
+        """Run a part of the job now, and the rest in later turns of the loop, one job after another. Returns its
+        result, or None: `then` is called with it."""
         if not self.jobs:
             try:
                 next(job)
@@ -363,7 +361,7 @@ class LocalPorts:
         return None
 
     def go_on(self) -> None:
-        """Do one more part of the job that is under way."""
+        """Run the next part of the first job."""
         job, then = self.jobs.popleft()
         try:
             next(job)
@@ -376,7 +374,7 @@ class LocalPorts:
                 self.reactor.soon(self.go_on)
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
-        """Set the rules about advertising; ports that they fix are opened."""
+        """Set the rules with advertise settings, and open their fixed ports."""
         self.rules = rules
         for listener_ports in self.by_listener.values():
             if listener_ports.by_port:
@@ -385,9 +383,9 @@ class LocalPorts:
     # ---- state
 
     def restore(self, ports: KnownPorts, nodes: KnownNodes) -> Generator[None]:
-        """Open the ports of nodes that clients may remember, before the first client asks.
+        """Open the ports of nodes that clients may have cached, before the first request.
 
-        Ranges that config and rules do not have any more are left out, and leave the file with the next change.
+        Ranges that are not in config and rules any more are skipped, and removed from the file at the next change.
         """
         for name, known in nodes.items():
             if name in self.topologies:

@@ -1,9 +1,8 @@
-"""TLS port whose clients say by the name of a host which listener they want: several clusters behind one port.
+"""TLS port shared by several listeners (clusters). Clients select one by host name (SNI).
 
-The name is read before the handshake, so that certificates, who may come in, and all else are those of the listener.
-A client that asks for a name which no listener has gets TLS's own alert for that (RFC 6066 §3). Of a ClientHello only
-the path to the name is parsed; whether the rest is right is for the handshake that follows. Sources: RFC 8446 §4.1.2
-and §5.1, RFC 6066 §3.
+The name is read before the handshake, so certificates, access rules and all other settings are the listener's. A client
+that requests an unknown name receives the TLS alert unrecognized_name (RFC 6066 §3). Only the path to the name is
+parsed in a ClientHello. The handshake verifies the rest. Sources: RFC 8446 §4.1.2 and §5.1, RFC 6066 §3.
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ from kproxy.runtime.io.tls import HANDSHAKE, SentHeader, stranger
 from kproxy.runtime.protocols import HostPort, host_port
 
 LONGEST = 16384
-"""Bytes of a ClientHello, its records' heads included. With the keys of post-quantum key exchange it has some 2 kB."""
+"""Maximum bytes of a ClientHello with its record headers. With post-quantum key shares it has about 2 kB."""
 MOST_RECORDS = 64
-"""Records that a ClientHello may be spread over. All are gone through each time more bytes come; clients send one, or
-one for each 512 bytes where they limit their records (RFC 6066 §4)."""
+"""Maximum records of a ClientHello. All are parsed again each time more bytes arrive. Clients send one, or one per 512
+bytes if they limit their records (RFC 6066 §4)."""
 RECORD_HEAD = 5
 CLIENT_HELLO = 1
 BEFORE_SESSION = 2 + 32  # version and random
 SERVER_NAME, HOST_NAME = 0, 0
 HELLO = PrereadKind("tls", "TLS ClientHello")
-MAX_SHOWN = 255  # bytes of a wrong server name in the log; names have at most as many (RFC 1035)
+MAX_SHOWN = 255  # bytes of an invalid server name in the log; the maximum of valid ones (RFC 1035)
 UNRECOGNIZED_NAME = bytes.fromhex("1503030002 02 70")
-"""RFC 8446 §5.1 and §6: a record of type alert with a fatal one, 112."""
+"""Record of type alert with the fatal alert 112 (RFC 8446 §5.1 and §6)."""
 
 OnClient = Callable[[int | None, socket.SocketType, Any], object]
-"""(node or None for the bootstrap port, the client's socket, its address as the socket module gives it)"""
+"""(node, None for the bootstrap port; the client's socket; its address in the format of the socket module)"""
 
 
 class BadHello(InputError):
-    """First bytes that are no ClientHello."""
+    """First bytes that are not a ClientHello."""
 
 
 class ClientHello(NamedTuple):
-    """Host `name` of a ClientHello as the client wrote it; None: it names no host."""
+    """Host `name` of a ClientHello as the client sent it; None: without a host name."""
 
     name: str | None
 
 
 def parse(data: bytes) -> ClientHello | None:
-    """Parse the ClientHello at the beginning of `data`; return None while it is not whole. Raises BadHello."""
+    """Parse the ClientHello at the beginning of `data`; return None if it is incomplete. Raises BadHello."""
     message = _handshake(data)
     if len(message) < 4:
         return _wait(data)
@@ -64,14 +63,14 @@ def parse(data: bytes) -> ClientHello | None:
 
 
 def _wait(data: bytes) -> ClientHello | None:
-    """Return None: more bytes may come. Raises BadHello when there are as many as a ClientHello may have."""
+    """Return None: more bytes may arrive. Raises BadHello at the maximum size of a ClientHello."""
     if len(data) >= LONGEST:
         raise BadHello(f"a ClientHello is not whole after {len(data)} bytes")
     return None
 
 
 def _handshake(data: bytes) -> bytes:
-    """Return the contents of the records so far, joined: a message may be spread over several."""
+    """Return the joined contents of the records so far: a message may span several."""
     message, at, records = b"", 0, 0
     while at < len(data):
         records += 1
@@ -92,7 +91,7 @@ def _handshake(data: bytes) -> bytes:
 
 
 class _Bytes:
-    """Reader of TLS vectors, one after another."""
+    """Reader of consecutive TLS vectors."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -136,14 +135,14 @@ def _name(body: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class Tenant:
-    """Listener behind the port. `ways`: how brokers may appear to its clients."""
+    """Listener on the port. `ways`: its advertise settings."""
 
     config: ListenerConfig
     ways: Callable[[], list[Advertise]]
     arrived: OnClient
 
     def closeness(self, name: str) -> int:
-        """Return how closely the listener's names describe `name`; 0: not at all. A broker's own name is before any
+        """Return how specifically the listener's names match `name`; 0: no match. A broker's own name precedes any
         wildcard."""
         if any(way.sni_node(name) is not None for way in self.ways()):
             return 2
@@ -151,37 +150,37 @@ class Tenant:
 
 
 class NamedPort:
-    """Port of several listeners, its `tenants`."""
+    """Port shared by several listeners, its `tenants`."""
 
     def __init__(self, preread: Preread) -> None:
         self.preread = preread
         self.tenants: list[Tenant] = []
 
     def arrived(self, listener: str, sock: socket.SocketType, address: Any) -> None:
-        """Take a client of the port; `listener` is the one that has bound it."""
+        """Accept a client of the port. `listener`: the one that has bound it."""
         client = host_port(address)
         self.preread.begin(listener, HELLO, sock, client, first_words, partial(self.heard, listener, sock, client))
 
     def heard(self, listener: str, sock: socket.SocketType, client: HostPort, hello: ClientHello) -> None:
-        """Give the client to the listener whose host its ClientHello names, or refuse it."""
+        """Pass the client to the listener selected by its ClientHello, or refuse it."""
         tenant = None if hello.name is None else self.serving(plain_name(hello.name))
         if tenant is not None:
             tenant.arrived(None, sock, client)
             return
         with suppress(OSError):
-            sock.recv(LONGEST)  # closing over unread bytes would be a reset, and the alert would be lost
+            sock.recv(LONGEST)  # a close with unread bytes would be a reset, and lose the alert
             sock.send(UNRECOGNIZED_NAME)
         demand = "names no host" if hello.name is None else f"asks for {hello.name!r}, which nobody serves here,"
         self.preread.refuse(listener, sock, client, "sni", f"client {demand} in its TLS handshake")
 
     def serving(self, name: str) -> Tenant | None:
-        """Return the listener that describes the name most closely; None: none does."""
+        """Return the listener with the most specific match for the name, or None."""
         closest = max(self.tenants, key=lambda tenant: tenant.closeness(name))
         return closest if closest.closeness(name) else None
 
 
 def first_words(data: bytes) -> ClientHello | None:
-    """Parse a ClientHello. Raises BadHello, and Refusal for first bytes that are no TLS."""
+    """Parse a ClientHello. Raises BadHello, or Refusal for first bytes that are not TLS."""
     if data[0] != HANDSHAKE:
         error = stranger(data[:4])
         raise Refusal(str(error), "proxy_header" if isinstance(error, SentHeader) else "tls")
