@@ -215,7 +215,7 @@ UNSUPPORTED_VERSION = 35
 
 
 def fail(request: Message, failure: Failure) -> Message:
-    """Return the response to a request that fails as a whole. Also for a Produce with acks 0, which brokers do not
+    """Return the response to a request that fails entirely. Also for a Produce with acks 0, which brokers do not
     answer.
 
     An ApiVersions request that fails with UNSUPPORTED_VERSION is answered in version 0, as KIP-511 has it.
@@ -248,7 +248,7 @@ def response_to(request: Message, body: dict[str, Any], version: int | None = No
 
 
 def top_error(form: Shape, request: Message | None, failure: Failure | None) -> dict[str, Any]:
-    """Return a response's body with nothing in its arrays, and the error at the top if it has a field for one."""
+    """Return a response's body with empty arrays, and the error at the top if it has a field for one."""
     body = empty(layout.body(form.api.key, form.version, "response"), form.blank)
     for name, asked in form.echo.items():
         if request is not None and name in body:
@@ -308,7 +308,7 @@ def put(struct: dict[str, Any], code: str | None, text: str | None, failure: Fai
 
 
 def fitted(slot: Slot, value: Any) -> Any:
-    """Return a request's key as the response's field takes it: null only where that may be, structs without unknown
+    """Return a request's key as the response's field takes it: null only in nullable fields, structs without unknown
     tags."""
     if slot.struct is not None and value:
         return [{inner.name: one[inner.name] for inner in slot.struct.slots} for one in value]
@@ -350,7 +350,7 @@ def changed(form: Shape, depth: int, one: dict[str, Any], node: Node) -> dict[st
     if node.failure is not None and not node.children:
         return element(form, form.response[depth], known(form.response[depth], one, node), node.failure)
     copy = woven(form, depth + 1, one, node)
-    if node.failure is not None:  # asked for as a whole, and again in part
+    if node.failure is not None:  # the request names it entirely, and again in part
         put(copy, form.response[depth].code, form.response[depth].text, node.failure)
     return copy
 
@@ -360,7 +360,7 @@ def known(level: Level, one: dict[str, Any], node: Node) -> dict[str, Any]:
 
 
 def built(form: Shape, depth: int, node: Node) -> dict[str, Any]:
-    """Return an element made from nothing, with all that failed in it."""
+    """Return a new element with its failed children."""
     made = element(form, form.response[depth], node.roles, node.failure)
     failing = [child for child in each(node.children) if child.failing]
     if failing:

@@ -1,8 +1,8 @@
 """Answers to requests for "all", without the topics, groups and other entities that rules hide from the client.
 
-A request that names what it wants is answered for each of these names, hidden ones with an error; only where it asks
-for all there is, may an answer leave something out. Which value of a request's array means that, and which arrays
-list, is in `protocol/shapes.yaml` (`all`, `lists`).
+A request that lists names is answered for each of them, hidden ones with an error. Only the answer to a request for all
+may leave something out. Which value of a request's array means that, and which arrays list, is in
+`protocol/shapes.yaml` (`all`, `lists`).
 
 Merges of a broker's partial response: the broker gets all or part of a request, and some entities fail.
 """
@@ -25,7 +25,7 @@ Visible = Callable[[Entity], bool]
 
 
 def leave_out(request: Message, response: Message, visible: Visible) -> bool:
-    """Remove from `response`, in place, the elements that were not asked for by name and are not visible; return True
+    """Remove from `response`, in place, the elements that were not requested by name and are not visible; return True
     if there were any.
 
     `visible` gets an entity for each innermost element, with the roles of the enclosing levels; `where` is (). An
@@ -44,7 +44,7 @@ def by_request(
     form: Shape, depth: int, asked: Sequence[Mapping[str, Any]], said: Sequence[dict[str, Any]],
     around: Mapping[str, Any], visible: Visible,
 ) -> bool:  # fmt: skip
-    """Follow the request down to an array that asks for all; elements that it names on the way stay.
+    """Follow the request down to an array that asks for all; elements named above it stay.
 
     `asked` are the elements of the request that name the same thing, `said` those of the response. Responses are not
     paired with requests: if one of several requests asks for all, any response may list all.
@@ -99,7 +99,7 @@ session."""
 
 
 def without(request: Message, entities: Iterable[Entity]) -> Message | None:
-    """Return the request without these entities, found by their place in it; None when nothing is left to ask.
+    """Return the request without these entities, found by their place in it; None when the request would be empty.
 
     Elements are removed with their last entity; null arrays stay null. A Fetch or ShareFetch in a continuing session
     still asks for the partitions of the session, so it is sent without topics. Unchanged parts are shared with the
@@ -121,7 +121,7 @@ def without(request: Message, entities: Iterable[Entity]) -> Message | None:
 
 
 def goes_on(form: Shape, body: Mapping[str, Any]) -> bool:
-    """Return True if the request belongs to a session that goes on, so that it asks for more than it lists."""
+    """Return True if the request continues a session, so that it asks for more than it lists."""
     if form.session is None:
         return False
     name, sign, number = form.session
@@ -156,9 +156,9 @@ def merge(request: Message, response: Message, failures: Failures) -> Message:
     """Return the response to `without(request, failures)` with an element for each failed entity, in the request's
     order.
 
-    `request` is the whole one. In arrays tied by position the broker's elements fill the places that did not fail.
+    `request` is the complete one. In arrays tied by position the broker's elements fill the places that did not fail.
     Entities without an error code at their level are left out; a broker error at the top level replaces the entire
-    answer. A new message; the response stays as it is.
+    answer. Returns a new message; the response is not changed.
     """
     form = shape(request.api.key, response.version)
     root = tree(form, request, failures)
@@ -187,8 +187,8 @@ def overwrite(request: Message, response: Message, failures: Failures) -> Messag
 
     Entities are found by topic name or id; those that the response lacks (an incremental Fetch) are added. An entity
     with `where` () and a partition is one of the fetch session that the request does not list; any other is the request
-    itself, and its error goes to the top, or, where a response has no code there, to everything that was answered.
-    Entities without an error code at their level stay unchanged. A new message; the response stays as it is.
+    itself. Its error goes to the top, or, if the response has no code there, to all entities of the answer. Entities
+    without an error code at their level stay unchanged. Returns a new message; the response is not changed.
     """
     form = shape(request.api.key, response.version)
     root = tree(form, request, failures)
@@ -204,8 +204,8 @@ def overwrite(request: Message, response: Message, failures: Failures) -> Messag
 
 
 def overwrite_top(response: Message, failure: Failure) -> Message:
-    """Return the response that a broker sends when a request fails at the top: the code, nothing in the arrays; the
-    throttle time stays."""
+    """Return the response that a broker sends when a request fails at the top: the code and empty arrays; the throttle
+    time stays."""
     form = shape(response.api.key, response.version)
     body = top_error(form, None, failure)
     body |= {name: response.body[name] for name in KEPT if name in body and name in response.body}

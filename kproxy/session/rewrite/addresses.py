@@ -6,10 +6,10 @@ by the kind `host`, so that an API added to the table is stopped until its place
 
 Brokers' configs in DescribeConfigs answers, with broker addresses removed (promise 3).
 
-Strategy. A value with addresses becomes null and its entry sensitive, as a broker shows what clients must not see. So
-clients see a redacted value, and the broker refuses to write it back, because it does not accept null for a value. Two
-kinds of settings are redacted: those with a name that ends like an address setting's, and any other value that contains
-a broker address known to the client. Results about topics and groups are not gone through.
+Strategy. A value with addresses becomes null and its entry sensitive, as in a broker's redacted configs. So clients see
+a redacted value, and the broker refuses to write it back, because it does not accept null for a value. Two kinds of
+settings are redacted: those with a name that ends like an address setting's, and any other value that contains a broker
+address known to the client. Results about topics and groups are not searched.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def newest_rewritable(key: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AddressRewrite:
-    """Rewrite of one response that replaces host and port of every node by those where the proxy has it."""
+    """Rewrite of one response that replaces host and port of every node by the advertised ones."""
 
     key: int
     places: tuple[Place, ...]
@@ -220,7 +220,7 @@ class Replacing:
         )
         if not name:  # "no node" (org.apache.kafka.common.Node.noNode)
             return None
-        if node < 0 or port < 0:  # a host all the same, which clients must not see
+        if node < 0 or port < 0:  # still a host, which clients must not see
             return GONE
         host = name.decode("utf-8", "surrogateescape")
         return self.context.address(controller_id(node) if self.controllers else node, host, port)

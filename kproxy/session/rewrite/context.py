@@ -1,6 +1,6 @@
 """The context of the rewrites of one session: their lookups and memory.
 
-Bounded memories inside the context: the value that was put first is forgotten first.
+Bounded memories inside the context: the entry that was put first is evicted first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .response_cache import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
 
 GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
 MOST_NODES = 1000
-"""Nodes that a response may name, and that a connection remembers, where no limit is given: more than clusters have."""
+"""Default limit of nodes in a response and in a connection's memory: more than any cluster has."""
 LONGEST_HOST = 255
 """Characters in the name of a host: a DNS name has 253 at most, an IPv6 address with its zone fewer."""
 LAST_PORT = 65535
@@ -65,20 +65,20 @@ class Context:
     ) -> None:  # fmt: skip
         self.answers = KeptAnswers(0) if answers is None else answers
         self.owner = owner  # of entries in that cache
-        self.inputs: AnswerInputs | None = None  # where those are put that the rewrite at hand asks
+        self.inputs: AnswerInputs | None = None  # records the lookups of the current rewrite for the cache
         self.counters, self.max_nodes, self.client = counters, max_nodes, client
         self.cluster_memory = cluster_memory
         self.memory: dict[Any, Any] = {}
         self.note: dict[str, Any] | None = None
         self.nodes: dict[int, tuple[str, int, tuple[str, int]]] = {}
         self.missing: dict[int, tuple[str, int]] = {}
-        self.settled: set[int] = set()  # nodes that were asked for because of the frame at hand
+        self.settled: set[int] = set()  # nodes looked up for the current frame
         self.known_topics: list[bytes] | None = None
         self.topics_heard = float("-inf")  # when the broker last listed all topics
         self.topics_wanted = False
         self.ids_wanted: set[bytes] = set()  # topic ids without a known name
-        self.has_asked = False  # the broker has been asked for topics because of the request at hand
-        self.now = 0.0  # when the request at hand was looked at
+        self.has_asked = False  # the broker has been asked for topics for the current request
+        self.now = 0.0  # when processing of the current request began
 
     @property
     def names_library(self) -> bool:
@@ -117,8 +117,8 @@ class Context:
         return given
 
     def done(self) -> None:
-        """Forget the nodes that were asked for because of the frame at hand, which is rewritten now. A frame may name a
-        node twice, differently: it was asked for once."""
+        """Forget the nodes looked up for the current frame, which is rewritten now. A frame may name a node twice,
+        differently: it was looked up once."""
         self.settled.clear()
         if len(self.nodes) > self.max_nodes:
             self.nodes.clear()
@@ -130,12 +130,12 @@ class Context:
         return self.known_topics
 
     def listed_before(self, seconds: float) -> bool:
-        """Return True if the broker has not listed all topics in so long a time."""
+        """Return True if the broker's last list of all topics is at least this old."""
         return self.now - self.topics_heard >= seconds
 
     @property
     def incomplete(self) -> bool:
-        """Return True if an answer to the rewrite at hand was "not known yet"."""
+        """Return True if a lookup of the current rewrite returned "not known yet"."""
         return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
 
 
@@ -159,14 +159,14 @@ MAX_REGEXES: Final = 10_000
 """Members that subscribe by a regular expression, per cluster and tenant, so that no tenant evicts another tenant's
 members. An evicted member keeps its topics, and sees new ones again after it has rejoined."""
 MAX_REGEX_BYTES: Final = 4_096
-"""Bytes of group id, member id and pattern together, for a member to be remembered: 40 MB a tenant at most."""
+"""Maximum bytes of group id, member id and pattern together for a remembered member: 40 MB a tenant at most."""
 REGEX_TOPICS: Final = "topic_regex_topics"
 REGEX_ANSWERS: Final = "topic_regex_answers"
 MAX_REGEX_ANSWERS: Final = 64
 """Patterns last sent in place of clients' own, per cluster: 4 MB at most."""
 TOPIC_IDS: Final = "topic_ids"
 MAX_IDS: Final = 100_000
-"""Topic ids with their names, per cluster: some 30 MB at most. One that is forgotten is asked for again."""
+"""Topic ids with their names, per cluster: some 30 MB at most. An evicted id is looked up again."""
 ASKED_IDS: Final = "topic_ids_asked"
 MAX_ASKED_IDS: Final = 1_000
 """Topic ids of one connection that the broker was asked for because their names were unknown, with the time."""
@@ -174,7 +174,7 @@ MAX_ASKED_AT_ONCE: Final = 10_000
 """Topic ids of one lookup. If a request has more unknown ids, the remaining ones count as ids of foreign topics."""
 DISGUISES: Final = "topic_id_disguises"
 MAX_DISGUISES: Final = 10_000
-"""Disguises of one connection that do not lead back by themselves: 3 MB at most, of a client that means harm."""
+"""Disguises of one connection that need memory to be reversed: 3 MB at most, for a malicious client."""
 FETCH_SESSIONS: Final = "fetch_sessions"
 MAX_FETCH_SESSIONS: Final = 16
 """Fetch sessions of one connection; a client has one. After an eviction the client begins a new session."""
@@ -185,11 +185,11 @@ PROTOCOLS: Final = "group_protocols"
 MAX_PROTOCOLS: Final = 1_000
 """Groups of one connection; a client is in a few."""
 MAX_GROUP_BYTES: Final = 1_024
-"""Bytes of a group id and a protocol type, to be remembered: 1 MB a connection at most, of a client that means harm."""
+"""Maximum bytes of a remembered group id and protocol type: 1 MB a connection at most, for a malicious client."""
 
 
 def recall(memory: MutableMapping[Any, Any], what: Hashable) -> OrderedDict[Any, Any]:
-    """Return the memory of this name, made when first asked for."""
+    """Return the memory of this name, created on first use."""
     found = memory.get(what)
     if not isinstance(found, OrderedDict):
         found = memory[what] = OrderedDict()

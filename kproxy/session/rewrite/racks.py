@@ -12,7 +12,7 @@ support for followers may still send an empty rack. It would ask the leader fore
 A rack that the client has set is never changed. Fetch, the only frequent request among them, has a fast
 path.
 
-Racks of Fetch requests: filled in where the frame lies, by templates of requests that were met before.
+Racks of Fetch requests: filled in inside the buffer, by templates of earlier requests.
 
 Strategy. The position of the rack in a request follows from its counts, lengths and tags. If these equal the ones of an
 earlier request, the rack has the same position, for any offsets and partitions. So a template is a mask over the body
@@ -118,7 +118,8 @@ class SubscriptionRack:
         return apply
 
     def fill(self, buf: Buffer, start: int, end: int, other: int | None, edits: Edits, context: Context) -> None:
-        """Put the rack into the subscription at buf[start:end], or into what the change numbered `other` puts there."""
+        """Put the rack into the subscription at buf[start:end], or into the replacement in the change numbered
+        `other`."""
         encoded = bytes(buf[start:end]) if other is None else edits.changes[other][2]
         data = encoded[read_uvarint(encoded, 0)[1] if self.compact else LENGTH :]
         filled = self.filled(data)
@@ -164,8 +165,8 @@ walk."""
 
 
 class BodyTemplate(NamedTuple):
-    """Template of a body: `mask` leaves of it what has to be `value`. The rack begins at `start`, and is empty up to
-    `stop`; these are 0 where it is the client's own."""
+    """Template of a body: the bytes in `mask` have to equal `value`. The rack begins at `start`, and is empty up to
+    `stop`; both are 0 if the client has set its own."""
 
     mask: int
     value: int
@@ -219,8 +220,8 @@ class FetchRacks:
         return grown
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: it is to be looked at
-        whole."""
+        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: the entire frame is
+        needed."""
         if end - pos != LENGTH + int.from_bytes(buf[pos : pos + LENGTH], "big"):
             return None
         body = known_body_start(buf, pos + LENGTH, end, self.header_version, "request")
@@ -235,7 +236,7 @@ class FetchRacks:
 
     def known_place(self, buf: Buffer, body: int, end: int) -> tuple[int, int] | None:
         """Return the span of the empty rack in the body at buf[body:end], (0, 0) if the client has set its own; None:
-        no template knows it."""
+        no matching template."""
         known = self.known.get(end - body)
         if known is None or int.from_bytes(buf[body:end], "big") & known.mask != known.value:
             return None

@@ -56,7 +56,7 @@ NOBODY: AnswerOwner = ("", "")
 
 
 class AskedContext(Protocol):
-    """Context of a session, as far as it is asked again."""
+    """Part of a session's context that cached answers look up again."""
 
     note: dict[str, Any] | None
     max_nodes: int
@@ -67,13 +67,13 @@ class AskedContext(Protocol):
 
 @dataclass(slots=True)
 class AnswerInputs:
-    """Inputs of the rewrites of one answer, besides its bytes: lookups in a context, with their results. `counts` is
-    what they had it count."""
+    """Inputs of the rewrites of one answer, besides its bytes: lookups in a context, with their results. `counts` are
+    their counted events."""
 
     note: dict[str, Any] | None
     max_nodes: int
     addresses: list[tuple[int, str, int, tuple[str, int]]] = field(default_factory=list)
-    """(node, host, port, what it was given)"""
+    """(node, host, port, the returned address)"""
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (events or rewritten, word)."""
 
@@ -94,7 +94,7 @@ class AnswerInputs:
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """Answer without its correlation id, and its rewritten form; None: it stayed as it was."""
+    """Answer without its correlation id, and its rewritten form; None: unchanged."""
 
     content: bytes
     written: bytes | None
@@ -190,8 +190,8 @@ class Splicer(Protocol):
     """Rewriter of frames with one place that changes, which need not be held for that."""
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
-        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: it is to be looked at
-        whole."""
+        """Return the change of the frame with its size at `pos`; buf[pos:end] has arrived. None: the entire frame is
+        needed."""
 
 
 class Rewriter:
@@ -213,18 +213,18 @@ class Rewriter:
         self.header_version = api.header_version(direction, version)
 
     def rewrite(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
-        """Return the frame at buf[start:end] (without its size) after all edits, or None when it stays as it is.
+        """Return the frame at buf[start:end] (without its size) after all edits, or None if unchanged.
 
-        Look at `context.incomplete` afterwards: if true, the result means nothing and the call is to be repeated.
-        Raises DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; in long
-        arrays, bytes after the last needed field are not inspected.
+        Check `context.incomplete` afterwards: if true, the result is invalid and the call has to be repeated. Raises
+        DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; in long arrays,
+        bytes after the last needed field are not inspected.
         """
         if self.repeats and SHORTEST <= end - start <= context.answers.longest:
             return self.rewrite_again(buf, start, end, context)
         return self.rewrite_anew(buf, start, end, context)
 
     def rewrite_again(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
-        """Return what `rewrite` does: that which the same bytes became before, if nothing speaks against it."""
+        """Like `rewrite`, with the cached result for the same bytes if it is still valid."""
         content, answers = bytes(memoryview(buf)[start + BEHIND : end]), context.answers
         known = answers.find(self.number, content, context.owner)
         if known is not None:
@@ -245,7 +245,7 @@ class Rewriter:
         return pieces
 
     def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
-        """Return what `rewrite` does, whatever there was before."""
+        """Like `rewrite`, without the cache."""
         body = body_start(buf, start, end, self.header_version, self.direction)
         if body is None:
             raise DecodeError(
@@ -258,7 +258,7 @@ class Rewriter:
         if hits:
             for apply in self.applies:
                 apply(buf, hits, edits, context)
-                if context.incomplete:  # the others would count what they do a second time
+                if context.incomplete:  # the remaining rewrites would count their changes twice
                     break
         if after != end and self.walk.whole and not context.incomplete:
             context.count("trailing_bytes")

@@ -43,10 +43,10 @@ def cap(
     """Cut the response down in place to the versions allowed of those the broker has; return True if anything changed.
 
     `own` are APIs that kproxy answers itself, with their newest versions: they are listed whatever the broker has.
-    `lacking` are those that it answers where the broker does not list them.
+    `lacking` are APIs that the proxy answers although the broker does not list them.
 
     Minimum versions stay as the broker gives them unless a rule asks for more: brokers from 4.0 on advertise Produce 0
-    on purpose (KAFKA-18659). Features that need what was cut are taken back.
+    on purpose (KAFKA-18659). Features that need removed versions are lowered.
     """
     listed = body["api_keys"] or []  # no broker sends null, but its bytes would be good
     kept = []
@@ -91,8 +91,8 @@ def unsupported(correlation: int, newest: int | None = None) -> bytes:
 
 
 class CutAnswer(NamedTuple):
-    """A broker's answer after the cut. `body`: the bytes after the correlation id; None: nothing is to be cut; empty:
-    it cannot be read. `telemetry`: those of the APIs for clients' metrics that the broker lists."""
+    """A broker's answer after the cut. `body`: the bytes after the correlation id; None: nothing was removed; empty: it
+    cannot be read. `telemetry`: those of the APIs for clients' metrics that the broker lists."""
 
     body: bytes | None
     telemetry: frozenset[int]
@@ -108,7 +108,7 @@ class VersionsAnswers:
         self.cache: dict[tuple[int, bytes], CutAnswer] = {}
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
-        """Return the frame with the `allowed` part of the response, as size and frame; None when it passes as it is.
+        """Return the frame with the `allowed` part of the response, as size and frame; None if unchanged.
 
         An unreadable answer is counted: librdkafka's mock cluster sends one to versions from 3 on that does not follow
         any version's layout. Clients would decode wrong values from it, such as a wait of 20 minutes. They receive
@@ -167,7 +167,7 @@ def lower_features(body: dict[str, Any], before: Mapping[int, int], after: Mappi
     """Lower, in place, the levels of features in an ApiVersions response to those that its versions still allow.
 
     `before` and `after` the cut: API key → newest version. Versions that the broker itself lacks do not count: only a
-    version that the cut has removed does. Level 0 is off, and brokers do not list what is off.
+    version that the cut has removed does. Level 0 means disabled, and brokers do not list disabled features.
     """
     for (name, level), needs in NEEDED.items():
         if any(before.get(key, -1) >= version > after.get(key, -1) for key, version in needs.items()):

@@ -65,8 +65,8 @@ ID_LENGTH = slice(8, 10)  # the length of the client id in a request's header
 
 
 class Identity:
-    """Identity of one connection's client. Whole frames of the APIs in `ASKED` and `ANSWERED` and bare tokens are shown
-    to it, in order; it decodes as little as it can.
+    """Identity of one connection's client. It receives complete frames of the APIs in `ASKED` and `ANSWERED` and bare
+    tokens, in order, and decodes as little as it can.
 
     `on_change` is called before each change, so that cached results that depend on the identity can be dropped.
     """
@@ -140,7 +140,7 @@ class Identity:
             self.on_change()
 
     def request(self, step: Step, frame: bytes) -> None:
-        """Look at a request of the client, given without its size."""
+        """Process a request of the client, given without its size."""
         if step.key == API_VERSIONS:
             length = int.from_bytes(frame[ID_LENGTH], "big", signed=True)
             start = ID_LENGTH.stop
@@ -155,7 +155,7 @@ class Identity:
             self.watch.give_up()
 
     def response(self, step: Step, frame: bytes) -> None:
-        """Look at the broker's answer to one of these requests, given without its size."""
+        """Process the broker's answer to one of these requests, given without its size."""
         try:
             self.watch.response(step.key, step.version, decode_response(frame, step.key, step.version).body)
         except DecodeError:

@@ -10,9 +10,9 @@ renewed (KIP-368) that is known already.
 Raw SASL tokens: the frames after a SaslHandshake v0, and the first frames of a 0.9 GSSAPI client.
 
 Strategy. From SaslHandshake v1 on tokens travel in SaslAuthenticate frames, which are frames like any other. After a v0
-handshake they come bare: a size and the token, both ways, without headers, and nothing marks the end (KIP-43, KIP-152).
-For mechanisms with a fixed number of rounds the tokens are counted. For the others the client's next frame decides: a
-Kafka request starts with the zero byte of a small api key, a GSSAPI token never does (RFC 4121: 0x60, 0x05 …).
+handshake they come bare: a size and the token, both ways, without headers or an end marker (KIP-43, KIP-152). For
+mechanisms with a fixed number of rounds the tokens are counted. For the others the client's next frame decides: a Kafka
+request starts with the zero byte of a small api key, a GSSAPI token never does (RFC 4121: 0x60, 0x05 …).
 
 Logins of a session's lanes, and SASL terminated at kproxy: if kproxy logs in to the brokers itself, clients do not
 exchange SASL messages with them.
@@ -139,8 +139,8 @@ OAUTH_FAILED: Final = b"\x01"  # the client's answer to an error, RFC 7628 secti
 
 
 class RawTokens:
-    """Raw tokens of one connection: detects which frames are currently tokens. None is kept or looked into, save one
-    byte."""
+    """Raw tokens of one connection: detects which frames are currently tokens. Tokens are neither kept nor
+    parsed; only the first byte is inspected."""
 
     __slots__ = ("from_broker", "from_client", "mechanism", "rounds")
 
@@ -179,7 +179,7 @@ class SaslEnd(Protocol):
     """Party that answers a connection's requests of SASL in the broker's place."""
 
     def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
-        """Return the answer, with its size, to this request, given without its size; None: later, or never."""
+        """Return the answer, with its size, to this request (without its size); None: later, or never."""
 
 
 class NoSasl:
@@ -196,7 +196,8 @@ NO_SASL: Final = NoSasl()
 
 
 def answer_to(key: int, version: int, correlation: int, **values: Any) -> bytes:
-    """Return a response with its size; fields not given have their defaults, those that the version lacks go."""
+    """Return a response with its size; missing fields have their defaults, and fields that the version lacks are
+    dropped."""
     struct = layout.body(key, version, "response")
     body = struct.defaults()
     body |= {name: value for name, value in values.items() if name in body}
@@ -218,13 +219,12 @@ class LaneLogins:
         raise NotImplementedError
 
     def choose_scan(self) -> None:
-        """Choose how the next frame of the client is looked at."""
+        """Choose the scan for the next frame of the client."""
         raise NotImplementedError
 
     @property
     def await_broker(self) -> bool:
-        """Return True if the client has sent what its principal depends on, and the broker has not answered that
-        yet."""
+        """Return True while the broker's answer to a message that determines the client's principal is pending."""
         raise NotImplementedError
 
     def note_answer(self) -> None:

@@ -6,7 +6,7 @@ the raw reply that ends the mechanism after a handshake of version 0. A later au
 replaces it (KIP-368). Without SASL the principal is the subject of the client's certificate.
 
 Names are plain (`alice`); Kafka writes `User:alice` for the same. Mapped names (`ssl.principal.mapping.rules`, a
-principal builder) are not visible to kproxy. Of tokens nothing but the name is kept.
+principal builder) are not visible to kproxy. Only the name is kept of a token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kproxy.session.counters import Counters
 
 LONGEST: Final = 1000
 """Characters of a name; it becomes text in logs and answers."""
-# Parsing is one call that lets no other connection run. The worst 64 KiB take 10 ms, and real tokens have a few kB.
+# Parsing is one call without a switch to other connections. The worst 64 KiB take 10 ms, and real tokens have a few kB.
 LONGEST_TOKEN: Final = 65536
 
 DELEGATION = "delegation token"
@@ -180,9 +180,9 @@ class SaslDialogue:
 class PrincipalWatch:
     """Watcher of the SASL messages of one connection, in order; it extracts the client's principal.
 
-    `request` and `response` want SaslHandshake and SaslAuthenticate and leave others alone; `raw_token` wants what
-    follows a handshake of version 0. None of them raises, whatever the tokens contain; unreadable tokens are counted as
-    `principal_unreadable`.
+    `request` and `response` want SaslHandshake and SaslAuthenticate and leave others alone; `raw_token` processes the
+    frames after a handshake of version 0. None of them raises, whatever the tokens contain; unreadable tokens are
+    counted as `principal_unreadable`.
 
     Attributes: principal (None: unknown); absent (why it is None; empty otherwise); outcome (result of the last
     completed authentication; None before that).

@@ -6,9 +6,9 @@ which brokers call invalid (17). The client receives UNKNOWN_TOPIC_OR_PARTITION 
 UNKNOWN_TOPIC_ID (100). (3) The name that continues a long DescribeTopicPartitions answer is also changed.
 
 That name, the cursor, is a broker-side one in the order of the broker's names, and may be that of a topic which the
-client must not see. Such a one is given to the client in a form that leads back: as `!name` where a rename has hidden
-it, and as a word drawn for a remembered name where it is another tenant's. Words are remembered per tenant, so they
-neither lead to another tenant's cursor nor evict it.
+client must not see. The client receives a reversible form: `!name` where a rename has hidden it, and a word drawn for a
+remembered name where it is another tenant's. Words are remembered per tenant, so they neither lead to another tenant's
+cursor nor evict it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CursorName:
         return apply
 
     def other(self, name: bytes, context: Context) -> bytes:
-        """Return the cursor's name on the other side; as kproxy made it, nothing is counted as unreachable."""
+        """Return the cursor's name on the other side; kproxy made it, so it is not counted as unreachable."""
         names = self.translator.names
         escape = names.space.escape
         if self.translator.direction == "response":
@@ -137,7 +137,7 @@ class TopicAnswers:
         name_mark, count_mark, element_mark = marks
         compact, names = self.struct.flexible, self.translator.names
         count: Hit = (0, 0, 0)
-        span, name, other, changed = (0, 0), None, None, 0  # of the topic at hand: its name, and the client's for it
+        span, name, other, changed = (0, 0), None, None, 0  # of the current topic: its name, and the client's for it
         for hit in hits:
             mark, start, end = hit
             if mark == name_mark:

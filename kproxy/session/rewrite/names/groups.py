@@ -8,7 +8,7 @@ a tenant, all bytes that can be read as such.
 Brokers read these bytes when a group changes over to the newer protocol (KIP-848), and list the assigned topics in
 responses. So of a tenant none leave that kproxy cannot read: an empty list of topics goes in their place.
 
-The bytes are read by the same walk and edits as whole messages. A version above 3 is read as 3 and the bytes after it
+The bytes are read by the same walk and edits as entire messages. A version above 3 is read as 3 and the bytes after it
 are kept, as `ConsumerProtocol.java` does. Some clients write a version and leave out what it added; such bytes are read
 as the newest version that they fill exactly. Bytes that fit no version are returned unchanged.
 
@@ -209,7 +209,7 @@ class GroupBytes:
     def bytes_at(
         self, buf: Buffer, start: int, end: int, what: str, assignor: bytes, guess: bool, edits: Edits, context: Context
     ) -> None:
-        """Rewrite one bytes field; `guess`: it is not known to be the consumer protocol's."""
+        """Rewrite one bytes field; `guess`: the bytes may not follow the consumer protocol."""
         value = read_uvarint(buf, start)[1] if self.compact else start + 4
         data = bytes(buf[value:end])
         if not data:

@@ -1,13 +1,14 @@
-"""Regular expressions over topic names: those of clients, matched in bounded time, and one that matches given names.
+"""Regular expressions over topic names: clients' patterns, matched in bounded time, and a pattern made from a list of
+names.
 
 Strategy. RE2 takes time linear in pattern and text, but counted repetitions make a pattern of 32 bytes one of thousands
-of instructions, and each topic would then take milliseconds. A pattern may take so much for each text, which is far
-more than patterns need that people write, and beyond that what a tenant's allowance of the moment has left. A pattern
-that takes more exceeds the limit; clients receive the same error as for an invalid one.
+of instructions, and each topic would then take milliseconds. Each text has a fixed time limit, far above the need of
+ordinary patterns. Time beyond it is charged to the tenant's current allowance. A pattern that exceeds the
+allowance is refused; clients receive the same error as for an invalid one.
 
-A pattern that matches given names and nothing else is made of plain alternatives, as long as they fit into a Kafka
-string. Above that, names that begin alike share their beginning (nested groups), which takes thousands of numbered
-names to a few kilobytes.
+A pattern that matches only a list of names consists of plain alternatives, as long as they fit into a Kafka string.
+Above that, names that begin alike share their beginning (nested groups), which takes thousands of numbered names to a
+few kilobytes.
 
 Regular expressions over topic names that the broker evaluates: KIP-848 subscriptions and streams topologies.
 
@@ -24,9 +25,9 @@ only.
 
 ListTransactions with a pattern (KIP-1152): the broker would match it against its own transactional ids.
 
-Strategy. The answer lists the ids, so kproxy can do the matching itself: it asks for all of them and leaves out of the
-answer those that the pattern does not match under the client's translator, with RE2 and over the whole id as the broker
-does. A pattern that RE2 refuses is sent as one that the broker also refuses: INVALID_REGULAR_EXPRESSION.
+Strategy. The answer lists the ids, so kproxy can do the matching itself. It requests all of them and removes those that
+the pattern does not match under the client's translator, with RE2 and over the entire id as the broker does. A pattern
+that RE2 refuses is sent as one that the broker also refuses: INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ MAX_PATTERN_MEMORY = 512 << 10
 MOST_STEPS = 10_000_000
 """Instructions times bytes of one text, if RE2 has to try them all: 15 ms."""
 EACH: Final = 10e-6
-"""Seconds of CPU for each text; patterns that people write take 3 µs."""
+"""Seconds of CPU for each text; ordinary patterns take 3 µs."""
 ALLOWANCE: Final = 0.03
 """Seconds of CPU that the patterns of one tenant may take beyond that in one second."""
 LEAST: Final = 0.005
@@ -173,7 +174,7 @@ class Matcher:
         return self.used + thread_time() - self.began - EACH * self.texts
 
     def matches(self, text: bytes) -> bool:
-        """Return True if the whole text matches. Raises TooDear."""
+        """Return True if the entire text matches. Raises TooDear."""
         self.texts += 1
         steps = len(text) * self.size
         self.steps += steps
@@ -197,7 +198,7 @@ class Matcher:
         self.charge(max(self.used - EACH * self.texts, 0.0))
 
     def end(self) -> None:
-        """Charge to the allowance the time that was spent beyond what each text may take."""
+        """Charge the time beyond the limit of each text to the allowance."""
         self.charge(max(self.beyond, 0.0))
 
 
@@ -299,7 +300,7 @@ class HeartbeatRegex:
 
 @dataclass(frozen=True, slots=True)
 class DescribedRegex:
-    """Rewrite of `subscribed_topic_regex` in ConsumerGroupDescribe responses: shows what the member wrote, if it was
+    """Rewrite of `subscribed_topic_regex` in ConsumerGroupDescribe responses: shows the member's own pattern, if it was
     sent through kproxy."""
 
     names: NameMap

@@ -4,13 +4,13 @@ Strategy. The fields of one element (or of the top level) are gathered until the
 the name; then one function determines the new name.
 
 ACLs (KIP-290) are for literal names, for prefixes, and with `*` for all. A prefixed ACL has a counterpart only if its
-prefix does not straddle a rename; if it has none, a filter gets a name that matches nothing, and a creation gets an
-empty name, which the broker refuses with INVALID_REQUEST for that one entry, as it is meant to: an ACL for other things
-than the client asked for would be worse. The same goes for literal names that the client cannot reach. Filters for any
-pattern, or for all patterns that match a name, are for a name.
+prefix does not straddle a rename. Without one, a filter gets a name that matches nothing. A creation gets an empty
+name, so that the broker refuses that one entry with INVALID_REQUEST: an ACL for other resources than the client's would
+be worse. The same goes for literal names that the client cannot reach. Filters for any pattern, or for all patterns
+that match a name, are for a name.
 
 `*` means all. To a tenant all is what has its prefix: `*` goes out as that prefix, and comes back as `*`; ACLs for all
-of the cluster are hidden from it. Where nothing isolates, `*` stays.
+of the cluster are hidden from it. Without isolation, `*` stays.
 
 A filter for resources of any type means the same on the other side if its name is the same for all types; otherwise it
 is not changed, and from a tenant it matches nothing.
@@ -90,8 +90,8 @@ def shown_resource(translators: Translators, one: Resource, context: Context) ->
 
 
 def created_resource(translators: Translators, one: Resource, context: Context) -> Resource:
-    """Return the resource of an ACL that is to be created; one without a counterpart, or out of the client's reach,
-    gets a name that the broker refuses."""
+    """Return the resource of an ACL to create; one without a counterpart, or out of the client's reach, gets a name
+    that the broker refuses."""
     space = ACL_TYPES.get(one.kind)
     translator = None if space is None else translators.get(space)
     if translator is None:
@@ -115,8 +115,8 @@ def filter_resource(translators: Translators, one: Resource, context: Context) -
 
 
 def deletion_filter(translators: Translators, one: Resource, context: Context) -> Resource:
-    """Return the resource of a filter for ACLs that are to be deleted. One for all that matches a name would reach ACLs
-    that cover more than a tenant: it becomes a filter for a name that does not exist (see `tenant_denials.py`)."""
+    """Return the resource of a filter for ACLs to delete. One for all that matches a name would reach ACLs that cover
+    more than a tenant: it becomes a filter for a name that does not exist (see `tenant_denials.py`)."""
     new = filter_resource(translators, one, context)
     return new._replace(name=IMPOSSIBLE) if is_for_all_that_match(translators, one.kind, one.pattern) else new
 
@@ -172,7 +172,7 @@ def config_name(translators: Translators, one: Resource, context: Context) -> Re
 
 class ResourcePlace(NamedTuple):
     """Position of resources in a message: the array ("" for the top level), the names of the fields, and the function
-    that decides what a name becomes."""
+    that determines the new name."""
 
     array: str
     kind: str
@@ -233,7 +233,7 @@ class ResourceNames:
             read_string(buf, start, end, self.compact) or b"",
             pattern is not None,
         )
-        if not old.name and self.place.pattern:  # an ACL filter for any name; a group may be called nothing
+        if not old.name and self.place.pattern:  # an ACL filter for any name; a group may have an empty name
             return True
         new = self.place.decide(self.translators, old, context)
         if new is None:

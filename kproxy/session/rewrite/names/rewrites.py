@@ -54,7 +54,7 @@ from .tenant_denials import (
 from .topic_ids import GivenBackIds, VisibleIds, telling
 from .translator import CoordinatorKeys, NameTranslator, PlainNames, Translators, name_paths, name_translators
 
-NULL_NAMES_FROM = 12  # Metadata: topics can be asked for by id from here on, and the name in the answer may be null
+NULL_NAMES_FROM = 12  # Metadata: topics can be requested by id from here on, and names in answers may be null
 PATTERN_FROM = 2  # ListTransactions: a pattern over transactional ids
 CURSORS = {"request": "cursor.topic_name", "response": "next_cursor.topic_name"}
 
@@ -114,7 +114,7 @@ def is_taken(path: str, translator: NameTranslator, taken: set[str]) -> bool:
 
 
 def id_parts(key: int, version: int, struct: Struct, names: NameMaps, direction: str) -> Iterator[Rewrite]:
-    """Yield the rewrites of topic ids and fetch sessions, where topics of others are to be unreachable."""
+    """Yield the rewrites of topic ids and fetch sessions, if foreign topics must be unreachable."""
     if names.topics is None or not names.topics.isolates:
         return
     paths = struct.paths("topic_id")
@@ -269,8 +269,8 @@ class SingleTopicRewriter:
         return at + max(length, 0)
 
     def met_before(self, buf: Buffer, at: int, end: int) -> tuple[int, KnownHead] | None:
-        """Return where the head of the frame that begins at `at` ends, and how it is written on the other side; None:
-        it was not met before, or it ends after `end`, which is not past the frame's end.
+        """Return the end of the head of the frame that begins at `at`, and its form on the other side; None: it was not
+        met before, or it ends after `end`, which is not past the frame's end.
 
         A remembered head was read to its end, and its meaning does not depend on later bytes.
         """
@@ -320,7 +320,7 @@ def known_heads(splicer: Splicer | None) -> SingleTopicRewriter | None:
 
 
 def single_topic_rewriter(key: int, version: int, direction: str, names: NameMaps) -> SingleTopicRewriter | None:
-    """Return the rewriter of these messages. None: messages of this kind are looked at whole."""
+    """Return the rewriter of these messages. None: entire messages of this kind are needed."""
     if (key, direction) not in {(PRODUCE, "request"), (PRODUCE, "response"), (FETCH, "response")}:
         return None
     if direction == "response":

@@ -5,7 +5,7 @@ one for any name would delete the ACLs of others. One for all that matches a nam
 than the client: `*`, or a prefix of its prefix. Both are sent as a filter that matches nothing, noted by its place, and
 answered with INVALID_REQUEST and the reason.
 
-*Election of leaders* of everything there is. Where an answer only lists, what belongs to others is left out of it
+*Election of leaders* of everything there is. If an answer only lists, foreign resources are removed from it
 (`answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and kproxy has no complete list of
 the client's own. So it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED if the version has
 a code for it.
@@ -21,8 +21,8 @@ partitions, and may close it.
 
 Strategy. A session belongs to the connection that created it: the answer to a Fetch of epoch 0 contains its number. The
 number of any other session is sent as 0, the number for "no session". The broker then answers a request that continues
-one with FETCH_SESSION_ID_NOT_FOUND, as after a restart of its own, and the client begins a new session; a client that
-connects again has to do that once.
+one with FETCH_SESSION_ID_NOT_FOUND, as after a restart, and the client begins a new session. A client that reconnects
+has to do that once.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class OwnSessions:
 def learn_session(version: int, buf: Buffer, pos: int, n: int, end: int, context: Context) -> int:
     """Remember the session that the response at buf[pos:end] opens; the bytes before n have arrived.
 
-    Return the bytes of the response, its size included, that have to arrive first, or 0 if no more are needed. Raises
+    Return the bytes of the response, including its size, that have to arrive first, or 0 if no more are needed. Raises
     DecodeError.
     """
     header_version = schema.load(FETCH).header_version("response", version)

@@ -2,9 +2,9 @@
 
 Every field that the table marks as a topic name, a group id or a transactional id.
 
-Strategy. The innermost array around a name is what a hidden name is removed from: the whole element if the name is a
-field of it, the name alone if the array is one of names. A hidden name in no array stays. Null is not a name. The same
-code serves whole messages and those inside bytes fields: it asks only for a layout.
+Strategy. A hidden name is removed from the innermost array around it: the entire element if the name is a field of it,
+the name alone if the array is one of names. A hidden name in no array stays. Null is not a name. The same code serves
+entire messages and those inside bytes fields: it needs only a layout.
 
 FindCoordinator: keys that are groups or transactional ids by the key type of the request.
 
@@ -186,8 +186,8 @@ class CoordinatorKeys:
         return apply
 
     def one(self, buf: Buffer, start: int, end: int, kind: int, edits: Edits, context: Context) -> None:
-        """Replace one key. Responses hold what was asked for, so no hidden name comes back; should a broker name one,
-        it is blanked."""
+        """Replace one key. Responses contain only requested names, so they do not contain hidden ones; if a broker
+        names one, it is blanked."""
         translator = self.translators.get(TRANSACTIONAL_ID if kind == TRANSACTION_KEY else GROUP)
         old = read_string(buf, start, end, self.compact)
         if old is None or translator is None:
