@@ -156,7 +156,7 @@ class GoldLake:
         return size
 
     def replace_days(self, name: str, partials: DataFrame, days: Iterable[date]) -> None:
-        """Replace the partials of these days. Rows are few, so each day is one file."""
+        """Replace the partials of these days. Each day's rows are shuffled together, since they are few."""
         path = self.daily_path(name)
         staging = f"{path}/_staging"
         partials.hint("rebalance", F.col("dt")).write.mode("overwrite").partitionBy("dt").parquet(staging)

@@ -1,7 +1,7 @@
 """Spark session and run of all jobs.
 
-Under spark-submit the master, the memory and whatever else was given there stands: only what the jobs rely on is set
-here (UTC, columnar details). Started from Python it is `local[*]`, of this process' own interpreter.
+Under spark-submit, its master, memory and other settings are kept. This module only sets what the jobs depend on (UTC,
+columnar settings). Started from Python, the master is `local[*]` with the interpreter of this process.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from kproxy.lake.connector import connector_jars
 from kproxy.lake.lake import Lake
 
 SPARK_FAILED = (PySparkException, Py4JJavaError)
-"""Errors that Spark raises: those that PySpark knows, and Java's as they are."""
+"""Errors that Spark raises: PySpark's exceptions, and Java exceptions without one."""
 
 RELIED_ON = {
     "spark.sql.session.timeZone": "UTC",  # dt is a UTC date
     "spark.sql.parquet.compression.codec": "zstd",  # half of snappy's size on these lines, and no slower
-    "spark.sql.maxConcurrentOutputFileWriters": "32",  # days in one task: written side by side, without sorting
-    "spark.sql.codegen.maxFields": "1000",  # wide rows are compiled, too
+    "spark.sql.maxConcurrentOutputFileWriters": "32",  # days in one task: files written concurrently, without sorting
+    "spark.sql.codegen.maxFields": "1000",  # compiles wide rows as well
     "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # each expression would tell Java its line
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # without it each expression sends its line to Java
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Settings that answers depend on, or that save much."""
+"""Settings that answers depend on, or that save much time."""
 
 LOCAL = {
-    "spark.sql.shuffle.partitions": "8",  # 200 by default, tasks of some rows each
+    "spark.sql.shuffle.partitions": "8",  # default 200: tasks of a few rows each
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.files.maxPartitionBytes": "64m",
 }
-"""Settings that suit one machine; clusters have their own."""
+"""Settings for one machine; clusters have their own."""
 
 FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-"""Java without its second compiler, which takes longer than what it saves where Java has little to do. So it would have
-48 MB for what it compiles, which gold fills: then it compiles no more, or fails."""
+"""Disables Java's second compiler, which takes longer than it saves in short jobs. This alone would limit the code
+cache to 48 MB. Gold fills that, and Java then stops compiling, or fails."""
 
 LATE_SECOND_COMPILER = (
     "-XX:Tier4InvocationThreshold=60000",
@@ -57,20 +57,20 @@ LATE_SECOND_COMPILER = (
     "-XX:Tier4CompileThreshold=180000",
     "-XX:Tier4BackEdgeThreshold=240000",
 )
-"""Java's second compiler begins after twelve times as many calls as usual, and six times as many rounds of a loop: each
-stage of a query is a program of its own, most of which are over before it has paid. What goes over millions of rows
-reaches this at once; where loops have to wait for longer, 400,000 rows a task are over before."""
+"""Java's second compiler starts after 12 times as many calls, and 6 times as many loop iterations, as by default. Each
+stage of a query is its own program, and most end before compilation pays off. Code for millions of rows reaches these
+thresholds at once. With higher loop thresholds, tasks of 400,000 rows end first."""
 
 COLLECTOR = "-XX:+UseParallelGC"
-"""The collector that jobs run fastest with: nobody waits for an answer while it works, and what is compiled is smaller
-than for G1, which notes each reference that is stored."""
+"""The fastest collector for these jobs, which have no latency requirement. Compiled code is smaller than for G1, which
+has a barrier at each stored reference."""
 
 MEMORY = "2g"
-"""Heap of a local session. The jobs stream; what takes memory are Parquet's row groups, open in each task."""
+"""Heap of a local session. The jobs stream; most memory is used by Parquet's open row groups of each task."""
 
 SMALL = 12 << 20
-"""Bytes of files below which compiling and dividing a query takes longer than it saves: of 12 MB, which are 300,000
-events in silver, gold was still made in less time without; more was not measured."""
+"""Bytes of files below which compiling and partitioning a query takes longer than it saves. Gold was faster without at
+12 MB, which is 300,000 events in silver; larger sizes were not measured."""
 
 FOR_SMALL_DATA = {
     "spark.sql.codegen.wholeStage": ("true", "false"),
@@ -79,13 +79,14 @@ FOR_SMALL_DATA = {
     "spark.sql.autoBroadcastJoinThreshold": ("10485760b", "-1b"),
     "spark.sql.shuffle.partitions": (LOCAL["spark.sql.shuffle.partitions"], "1"),
 }
-"""Settings that take less time for small data: (as they usually are, for small data). Others are somebody's wish."""
+"""Faster settings for small data: (default, for small data). A setting is kept if its current value is not the
+default."""
 
 FUNCTIONS = ("functions", "org.apache.spark.sql.functions", "PythonUtils")
-"""Classes by the names by which PySpark asks for them."""
+"""Names by which PySpark looks up Java classes."""
 
 AT_ONCE = 4
-"""Queries at once: while one is planned, which keeps one core busy, tasks of another run."""
+"""Concurrent queries: planning one keeps one core busy while tasks of another run."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -98,10 +99,10 @@ def session(
     kafka: bool = False,
     brief: bool = False,
 ) -> SparkSession:
-    """Return the session: the running one, that of spark-submit, or a new one on `master` (local[*]).
+    """Return the running session, that of spark-submit, or a new one on `master` (local[*]).
 
-    `settings` are Spark's own and go over all others. `kafka`: with the Kafka connector, fetched if need be.
-    `brief`: Java has little to do, as there is little data or the work is done by Python's workers.
+    `settings` are Spark's and override all others. `kafka`: with the Kafka connector, fetched if missing. `brief`: Java
+    has little work, because data is small or Python's workers do the work.
     """
     builder = SparkSession.builder.appName("kproxy audit")
     for name, value in {**RELIED_ON, **_of_local_master(master, memory, kafka, brief), **(settings or {})}.items():
@@ -112,7 +113,7 @@ def session(
 
 
 class FunctionLookup:
-    """Class of Java's, of which each static method is looked up once."""
+    """Java class with cached lookups of static methods."""
 
     def __init__(self, java_class: Any) -> None:
         self._java_class = java_class
@@ -124,8 +125,8 @@ class FunctionLookup:
 
 
 def remember_functions(spark: SparkSession) -> None:
-    """Look Spark's functions up once. PySpark asks Java for the class and the method at each use: half of what it costs
-    to make an expression, and jobs that make hundreds spend most of their time on that where there is little data."""
+    """Cache Spark's functions. PySpark looks up the class and the method in Java at each use, which is half of the cost
+    of an expression. With little data, jobs with hundreds of expressions spend most of their time there."""
     view = vars(spark.sparkContext._jvm)
     for name in FUNCTIONS:
         if name not in view:
@@ -133,14 +134,14 @@ def remember_functions(spark: SparkSession) -> None:
 
 
 def submitted() -> bool:
-    """Return True if spark-submit started this process, and so has decided about the master."""
+    """Return True if spark-submit started this process, and so has chosen the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextmanager
 def suited_to(spark: SparkSession, size: int) -> Iterator[Callable[[DataFrame], DataFrame]]:
-    """Have queries of this block planned for so many bytes of files. Yields what is put around each table that they
-    read: small data is read by one task, and then nothing has to be exchanged between tasks."""
+    """Set the session's settings for queries on this many bytes of files during this block. Yields a function to apply
+    to each table: small data is read by one task, so no shuffle is needed."""
     changed = {}
     if size < SMALL:
         for name, (usual, small) in FOR_SMALL_DATA.items():
@@ -159,7 +160,7 @@ def in_one_partition(rows: DataFrame) -> DataFrame:
 
 
 def as_it_is(rows: DataFrame) -> DataFrame:
-    """Return the rows as several tasks read them, divided by their files."""
+    """Return the rows unchanged: several tasks read them."""
     return rows
 
 
@@ -168,8 +169,8 @@ WorkResult = TypeVar("WorkResult")
 
 
 def side_by_side(work: Callable[[WorkItem], WorkResult], things: Sequence[WorkItem]) -> list[WorkResult]:
-    """Do the work for each of the things, some at once, and return the results in the order of the things. Raises what
-    one of them raises; those that have not begun by then are left."""
+    """Run `work` for each of the things, `AT_ONCE` concurrently, and return the results in order. Raises the first
+    error and cancels pending work."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         begun = [pool.submit(work, thing) for thing in things]
         try:
@@ -182,7 +183,7 @@ def side_by_side(work: Callable[[WorkItem], WorkResult], things: Sequence[WorkIt
 def _of_local_master(master: str | None, memory: str | None, kafka: bool, brief: bool) -> dict[str, str]:
     if submitted():
         return {}
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of another Python would not have kproxy
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # other Python installations may not have kproxy
     chosen = {"spark.master": master or "local[*]"}
     if chosen["spark.master"].startswith("local"):
         chosen |= LOCAL
@@ -199,14 +200,15 @@ def _of_local_master(master: str | None, memory: str | None, kafka: bool, brief:
 
 
 def _collector() -> list[str]:
-    """Return the option for `COLLECTOR`, none if the environment has chosen one: Java refuses to start with two."""
+    """Return the option for `COLLECTOR`; empty if the environment sets a collector, because Java does not start with
+    two."""
     chosen = (os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
     return [] if re.search(r"-XX:\+Use\w+GC\b", " ".join(chosen)) else [COLLECTOR]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run of one job. `tell` takes one line for the user, without a line end."""
+    """Run of one job. `tell` prints one line for the user; the line has no line end."""
 
     spark: SparkSession
     lake: Lake

@@ -1,12 +1,11 @@
-"""Tables of the lake as data: bronze's, which hold lines as they were written, and silver's, which hold what happened.
+"""Declarations of the lake's tables: bronze has lines as written, silver has typed rows.
 
-The columns are `record.events.column.Column`, so a table repeats the names, types, units and meanings of the events
-that it is made of. Spark's schema (`lake.py`) and the reference page come from these declarations; nothing is ever
-inferred.
+The columns are `record.events.column.Column`, so a table has the names, types, units and meanings of its events.
+Spark's schema (`lake.py`) and the reference page are generated from these declarations; no schema is inferred.
 
-Silver has one table per kind of thing. One row is one event, or one partition of it. What comes from a single request
-has `detail` request and `count` 1; what comes from a minute of summary has `detail` summary and sums, with `count`
-requests in it. So answers add up both alike, and a proxy may be set to either detail, per API, at any time.
+Silver has one table per kind of event. One row is one event, or one partition of it. A row of a single request has
+`detail` request and `count` 1. A row of a minute's summary has `detail` summary, sums, and the number of requests in
+`count`. So answers add up both in the same way, and the detail of a proxy may change per API at any time.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ TIME = Column("time", "timestamp", "when it happened; of a request, when it came
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """Table on disk. `dt` (UTC date of `time`) and `batch` (of the run that wrote the row) are beside its columns.
+    """Table on disk. It also has the columns `dt` (UTC date of `time`) and `batch` (run that wrote the row).
 
-    `key` tells rows apart for good: two rows with the same key are the same event, recorded or read twice. Rows that
-    differ in `split`, another column beside the others, lie in folders of their own within those of dt and batch.
+    `key` identifies rows: two rows with the same key are the same event, recorded or read twice. `split` is another
+    partition column: rows with different values are in different folders below those of dt and batch.
     """
 
     name: str
@@ -54,7 +53,7 @@ class LakeTable:
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """Return the column of that name; UnknownTable says which there are."""
+        """Return the column of that name; UnknownTable lists the valid names."""
         return find(self.columns, name, f"table {self.name}")
 
 
@@ -124,7 +123,7 @@ IDS = LakeTable(
 )
 
 RAW_TABLES = (BRONZE, BRONZE_CORRUPT, IDS)
-"""Tables before silver, all of them."""
+"""All tables before silver."""
 
 WRITE_APIS = ("Produce",)
 READ_APIS = ("Fetch", "ShareFetch")
@@ -139,11 +138,11 @@ GROUP_APIS = (
     "ShareGroupHeartbeat",
     "StreamsGroupHeartbeat",
 )
-"""APIs by which members belong to groups, in the protocols before and after KIP-848, KIP-932, KIP-1071."""
+"""APIs of group members, in the classic protocol and those of KIP-848, KIP-932 and KIP-1071."""
 
 EVENT = (SOURCE, EVENT_ID, TIME)
 ANSWERED = find(REQUEST_EVENT.columns, "response_out", REQUEST_EVENT.name)
-"""When the response of a single request left; absent also in rows of summaries."""
+"""Time at which the response of a single request was sent; null in rows of summaries."""
 
 DETAIL = (
     Column("detail", "string", "request: the row is about one request; summary: about `count` of them in a minute"),
@@ -274,13 +273,13 @@ TABLES = (
     RECOVERED,
     TELEMETRY,
 )
-"""Silver tables, in the order in which pages list them."""
+"""Silver tables in the order of the reference pages."""
 
 _BY_NAME = {table.name: table for table in TABLES}
 
 
 def table_named(name: str) -> LakeTable:
-    """Return the silver table of this name; UnknownTable says which there are."""
+    """Return the silver table of this name; UnknownTable lists the valid names."""
     if name not in _BY_NAME:
         raise UnknownTable(f"there is no silver table {name!r}, there are {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -1,6 +1,6 @@
-"""Charts, where one says more than a table: made by Plotly of small sums that Spark makes.
+"""Charts of the report, made by Plotly from small aggregates that Spark computes.
 
-Names come from clients, and Plotly takes a little HTML in texts, so names are escaped before they get there.
+Names come from clients, and Plotly interprets some HTML in texts, so names are escaped first.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 BARS = 15
-"""Bars of a chart: what can be compared at a glance."""
+"""Maximum number of bars in a chart."""
 LONGEST = 40
-"""Characters of a name beside a bar."""
+"""Maximum length of a name next to a bar, in characters."""
 SERIES = 6
-"""Colours that are told apart easily, also by the colour-blind; more go into one that is called other."""
+"""Maximum number of series, with colours that colour-blind readers can distinguish; more are merged into `other`."""
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
-"""Okabe and Ito's palette; the last is for `other`."""
+"""Okabe and Ito's palette; the last colour is for `other`."""
 BINS = ((200, 60, "minute"), (2000, 600, "10 minutes"), (14 * 1440, 3600, "hour"))
-"""Minutes up to which a chart over time has bars of so many seconds, and their name; above all of them it has days."""
+"""(maximum minutes of a chart over time, seconds per bar, name of the bin). Longer charts have one bar per day."""
 MAKERS = (
     ("broker", "made by brokers"),
     ("kproxy", "made by rules of kproxy"),
@@ -38,14 +38,14 @@ _LAYOUT = {
     "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
     "colorway": COLOURS,
     "paper_bgcolor": "rgba(0,0,0,0)",
-    "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own background is below, light or dark
+    "plot_bgcolor": "rgba(0,0,0,0)",  # the page's own light or dark background shows through
 }
 _CONFIG = {"displayModeBar": False, "responsive": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Chart of one answer. `figure` makes it of the answer's rows; `text` says what it shows."""
+    """Chart of one answer. `figure` makes it from the answer's rows; `text` is its caption."""
 
     text: str
     figure: Callable[[DataFrame], Any]
@@ -59,13 +59,13 @@ class Chart:
 
 
 def label(name: Any) -> str:
-    """Return a name as Plotly may show it: short, and without any HTML of its own."""
+    """Return a name for display in Plotly: shortened, with its HTML escaped."""
     text = "(none)" if name is None else str(name)
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 
 def bars(values: list[tuple[Any, float]], title: str) -> Any:
-    """Return horizontal bars, the longest on top; None without any."""
+    """Return horizontal bars, the longest on top; None without bars."""
     if not values:
         return None
     positions = list(range(len(values)))
@@ -83,14 +83,14 @@ def _largest(rows: DataFrame, name: str, value: str) -> list[tuple[Any, float]]:
 
 
 def bin_of(minutes: float) -> tuple[int, str]:
-    """Return how long a bar is, in seconds, and its name: 200 bars at most within a day and a half."""
+    """Return a bar's length in seconds, and its name: at most 200 bars within a day and a half."""
     return next(((seconds, name) for most, seconds, name in BINS if minutes <= most), (86400, "day"))
 
 
 def traffic(rows: DataFrame) -> Any:
-    """Return bars of requests over time by API: by the minute for short spans, by the day for long ones.
+    """Return bars of requests over time by API: per minute for short spans, per day for long ones.
 
-    `rows` have minutes.
+    `rows` are per minute.
     """
     first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
     if first is None:
@@ -112,7 +112,7 @@ def traffic(rows: DataFrame) -> Any:
             figure.add_bar(
                 x=[at + half for at in times], y=heights, name=label(api), marker_color=colour, width=seconds * 900
             )
-    # room for some bars, so that one alone is not as wide as the page
+    # space for several bars, so a single bar is not as wide as the page
     span = [begin - timedelta(seconds=seconds), max(end, begin + 9 * timedelta(seconds=seconds)) + 2 * half]
     return figure.update_layout(
         **_LAYOUT,
@@ -136,7 +136,7 @@ def lag(rows: DataFrame) -> Any:
 
 
 def errors(rows: DataFrame) -> Any:
-    """Return bars of errors, the brokers' own beside those that kproxy's rules made."""
+    """Return bars of errors, split into those from brokers and those from kproxy's rules."""
     whole = rows.where(F.col("what") != "partition")
     names = [name for name, _ in _largest(whole, "error", "count")]
     if not names:
@@ -190,7 +190,7 @@ def client_latency(rows: DataFrame) -> Any:
 
 
 def latency(rows: DataFrame, name_of: Callable[[Row], str] = node_of) -> Any:
-    """Return the percentiles of the slowest rows (half, 95 % and 99 %) on a logarithmic axis."""
+    """Return the percentiles of the slowest rows (50 %, 95 % and 99 %) on a logarithmic axis."""
     timed = rows.where(F.col("p50_ms").isNotNull())
     slowest = timed.orderBy(F.desc("p99_ms"), F.desc("requests")).limit(BARS).collect()
     if not slowest:
@@ -213,7 +213,7 @@ def latency(rows: DataFrame, name_of: Callable[[Row], str] = node_of) -> Any:
 
 
 def rules(rows: DataFrame) -> Any:
-    """Return bars of the changes applied by day, of the rules that did the most."""
+    """Return bars of the applied changes per day, for the rules with the most changes."""
     biggest = [name for name, _ in _largest(rows, "rule", "applied")[:SERIES]]
     if not biggest:
         return None
@@ -245,4 +245,4 @@ CHARTS = {
     "rules_effect": Chart("What the rules that did most have changed, by day.", rules),
     "partition_skew": Chart("Topics whose largest partition has more than its share.", skew),
 }
-"""By the answer's name."""
+"""Charts by the answer's name."""

@@ -1,7 +1,8 @@
-"""Report as an HTML page and on a terminal. The page is one file that loads nothing; 4.8 MB of it are Plotly's library.
+"""Report as an HTML page and on a terminal. The page is one file without external resources; 4.8 MB of it are Plotly's
+library.
 
-Names come from clients and may hold anything: Jinja escapes all that it puts in, and the page's policy lets it reach
-for nothing outside of itself.
+Names come from clients and may contain anything. Jinja escapes all inserted values, and the page's content security
+policy forbids external loads.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from kproxy.lake.lake import Lake
 from kproxy.lake.report.report_builder import AnswerReport, Period, build_report, grouped, is_number
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
-"""Verdicts and kinds that stand out."""
+"""Highlighted verdicts and kinds."""
 PLAIN = ("verdict", "kind", "level", "check", "what", "api", "error", "day", "software_version", "client_address")
-"""Columns of short words, which stay on one line."""
+"""Columns of short words, which are not wrapped."""
 NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
-"""Columns of names that may be long, which get more room."""
+"""Columns of long names, which are wider."""
 
 
 def page(report: AnswerReport, period: Period) -> str:
@@ -58,14 +59,14 @@ def span(report: AnswerReport) -> str:
 
 
 def nothing(period: Period) -> str:
-    """Return why a report is empty, in words."""
+    """Return the reason for an empty report, as text."""
     if period.whole:
         return "gold has no day yet; kproxy audit bronze, silver and gold fill it"
     return f"gold has no day from {period.first or 'the first'} to {period.last or 'the last'}"
 
 
 def coded(text: str) -> Markup:
-    """Return text as HTML, with what stands between backticks as code."""
+    """Return text as HTML, with backticks converted to code elements."""
     parts = re.split(r"`([^`]*)`", text)
     pieces = [Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
     return Markup("").join(pieces)
@@ -89,7 +90,7 @@ def tell_report(lake: Lake, period: Period, output: Path | None, rows: int = SHO
 
 
 def show(report: AnswerReport, period: Period, console: Console) -> None:
-    """Print the report's overview and headlines; what calls for a look has a mark and a colour."""
+    """Print the report's overview and headlines; headlines that need attention have a mark and a colour."""
     overview = report.overview
     if not overview.days:
         console.print(f"There is nothing to report: {nothing(period)}.", highlight=False)
@@ -105,7 +106,7 @@ def show(report: AnswerReport, period: Period, console: Console) -> None:
 
 
 def headline_table(report: AnswerReport) -> Table:
-    """Return a table with a line for each headline that has a number."""
+    """Return a table with a line for each headline with a number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("", "left"), ("", "right"), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from kproxy.record.events.column import Column
 
 @dataclass(frozen=True, slots=True)
 class ReportCell:
-    """Cell with a value as it is read, and as it is sorted. `words`: it is an array of findings or names."""
+    """Cell with a display value and a sort value. `words`: the value is an array of findings or names."""
 
     text: str
     sort: str | float
@@ -38,7 +38,7 @@ class ReportCell:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Headline with a count of what `text` says; `calls`: it calls for a look if the count is not 0."""
+    """Headline: `text` and its count. `calls`: a count other than 0 needs attention."""
 
     count: int
     text: str
@@ -51,7 +51,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Section of one answer. `chart` is HTML made by Plotly, or empty; `chart_text` says what it shows."""
+    """Section of one answer. `chart` is HTML from Plotly, or empty; `chart_text` is its caption."""
 
     answer: GoldAnswer
     columns: tuple[Column, ...]
@@ -63,7 +63,7 @@ class Section:
 
     @property
     def left_out(self) -> int:
-        """Return the number of the answer's rows that are not shown."""
+        """Return the number of the answer's omitted rows."""
         return self.total - len(self.rows)
 
 
@@ -79,32 +79,32 @@ class SourceCompleteness:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Overview of the whole report. Without any request `first_hour` and `last_hour` are empty."""
+    """Overview of the whole report. Without requests, `first_hour` and `last_hour` are empty."""
 
     days: tuple[str, ...]
     first_hour: str
     last_hour: str
     clusters: tuple[str, ...]
     figures: tuple[tuple[str, str], ...]
-    """(what, how much), ready to be read."""
+    """(label, formatted number)."""
     sources: tuple[SourceCompleteness, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport:
-    """Report with everything on the page."""
+    """Report with all data of the page."""
 
     overview: Overview
     sections: tuple[Section, ...]
 
 
 THIN = "\u202f"
-"""Narrow space that does not break."""
+"""Narrow no-break space."""
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def cell(value: Any, column: Column) -> ReportCell:
-    """Return the cell of one value; null is an empty cell that sorts before all others."""
+    """Return the cell of one value; null is an empty cell that sorts first."""
     if value is None:
         return ReportCell("", float("-inf") if is_number(column) else "")
     if isinstance(value, list):
@@ -120,7 +120,7 @@ def cell(value: Any, column: Column) -> ReportCell:
 
 
 def is_number(column: Column) -> bool:
-    """Return True if the column's cells stand at the right."""
+    """Return True if the column's cells are right-aligned."""
     return column.type in ("int", "long", "double") and not column.array
 
 
@@ -142,7 +142,7 @@ def grouped(value: float, digits: int = 0) -> str:
 
 
 def percent(part: float) -> str:
-    """Format a part as percent: 0.0123 is 1.2 %; what is not quite nothing or all does not look so."""
+    """Format a ratio as percent: 0.0123 is 1.2 %. Ratios near 0 or 1 become <0.1 or >99.9, never 0 or 100."""
     hundred = part * 100
     text = f"{hundred:.1f}".removesuffix(".0")
     if text == "0" and part > 0:
@@ -153,7 +153,7 @@ def percent(part: float) -> str:
 
 
 def size(count: float) -> str:
-    """Format a count of bytes: 12345678 is 12.3 MB; thousands, as disks are sold and networks measured."""
+    """Format a count of bytes in decimal units: 12345678 is 12.3 MB."""
     for unit in _SIZES[:-1]:
         if count < 1000:
             return f"{count:.0f}{THIN}{unit}" if unit == "B" else f"{count:.1f}{THIN}{unit}"
@@ -162,12 +162,12 @@ def size(count: float) -> str:
 
 
 SHORT = {"traffic": 24}
-"""Traffic is for its chart."""
+"""Row limits of single answers; traffic has a chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Period from one UTC date to another, both included; None: no limit."""
+    """Period between two UTC dates, both inclusive; None: unbounded."""
 
     first: date | None = None
     last: date | None = None
@@ -219,11 +219,12 @@ def _sum(name: str, condition: SparkColumn) -> SparkColumn:
 
 
 HeadlineCount = tuple[str, SparkColumn, bool]
-"""Headline before it is counted: its text; the aggregate; True if it calls for a look."""
+"""Headline before its count is computed: text; aggregate; True if a count other than 0 needs attention."""
 
 
 def headlines(name: str) -> tuple[HeadlineCount, ...]:
-    """Return the headlines of an answer by its name. Made at each call: Spark's columns need a running session."""
+    """Return the headlines of an answer by its name. Built at each call, because Spark's columns need a running
+    session."""
     verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
     level, blind = F.col("level"), F.col("check") == "not-checked"
     entries: dict[str, tuple[HeadlineCount, ...]] = {
@@ -316,7 +317,7 @@ def _facts(answer: GoldAnswer) -> list[SparkColumn]:
 def _section(answer: GoldAnswer, rows: DataFrame, facts: Row, shown: int, charted: DataFrame) -> Section:
     """Build the section of one answer.
 
-    `charted`: the rows its chart is drawn of, its own or, of traffic, its minutes.
+    `charted`: the rows of its chart. For traffic these are per minute; otherwise they are the answer's rows.
     """
     first = rows.orderBy(*_order(answer)).limit(shown).collect()
     columns = tuple(_worth_showing(answer.columns, first, facts))
@@ -341,9 +342,9 @@ def _order(answer: GoldAnswer) -> Iterator[SparkColumn]:
 
 
 def _worth_showing(columns: tuple[Column, ...], rows: list[Row], facts: Row) -> Iterator[Column]:
-    """Yield the columns that are shown.
+    """Yield the displayed columns.
 
-    Left out are columns without any value, the cluster if there is one only, and broker's names that are the client's.
+    Omitted are columns without values, the cluster column if there is only one, and broker names equal to the client's.
     """
     for column in columns:
         values = [row[column.name] for row in rows]
@@ -384,7 +385,7 @@ def _hour(time: datetime | None) -> str:
 
 
 def _sources(gold: GoldLake, period: Period) -> Iterator[SourceCompleteness]:
-    """Yield the completeness of the sources, those with the most missing events first."""
+    """Yield the completeness of the sources, ordered by missing events, most first."""
     ids = gold.lake.read(IDS)
     within = [ids["dt"] >= F.lit(period.first)] if period.first else []
     within += [ids["dt"] <= F.lit(period.last)] if period.last else []

@@ -1,14 +1,14 @@
-"""Transform of lines to bronze: is it an event, whose, of which type and when? The line itself stays as it is.
+"""Transform of lines to bronze: checks that a line is an event, and reads its source, type and time. The line is kept
+unchanged.
 
-Strategy: the line is put between brackets and read as an array, because a JSON reader stops at the end of the first
-value: two events written without a line end between them, or an event with a torn one behind it, would pass as one. Of
-the data only that is taken which says what kind of line it is to silver: a JSON reader passes quickly over what nobody
-asks for, while typed columns of all data cost more to write here and read there than the line does. Whoever filters
-what `with_envelope` gives puts something between (`observe`, `persist`): Spark would evaluate the JSON once more for
-every condition that it moves below the reading of it.
+The line is parsed as a JSON array between brackets, because a JSON reader stops at the end of the first value. Without
+brackets, two events on one line, or an event followed by a torn one, would pass as one event. Only the fields that
+select the kind are parsed. A JSON reader skips other fields quickly, while typed columns of all data cost more to write
+and read than the line. Before a filter on the result of `with_envelope`, callers insert `observe` or `persist`.
+Otherwise Spark pushes each condition down and parses the JSON again for it.
 
-There is a kind of lines for every way in which silver's tables need lines. Bronze keeps lines of different kinds in
-different folders, so a silver table reads no line that it is not made of.
+Each combination of silver tables has its kind of lines. Bronze stores each kind in its own folder, so a silver table
+reads only its own lines.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _OF_TYPES = {
 }
 
 REQUESTS = (REQUEST, *_OF_REQUESTS)
-"""Kinds of request events: those about some APIs, and all others."""
+"""Kinds of request events: one for each family of APIs in `_OF_REQUESTS`, and one for the others."""
 
 KINDS = (*REQUESTS, SUMMARY, *_OF_SUMMARIES, *_OF_TYPES, OTHER)
-"""Kinds of lines. `summary` is about an API as such, `summary_write` and `summary_read` are about topics; `other`
-are types that this kproxy does not know, and what no table is made of."""
+"""Kinds of lines. `summary` is for an API without topic, `summary_write` and `summary_read` are for topics. `other`
+contains unknown types and events without a table."""
 
 
 def kind_of(type_name: Column, api: Column, by_topic: Column) -> Column:
-    """Return the kind of an event of this type, about this API; `by_topic`: it is about one topic or partition."""
+    """Return the kind of an event by type and API; `by_topic`: the event is for one topic or partition."""
     request, summary = type_name == F.lit(REQUEST_EVENT.name), type_name == F.lit(SUMMARY_EVENT.name)
     kind = F.when(request, _by_api(api, _OF_REQUESTS, REQUEST))
     kind = kind.when(summary & by_topic, _by_api(api, _OF_SUMMARIES, OTHER)).when(summary, SUMMARY)
@@ -68,7 +68,7 @@ def kind_of(type_name: Column, api: Column, by_topic: Column) -> Column:
 
 
 def kinds_known() -> str:
-    """Return a digest of what the kinds are: lines that another kproxy has sorted otherwise are sorted anew."""
+    """Return a digest of the kinds. Lines stored by another kproxy with a different digest are sorted again."""
     types = [event.name for event in (REQUEST_EVENT, SUMMARY_EVENT, *_OF_TYPES.values())]
     described = repr((types, list(KINDS), _OF_REQUESTS, _OF_SUMMARIES))
     return blake2s(described.encode(), digest_size=8).hexdigest()
@@ -94,9 +94,8 @@ ENVELOPE = StructType(
 
 
 def with_envelope(lines: DataFrame) -> DataFrame:
-    """Return the lines (line, file, offset, ingested) with what their envelope says, and `reason` if they are no
-    events.
-    """
+    """Return the lines (line, file, offset, ingested) with the fields of their envelope, and `reason` for lines that
+    are not events."""
     bracketed = F.concat(F.lit("["), "line", F.lit("]"))
     read = lines.withColumn("events", F.from_json(bracketed, ArrayType(ENVELOPE)))
     parsed = read.withColumn("event", F.get("events", 0))
@@ -115,7 +114,7 @@ def with_envelope(lines: DataFrame) -> DataFrame:
 
 
 def events(with_envelope: DataFrame) -> DataFrame:
-    """Return the lines that are events, as bronze has them, with dt and kind."""
+    """Return the events in bronze's columns, with dt and kind."""
     return (
         with_envelope.where(F.col("reason").isNull())
         .withColumn("corrupt", F.lit(False))
@@ -124,7 +123,7 @@ def events(with_envelope: DataFrame) -> DataFrame:
 
 
 def corrupt(with_envelope: DataFrame) -> DataFrame:
-    """Return the lines that are no events, with the reason, and dt: the day on which they were read."""
+    """Return the lines that are not events, with the reason, and dt: the day on which they were read."""
     return (
         with_envelope.where(F.col("reason").isNotNull())
         .withColumn("corrupt", F.lit(True))
@@ -133,7 +132,7 @@ def corrupt(with_envelope: DataFrame) -> DataFrame:
 
 
 def reread(bronze: DataFrame) -> DataFrame:
-    """Return bronze rows that another kproxy has sorted, with the kinds that this one finds in their lines."""
+    """Return bronze rows of another kproxy version with the current kinds."""
     read = bronze.withColumn("event", F.from_json("line", ENVELOPE))
     return read.withColumn(KIND.name, _kind(F.col("type"), F.col("event.data"))).drop("event")
 

@@ -26,22 +26,22 @@ from kproxy.record.events.schema import LATENCY_BOUNDS_MS
 BUCKETS = len(LATENCY_BOUNDS_MS) + 1
 """Buckets of a latency histogram; the last has no upper bound."""
 SKETCH_SIZE = 12
-"""log2 of a HyperLogLog sketch's slots: 4 KB at most, and a standard error of 1.6 %."""
+"""log2 of a HyperLogLog sketch's slots: at most 4 KB, and a standard error of 1.6 %."""
 MOST_NAMES = 10
-"""Names that are told of those that were met, the first in alphabetical order: enough to know whom to ask."""
+"""Stored names, the first in alphabetical order: enough to find a contact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merging of a measure: Spark's type of it, and the aggregate that makes one value of several."""
+    """Merge of a measure: its Spark type, and the aggregate that merges its values."""
 
     type: str
     merge: Callable[[str], Column]
 
 
 def cast(name: str, kind: str, value: str | None = None) -> str:
-    """Return SQL for a column of that name and type: the column as it is, or `value`. Of many columns, text is made
-    ten times as fast as PySpark's expressions, each of which is several questions to Java."""
+    """Return SQL for a column of that name and type: the column itself, or `value`. For many columns, SQL text is ten
+    times as fast as PySpark's expressions, which take several calls to Java each."""
     return f"cast({f'`{name}`' if value is None else value} as {kind}) as `{name}`"
 
 
@@ -50,17 +50,17 @@ def _buckets(name: str) -> Column:
 
 
 def first_names(names: Column) -> Column:
-    """Return the first `MOST_NAMES` of an array of names, each once; an empty array for none."""
+    """Return the first `MOST_NAMES` distinct names of an array; an empty array for an empty or null one."""
     return F.slice(F.array_sort(F.array_distinct(F.coalesce(names, F.array().cast("array<string>")))), 1, MOST_NAMES)
 
 
 def names_of(column: str) -> Column:
-    """Aggregate the names in a column, as `NAMES` keeps them."""
+    """Aggregate the names in a column, as stored by `NAMES`."""
     return first_names(F.collect_set(column))
 
 
 def sketch_of(column: str | Column) -> Column:
-    """Aggregate a sketch of the distinct values in a column, as `SKETCH` keeps it."""
+    """Aggregate a sketch of the distinct values in a column, as stored by `SKETCH`."""
     return F.hll_sketch_agg(column, SKETCH_SIZE)
 
 
@@ -88,19 +88,19 @@ KEY_TYPES = {
     "minute": "timestamp",
     "day": "date",
 }
-"""Spark's types of key columns; all others are strings."""
+"""Spark types of key columns; all others are strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Columns that an answer keeps of a day: `keys` tell rows apart, `measures` say how the other columns merge."""
+    """Columns of an answer's daily partial: `keys` identify rows, `measures` merge the other columns."""
 
     keys: tuple[str, ...]
     measures: Mapping[str, Merge]
 
     @property
     def types(self) -> dict[str, str]:
-        """Return Spark's types by column, in the order on disk; dt, which is the path, is not in it."""
+        """Return Spark types by column, in the order on disk, without dt, which is in the path."""
         keys = {key: KEY_TYPES.get(key, "string") for key in self.keys}
         return keys | {name: measure.type for name, measure in self.measures.items()}
 
@@ -110,17 +110,17 @@ class Partial:
         return ", ".join(f"`{name}` {kind}" for name, kind in (self.types | {"dt": "date"}).items())
 
     def select(self, rows: DataFrame) -> DataFrame:
-        """Select dt and the columns in their order and types: what `daily` ends with."""
+        """Select dt and the columns in their order and types: the last step of `daily`."""
         return rows.selectExpr("dt", *[cast(name, kind) for name, kind in self.types.items()])
 
     def gathered(self, *parts: DataFrame) -> DataFrame:
-        """Merge parts that have some of the columns each, with dt, into one daily partial."""
+        """Merge DataFrames with dt and some of the columns each into one daily partial."""
         shaped = [self._with_all_columns(part) for part in parts]
         whole = reduce(DataFrame.unionByName, shaped)
         return self.select(whole.groupBy("dt", *self.keys).agg(*self._merging()))
 
     def merged(self, partials: DataFrame) -> DataFrame:
-        """Merge days into one row for each key; without dt."""
+        """Merge days into one row per key, without dt."""
         return partials.groupBy(*self.keys).agg(*self._merging())
 
     def _merging(self) -> list[Column]:
@@ -133,24 +133,24 @@ class Partial:
 
 
 def latest(time: str, value: str) -> Column:
-    """Aggregate the value that came last, as LATEST keeps it; a null value counts for nothing."""
+    """Aggregate the last value that is not null, as stored by LATEST."""
     return F.max(F.when(F.col(value).isNotNull(), F.struct(F.col(time).alias("time"), F.col(value).alias("value"))))
 
 
 def ratio(part: str, whole: str) -> Column:
-    """Return part / whole as a column; null where there is no whole."""
+    """Return part / whole as a column; null if the whole is 0 or null."""
     return F.try_divide(F.col(part), F.col(whole)).cast("double")
 
 
 WHO = ("cluster", "client_id", "principal", "client_address", "software_name", "software_version")
-"""Columns that tell a client from others, as far as possible."""
+"""Columns that identify a client, as far as possible."""
 STORM_APIS = ("ApiVersions", "FindCoordinator", "Metadata")
-"""APIs of clients that start or lose their way; many of these requests in a minute are a storm."""
+"""APIs of clients that start or reconnect; many of these requests in a minute are a storm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Bases of one run: sums of large silver tables, and small ones as they are."""
+    """Bases of one run: aggregates of large silver tables, and small tables unchanged."""
 
     requests: DataFrame
     """`request_totals`"""
@@ -180,12 +180,13 @@ class Bases:
     log_batches: DataFrame
     """`log_facts.fold` of writes and reads"""
     silver: Mapping[str, DataFrame]
-    """The silver tables themselves, by name."""
+    """The silver tables by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTransforms:
-    """Transforms of one answer: `daily` gives rows of `partial`, `combine` makes the answer of any days' rows."""
+    """Transforms of one answer: `daily` makes rows of `partial`, `combine` makes the answer from partials of any
+    days."""
 
     partial: Partial
     daily: Callable[[Bases], DataFrame]
@@ -193,7 +194,7 @@ class AnswerTransforms:
 
 
 def bases(silver: Mapping[str, DataFrame]) -> Bases:
-    """Return all bases, made from silver tables by name."""
+    """Return all bases, made from the silver tables by name."""
     writes, answers = log_writes(silver["produce_partitions"]), log_answers(silver["fetch_partitions"])
     reads = read_batches(answers)
     return Bases(
@@ -214,11 +215,11 @@ def bases(silver: Mapping[str, DataFrame]) -> Bases:
 
 
 def request_totals(requests: DataFrame) -> DataFrame:
-    """Return sums of requests by day, client, node, API, version, acks, error and its maker, outcome, throttling rule,
+    """Return sums of requests by day, client, node, API, version, acks, error and its source, outcome, throttling rule,
     and group of commits.
 
-    Columns: count, first_seen, last_seen, bytes, latency in sum, maximum and buckets b0 to b14, parts of it, records,
-    empty, throttled, throttle_ms, mute_ms.
+    Columns: count, first_seen, last_seen, bytes, latency (sum, maximum and buckets b0 to b14), parts of latency,
+    records, empty, throttled, throttle_ms, mute_ms.
     """
     keys = ["dt", *WHO, "node", "api", "version", "acks", "error", "outcome", "throttle_rule"]
     commits = F.col("api").isin(*COMMIT_APIS)
@@ -241,7 +242,7 @@ def request_totals(requests: DataFrame) -> DataFrame:
 def request_minutes(requests: DataFrame) -> DataFrame:
     """Return count, errors and bytes by minute and API, and for `STORM_APIS` by client address.
 
-    Read by itself, since minutes in the totals would make them many times longer.
+    A separate aggregate, because minutes would multiply the rows of the totals.
     """
     address = F.when(F.col("api").isin(*STORM_APIS), F.col("client_address")).alias("client_address")
     return requests.groupBy("dt", "cluster", minute().alias("minute"), "api", address).agg(
@@ -253,7 +254,8 @@ def request_minutes(requests: DataFrame) -> DataFrame:
 
 
 def ruled_requests(requests: DataFrame) -> DataFrame:
-    """Return requests for which rules fired, one row per rule: client, topics, count. Few, so taken as they are."""
+    """Return requests for which rules fired, one row per rule: client, topics, count. They are few, so not
+    aggregated."""
     ruled = requests.where(F.size("rules") > 0)
     return ruled.select(
         "dt", "time", F.explode("rules").alias("rule"), "cluster", "client_id", "topics_named", "count", "answered_by"
@@ -261,23 +263,23 @@ def ruled_requests(requests: DataFrame) -> DataFrame:
 
 
 def write_totals(produce_partitions: DataFrame) -> DataFrame:
-    """Return sums of what was written by day, client, API, topic, partition, acks, codec, idempotence and error.
+    """Return sums of writes by day, client, API, topic, partition, acks, codec, idempotence and error.
 
-    Columns: count, records, bytes, batches, times, and the end of the log as far as it was written.
+    Columns: count, records, bytes, batches, times, and the end of the log as far as written.
     """
     return _partition_totals(produce_partitions, "acks", "codec", "idempotent")
 
 
 def read_totals(fetch_partitions: DataFrame) -> DataFrame:
-    """Return the same sums of what was read, by day, client, API, topic, partition and error."""
+    """Return the same sums of reads, by day, client, API, topic, partition and error."""
     return _partition_totals(fetch_partitions)
 
 
 def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
-    """Return sums of partitions' rows by `more` columns beside those that all have.
+    """Return sums of partition rows by the common columns and `more`.
 
-    `broker_topic` is filled where it is the same as `topic`. `log_end` is the largest offset of the day behind which
-    there was nothing yet: the high watermark, or one more than the last offset written or read.
+    `broker_topic` is set even if it equals `topic`. `log_end` is the largest known log end offset of the day: the high
+    watermark, or one more than the last offset written or read.
     """
     broker_topic = F.coalesce("broker_topic", "topic").alias("broker_topic")
     end = F.greatest(F.col("high_watermark"), F.col("last_offset") + 1)
@@ -290,7 +292,8 @@ def _partition_totals(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def membership_totals(groups: DataFrame) -> DataFrame:
-    """Return count, times and the most members by day, group, client, member, generation, API and error."""
+    """Return count, times and the maximum number of members by day, group, client, member, generation, API and
+    error."""
     broker_group = F.coalesce("broker_group", "group").alias("broker_group")
     who = ("client_id", "client_address", "member", "generation", "protocol")
     return groups.groupBy("dt", "cluster", "group", broker_group, *who, "api", "error").agg(
@@ -302,42 +305,42 @@ def membership_totals(groups: DataFrame) -> DataFrame:
 
 
 def offset_names(commits: DataFrame) -> DataFrame:
-    """Return by day the names of groups and partitions, as clients and brokers have them. They are few, and joined to
-    what is found by their hash, so that what is sorted needs no names."""
+    """Return by day the names of groups and partitions, as clients and brokers use them. They are few, and joined to
+    results by their hash, so names are not sorted."""
     names = ("cluster", "group", "broker_group", "topic", "broker_topic", "topic_id", "partition")
     return commits.select("dt", *names).distinct()
 
 
 def failed(amount: str) -> Column:
-    """Return an amount where there was an error, else null."""
+    """Return an amount for requests with an error, null otherwise."""
     return F.when(F.col("error").isNotNull(), F.col(amount))
 
 
 def went_well(amount: str) -> Column:
-    """Return an amount where there was no error, else null."""
+    """Return an amount for requests without an error, null otherwise."""
     return F.when(F.col("error").isNull(), F.col(amount))
 
 
 def stored(amount: str) -> Column:
-    """Return an amount of what was written and a broker says is stored, else null; see
+    """Return an amount for writes that a broker acknowledged as stored, null otherwise; see
     `record.events.column.is_stored`."""
     return F.when(F.col("error").isNull() & ~F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def unconfirmed(amount: str) -> Column:
-    """Return an amount of what was sent with acks=0, else null; see `record.events.column.is_unconfirmed`."""
+    """Return an amount for writes with acks=0, null otherwise; see `record.events.column.is_unconfirmed`."""
     return F.when(F.col("error").isNull() & F.col("acks").eqNullSafe(0), F.col(amount))
 
 
 def error_by() -> Column:
-    """Return who made `error` of a request: kproxy or broker; null: there is none."""
+    """Return the source of a request's `error`: kproxy or broker; null without an error."""
     own = (F.col("answered_by") == "kproxy") | F.array_contains("kproxy_errors", F.col("error"))
     maker = F.when(F.coalesce(own, F.lit(False)), "kproxy").otherwise("broker")
     return F.when(F.col("error").isNotNull(), maker)
 
 
 def minute() -> Column:
-    """Return the minute in which `time` lies."""
+    """Return the minute that contains `time`."""
     return F.date_trunc("minute", "time")
 
 

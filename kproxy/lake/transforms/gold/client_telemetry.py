@@ -1,8 +1,8 @@
-"""Answer on what clients say of themselves (KIP-714), beside what kproxy saw of the same clients.
+"""Answer on client metrics (KIP-714), compared with kproxy's own measurements of the same clients.
 
-Strategy: instances of a client meet in sums. Of a mean that pushes told, the sum and how often it was told are kept; of
-instance ids a sketch. What was seen is kept of all clients, since what they say may come on another day; clients that
-say nothing are left out in the end. Numbers are the clients' own claims, up to 2^63 each, so none is cast unasked.
+Instances of a client are summed. For a mean, the sum and the number of pushes with it are stored; for instance ids, a
+sketch. kproxy's measurements are stored for all clients, since a client's metrics may arrive on another day. Clients
+without metrics are removed at the end. The numbers are claims of clients, up to 2^63 each, so no cast may overflow.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SAID = {
 }
 """Name in the answer, without its unit → name in events, without `_avg` and `_max`."""
 SEEN = {"produce": WRITE_APIS, "fetch": READ_APIS, "commit": ("OffsetCommit",), "join": ("JoinGroup",)}
-"""APIs whose latency is told apart: what clients measure is about these."""
+"""APIs with separate latencies, as in the clients' own metrics."""
 PUSHING = ("GetTelemetrySubscriptions", "PushTelemetry")
-"""APIs by which clients tell this; kproxy answers them at once, which says nothing of a client's work."""
+"""APIs that push client metrics. kproxy answers them itself, so they do not count as a client's work."""
 MADE = ("producer_connection_creation_total", "consumer_connection_creation_total")
 FARTHER_MS, FARTHER_TIMES = 10, 2
-"""How much longer, in ms and as a factor, a client measures than kproxy where the way between them is slow."""
+"""Difference in ms, and factor, between a client's latency and kproxy's that indicate a slow network between them."""
 
 CLIENT_SAYS_PARTIAL = Partial(
     keys=("cluster", "client_id", "principal", "software_name", "software_version"),
@@ -78,11 +78,11 @@ CLIENT_SAYS_PARTIAL = Partial(
         "seen_cut_off": TOTAL,
     },
 )
-"""`…_count`: how many pushes told a mean, or how many requests were timed."""
+"""`…_count`: number of pushes with a mean, or of timed requests."""
 
 
 def client_says_daily(bases: Bases) -> DataFrame:
-    """Sum what clients told, and their requests and connections, by client."""
+    """Sum client metrics, requests and connections by client."""
     return CLIENT_SAYS_PARTIAL.gathered(
         told_by_clients(bases.telemetry), seen_requests(bases.requests), seen_connections(bases.connections)
     )
@@ -105,7 +105,7 @@ def told_by_clients(telemetry: DataFrame) -> DataFrame:
 
 
 def seen_requests(requests: DataFrame) -> DataFrame:
-    """Sum the times and errors of requests by client, but for those by which clients push."""
+    """Sum the times and errors of requests by client, without those of `PUSHING`."""
     retriable = [error.name for error in all_codes() if error.retriable]
     number = reduce(add, [F.coalesce(f"b{bucket}", F.lit(0)) for bucket in range(BUCKETS)])
     apart = [(name, F.col("api").isin(*apis)) for name, apis in SEEN.items()]
@@ -127,13 +127,13 @@ def seen_requests(requests: DataFrame) -> DataFrame:
 
 
 def seen_connections(connections: DataFrame) -> DataFrame:
-    """Count the connections that closed by client: when one opens, its client has not said who it is."""
+    """Count closed connections by client. The client of a connection is unknown when it opens."""
     closed = connections.where(F.col("what") == "close")
     return closed.groupBy("dt", *CLIENT_SAYS_PARTIAL.keys).agg(F.count(F.lit(1)).alias("seen_connections"))
 
 
 def client_says_combine(partials: DataFrame) -> DataFrame:
-    """Merge the days, one row per client that said something."""
+    """Merge the days, one row per client with metrics."""
     said = CLIENT_SAYS_PARTIAL.merged(partials).where(F.col("pushes") > 0).select("*", timed())
     counts = ("seen_connections", "seen_requests", "seen_throttled", "seen_errors", "seen_retriable", "seen_cut_off")
     rated = said.select(
@@ -158,15 +158,15 @@ _PERCENTILES = {"seen_p50_ms": 0.5, "seen_p95_ms": 0.95, "seen_p99_ms": 0.99}
 
 
 def client_findings() -> Column:
-    """Return the findings about a client as an array of words."""
-    # a producer's own mean is that of all its requests, which a few slow ones that are no Produce may make large
+    """Return the findings for a client as an array of words."""
+    # a producer's mean covers all its requests, so a few slow requests of other APIs than Produce may raise it
     produce = F.when(F.col("seen_produce_ms").isNotNull(), F.greatest("seen_produce_ms", "seen_mean_ms"))
     slow = _farther(F.col("producer_request_ms"), produce) | _farther(F.col("fetch_ms"), F.col("seen_fetch_ms"))
     return F.array_compact(F.array(F.when(slow, F.lit("slow before kproxy"))))
 
 
 def _farther(said: Column, seen: Column) -> Column:
-    """Return true where a client measures so much more than kproxy that what is between them takes most of it."""
+    """Return true if a client's latency exceeds kproxy's so far that most of it is spent between them."""
     return F.coalesce((said > seen * FARTHER_TIMES) & (said > seen + FARTHER_MS), F.lit(False))
 
 

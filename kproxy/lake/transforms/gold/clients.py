@@ -1,8 +1,8 @@
-"""Answers on how clients are made and set: versions that Kafka 4 lacks, producers, fetches.
+"""Answers on client versions and settings: versions that Kafka 4 lacks, producers, fetches.
 
-`kafka4_readiness`. Strategy: what a client sends is the surest witness. A client takes the highest version that it and
-the broker have, so on brokers of 2.1 or later a version below Kafka 4's first one means that it has no better. Its name
-and version, if it says them, come second.
+`kafka4_readiness`: the versions of a client's requests are the best evidence. A client uses the highest version that it
+shares with the broker. So on brokers of 2.1 or later, a version below Kafka 4's first one means that the client does
+not support a higher one. Software name and version are used second, if the client sends them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLDEST_SOFTWARE = {
     "kafkajs": "1.15.0",
     "sarama": "1.30.1",
 }
-"""The releases whose versions of the protocol KIP-896 took as its measure; older ones may work, or not."""
+"""Releases that KIP-896 takes as its baseline; older ones may or may not work."""
 
 KAFKA4_READINESS_PARTIAL = Partial(
     keys=("cluster", "client_id", "software_name", "software_version", "api", "version"),
@@ -32,7 +32,7 @@ KAFKA4_READINESS_PARTIAL = Partial(
 
 
 def kafka4_readiness_daily(bases: Bases) -> DataFrame:
-    """Sum by client, software, API and version; principals and addresses by their first names."""
+    """Sum by client, software, API and version, with the first names of principals and addresses."""
     used = bases.requests.groupBy("dt", *KAFKA4_READINESS_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -44,7 +44,7 @@ def kafka4_readiness_daily(bases: Bases) -> DataFrame:
 
 
 def kafka4_readiness_combine(partials: DataFrame) -> DataFrame:
-    """Add `minimum`, the first version that Kafka 4 has, and a verdict."""
+    """Add `minimum`, the first version in Kafka 4, and a verdict."""
     used = KAFKA4_READINESS_PARTIAL.merged(partials)
     judged = used.select("*", minimum_of("api").alias("minimum"))
     known = F.col("api").isin(*first_versions())
@@ -60,16 +60,17 @@ def kafka4_readiness_combine(partials: DataFrame) -> DataFrame:
 
 
 def minimum_of(api: str) -> Column:
-    """Return the first version of the API in Kafka 4; null for APIs that it, or the table, lacks.
+    """Return the first version of the API in Kafka 4; null for APIs that Kafka 4, or the table, does not have.
 
-    Some eighty entries, which go with the plan: a join would cost more than the look-up.
+    The map has about eighty entries and is part of the plan: cheaper than a join.
     """
     entries = [F.lit(part) for name, first in first_versions().items() if first is not None for part in (name, first)]
     return F.try_element_at(F.create_map(*entries), F.col(api))
 
 
 def first_versions() -> dict[str, int | None]:
-    """Return by API the first version that brokers of the first release 4.x with it take; None: none has it."""
+    """Return by API the first version in brokers of the first 4.x release that has the API; None if no release has
+    it."""
     first: dict[int, int] = {}
     for release in RELEASES:
         if release.startswith("4."):
@@ -78,7 +79,7 @@ def first_versions() -> dict[str, int | None]:
 
 
 def too_old(name: Column, version: Column) -> Column:
-    """Return true where the software is one of `SOFTWARE`, and of an earlier version; false where either is absent."""
+    """Return true if the software is in `SOFTWARE` with an earlier version; false if either is null."""
     old = F.lit(False)
     for software, first in OLDEST_SOFTWARE.items():
         minimum = F.array(*[F.lit(int(number)) for number in first.split(".")])
@@ -87,9 +88,8 @@ def too_old(name: Column, version: Column) -> Column:
 
 
 def version_numbers(version: Column) -> Column:
-    """Return the leading numbers of a version as an array, which Spark compares as versions are: 3.10.1-rc2 is [3, 10,
-    1].
-    """
+    """Return the leading numbers of a version as an array, so Spark compares versions correctly: 3.10.1-rc2 is [3, 10,
+    1]."""
     plain = F.regexp_extract(version, r"^[vV]?(\d{1,9}(?:\.\d{1,9})*)", 1)
     return F.when(plain != "", F.split(plain, r"\.").cast("array<int>"))
 
@@ -116,18 +116,18 @@ PRODUCER_HYGIENE_PARTIAL = Partial(
         "produce_requests": TOTAL,
     },
 )
-"""`writes`: requests counted once per partition; `told`: those of them whose batches could be read."""
+"""`writes`: requests counted once per partition; `told`: those with decoded batches."""
 
 TINY_BATCH = 1024
-"""Bytes of a mean batch that is called tiny: the header of a batch alone is 61, and the default target is 16,384."""
+"""Mean batch size in bytes that is called tiny: a batch header is 61, and the default target is 16,384."""
 HUGE_BATCH = 1_000_000
-"""Bytes of a mean batch that is called huge: brokers take about 1 MB unless told otherwise (message.max.bytes)."""
+"""Mean batch size in bytes that is called huge: brokers accept about 1 MB by default (message.max.bytes)."""
 ENOUGH_BATCHES = 100
-"""Below this, a mean says nothing about how a producer is set."""
+"""Minimum number of batches for a rating of a producer's mean."""
 
 
 def producer_hygiene_daily(bases: Bases) -> DataFrame:
-    """Sum what was written by client and topic; and, without a topic, the requests that took by client."""
+    """Sum writes by client and topic; and, in rows without a topic, the number of requests by client."""
     return PRODUCER_HYGIENE_PARTIAL.gathered(producer_writes(bases.writes), produce_requests(bases.requests))
 
 
@@ -155,7 +155,7 @@ def produce_requests(totals: DataFrame) -> DataFrame:
 
 
 def producer_hygiene_combine(partials: DataFrame) -> DataFrame:
-    """Rate producers, one row per client and topic. Records per request are the client's, over all its topics."""
+    """Rate producers, one row per client and topic. Records per request are per client, over all its topics."""
     client = Window.partitionBy(*PRODUCER)
     merged = PRODUCER_HYGIENE_PARTIAL.merged(partials)
     of_client = merged.select(
@@ -179,7 +179,7 @@ def producer_hygiene_combine(partials: DataFrame) -> DataFrame:
 
 
 def producer_findings() -> Column:
-    """Return the findings about a producer as an array of words."""
+    """Return the findings for a producer as an array of words."""
     enough = F.col("batches") >= ENOUGH_BATCHES
     words = {
         "acks=0": F.col("acks_0") > 0,
@@ -208,9 +208,9 @@ EMPTY_FETCHES_PARTIAL = Partial(
 )
 
 MOSTLY_EMPTY = 0.9
-"""Part of the fetches that bring nothing, from which on it is worth a word."""
+"""Minimum ratio of empty fetches for a finding."""
 OFTEN_FETCHED = 120.0
-"""Fetches a minute from which empty ones are a waste: who waits the default 500 ms makes 120 per broker."""
+"""Fetches a minute above which empty ones are wasteful: the default wait of 500 ms makes 120 per broker."""
 
 
 def empty_fetches_daily(bases: Bases) -> DataFrame:
@@ -243,7 +243,7 @@ def empty_fetches_combine(partials: DataFrame) -> DataFrame:
 
 
 def fetch_findings() -> Column:
-    """Return the findings about a client as an array of words."""
+    """Return the findings for a client as an array of words."""
     in_vain = (F.col("empty_part") >= MOSTLY_EMPTY) & (F.col("fetches_per_minute") > OFTEN_FETCHED)
     return F.array_compact(F.array(F.when(in_vain, F.lit("polls in vain"))))
 

@@ -1,14 +1,13 @@
-"""Answers on groups: members that come and go, how often they commit, and how far they are behind.
+"""Answers on groups: membership changes, commit rates, and lag.
 
-`group_health`. Strategy: a partial keeps what each client did in each group, so that a group's answer can say who
-joined most. Of generations it keeps the numbers themselves: a rebalance that several members took part in, or that lies
-on both sides of midnight, is counted once. A group that rebalances once a second all day long has 86,400 of them, 350
-KB.
+`group_health`: a partial stores the actions of each client in each group, so a group's answer can name the client with
+the most joins. Generations are stored as numbers: a rebalance with several members, or across midnight, is counted
+once. A group with one rebalance per second has 86,400 of them a day, 350 KB.
 
-`group_lag`. Strategy: per day the first and the last commit of each partition, how many there were and how many of them
-were below the one before. Days are told apart by dt, so a commit below the last one of the day before is found when
-they are combined. Beside them, in rows without a group, stands how far each partition's log reached: the high watermark
-that readers were told, or the end of what was written. Lag is the difference, as good as the last look at both.
+`group_lag`: per day, the first and the last commit of each partition, the number of commits, and the number below the
+commit before. Days are separate by dt, so a commit below the last one of the day before is found when days are
+combined. Rows without a group contain the end of each partition's log: the high watermark in responses, or the end of
+the writes. Lag is the difference, as recent as the last observation of both.
 """
 
 from __future__ import annotations
@@ -58,27 +57,27 @@ GROUP_HEALTH_PARTIAL = Partial(
 
 HEARTBEATS = ("Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat")
 ZOMBIE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH")
-"""Errors that tell a member that the group has gone on without it."""
+"""Errors for a member that is no longer in the group."""
 FIRST_STEP = "MEMBER_ID_REQUIRED"
-"""The ordinary answer to a member's first JoinGroup, which sends it again with the id that it got (KIP-394)."""
+"""The normal response to a member's first JoinGroup, which the member repeats with its new id (KIP-394)."""
 
 OFTEN_REBALANCED = 6.0
-"""Rebalances an hour that are called often: deployments make fewer."""
+"""Rebalances an hour that are called often: deployments cause fewer."""
 OFTEN_COMMITTED = 60.0
-"""Commits a minute and member that are called often: the default interval of clients is 5 s, which makes 12."""
+"""Commits a minute and member that are called often: the clients' default interval of 5 s makes 12."""
 FLAPPING = 3
-"""Member ids for each member of the group at its largest that are called flapping."""
+"""Member ids, divided by the group's maximum number of members, that are called flapping."""
 
 
 def group_health_daily(bases: Bases) -> DataFrame:
-    """Sum what each client did in each group on a day."""
+    """Sum the actions of each client in each group on a day."""
     return GROUP_HEALTH_PARTIAL.gathered(membership(bases.memberships), commit_requests(bases.requests))
 
 
 def membership(totals: DataFrame) -> DataFrame:
     """Sum the requests of the group protocols by client and group.
 
-    Generations are those of joins that went well; member epochs those of the heartbeats of the newer protocols
+    Generations are those of successful joins. Member epochs are those of the heartbeats of the newer protocols
     (KIP-848), which join and leave by heartbeat.
     """
     well = F.col("error").isNull()
@@ -129,7 +128,7 @@ def group_health_combine(partials: DataFrame) -> DataFrame:
 
 
 def rated_groups(groups: DataFrame) -> DataFrame:
-    """Add rates and findings. A newer group's first epoch says that it is there, not that it has rebalanced."""
+    """Add rates and findings. The first epoch of a group in the newer protocol is its creation, not a rebalance."""
     rebalances = F.col("generations") + F.greatest(F.col("epochs") - 1, F.lit(0))
     seconds = F.unix_timestamp("last_seen") - F.unix_timestamp("first_seen")
     rated = groups.select(
@@ -153,7 +152,7 @@ def rated_groups(groups: DataFrame) -> DataFrame:
 
 
 def group_findings() -> Column:
-    """Return the findings about a group as an array of words."""
+    """Return the findings for a group as an array of words."""
     members = F.greatest("members", F.lit(1))
     words = {
         "rebalances often": F.col("rebalances_per_hour") > OFTEN_REBALANCED,
@@ -193,7 +192,7 @@ GROUP_LAG_PARTIAL = Partial(
 
 
 def group_lag_daily(bases: Bases) -> DataFrame:
-    """Sum the commits of a day, and find the ends of logs."""
+    """Sum the commits of a day, and find the log ends."""
     ends = log_ends(bases.writes).unionByName(log_ends(bases.reads))
     return GROUP_LAG_PARTIAL.gathered(commit_steps(bases.commits, bases.commit_names), ends)
 
@@ -201,8 +200,8 @@ def group_lag_daily(bases: Bases) -> DataFrame:
 def commit_steps(rows: DataFrame, names: DataFrame) -> DataFrame:
     """Sum commits by group and partition.
 
-    Commits must be sorted by time for this, and they are many: what is sorted is narrow, a hash of the names and
-    numbers; the names of each hash are few, and joined to the sums.
+    Commits are many and must be sorted by time. To keep the sorted rows narrow, they have a hash of the names and
+    numbers. The names of each hash are few, and joined to the sums.
     """
     taken = rows.where(F.col("error").isNull() & F.col("committed_offset").isNotNull())
     summed = _steps(
@@ -222,7 +221,7 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 
 def _steps(hashed: DataFrame) -> DataFrame:
-    """Count the commits, and those below the one before; find the first and the last."""
+    """Count the commits, and those below the commit before; find the first and the last."""
     in_order = Window.partitionBy("hash").orderBy("time", "origin", "event_id", "row")
     stepped = hashed.select(
         *("hash", "time", "committed_offset"),
@@ -245,7 +244,7 @@ def _steps(hashed: DataFrame) -> DataFrame:
 
 
 def log_ends(totals: DataFrame) -> DataFrame:
-    """Return the largest end of the day, which only grows, under the time of the day's last look."""
+    """Return the largest log end of the day, with the time of the day's last observation. Log ends only grow."""
     known = totals.where(F.col("log_end").isNotNull() & F.col("partition").isNotNull())
     ends = known.groupBy("dt", *PARTITION).agg(F.max("last_seen").alias("time"), F.max("log_end").alias("value"))
     return ends.select("dt", *PARTITION, F.struct("time", "value").alias("log_end"))
@@ -278,10 +277,9 @@ def group_lag_combine(partials: DataFrame) -> DataFrame:
 
 
 def _same_partition() -> Column:
-    """Return the join condition of commits and ends, null-safe in the cluster, which captures do not know.
+    """Return the join condition of commits and ends, null-safe for the cluster, which captures do not have.
 
-    Spark sorts and merges both sides, or broadcasts one if it is small: how many partitions there are is not for this
-    code to guess.
+    Spark chooses a sort-merge or broadcast join by size: the number of partitions is unknown here.
     """
     return (
         F.col("cluster").eqNullSafe(F.col("end_cluster"))

@@ -1,13 +1,12 @@
-"""Answers on health: how long requests take, what went wrong, storms, and what rules did.
+"""Answers on health: latencies, errors, storms, and effects of rules.
 
-`latency`, `client_latency`. Percentiles come from merged histograms. The value is the upper bound of the bucket with
-the percentile, or the longest time of all, if that is less. So no percentile is above the maximum. The true percentile
-is above the bound of the bucket before.
+`latency`, `client_latency`: percentiles come from merged histograms. The value is the upper bound of the percentile's
+bucket, or the maximum of all times if that is lower. So no percentile is above the maximum. The true percentile is
+above the bound of the bucket before.
 
-`errors_and_denials`. Strategy: three kinds of rows, which must not be added up together. A request that ended badly
-(its error is the one at the top of the response, or the first in it); a partition that was answered with an error; a
-connection that failed to authenticate. A request with five bad partitions is one row of the first kind and five of the
-second.
+`errors_and_denials` has three kinds of rows, which must not be added up. First, failed requests, with the error at the
+top of the response or the first error in it. Second, partitions with an error. Third, connections that failed to
+authenticate. A request with five failed partitions is one row of the first kind and five of the second.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def latency_by(*keys: str) -> AnswerTransforms:
 
 
 def latency_daily(bases: Bases, partial: Partial) -> DataFrame:
-    """Sum times and a histogram; `broker_count` is the number of requests with a known `broker_ms`."""
+    """Sum times and a histogram; `broker_count` is the number of requests with `broker_ms`."""
     times = bases.requests.groupBy("dt", *partial.keys).agg(
         F.sum("count").alias("requests"),
         F.sum("latency_ms").alias("latency_ms"),
@@ -76,7 +75,7 @@ def latency_daily(bases: Bases, partial: Partial) -> DataFrame:
 
 
 def latency_combine(partials: DataFrame, partial: Partial) -> DataFrame:
-    """Compute means and percentiles over the requests that were timed, which are those in the histogram."""
+    """Compute means and percentiles over the timed requests, which are those in the histogram."""
     merged = partial.merged(partials)
     return merged.select("*", timed()).select(
         *partial.keys,
@@ -95,12 +94,12 @@ def latency_combine(partials: DataFrame, partial: Partial) -> DataFrame:
 
 
 def timed() -> Column:
-    """Return how many values are in `buckets`, as `timed`."""
+    """Return the number of values in `buckets`, as `timed`."""
     return F.aggregate("buckets", F.lit(0).cast("bigint"), lambda total, one: total + one).alias("timed")
 
 
 def percentile(part: float) -> Column:
-    """Return a time in ms that this part of the `timed` values in `buckets` does not exceed; at most `max_ms`."""
+    """Return an upper bound in ms for this part of the `timed` values in `buckets`; at most `max_ms`."""
     bounds = F.array(*[F.lit(float(bound)) for bound in LATENCY_BOUNDS_MS])
     reached = F.transform(
         F.sequence(F.lit(1), F.lit(BUCKETS)),
@@ -127,7 +126,7 @@ ERRORS_AND_DENIALS_PARTIAL = Partial(
 
 AUTHENTICATION = ("SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE", "SECURITY_DISABLED")
 CUT_OFF = ("unanswered", "closed")
-"""Outcomes that are told as errors; in lower case, they are none of the protocol's."""
+"""Outcomes that count as errors; lower case, unlike the protocol's errors."""
 _ERROR_ROW = ("dt", "cluster", "client_id", "principal", "client_address", "first_seen", "last_seen", "count", "error")
 
 
@@ -158,7 +157,7 @@ def error_kind() -> Column:
 
 
 def failed_requests(totals: DataFrame) -> DataFrame:
-    """Return the requests that ended in an error, or without a response."""
+    """Return the requests with an error, or without a response."""
     cut_off = F.when(F.col("outcome").isin(*CUT_OFF), F.col("outcome"))
     named = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
     bad = named.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
@@ -166,7 +165,7 @@ def failed_requests(totals: DataFrame) -> DataFrame:
 
 
 def failed_partitions(totals: DataFrame) -> DataFrame:
-    """Return the partitions written or read that were answered with an error."""
+    """Return the partitions of writes and reads with an error."""
     bad = totals.where(F.col("error").isNotNull())
     by = F.col("error_by").alias("answered_by")
     return bad.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)
@@ -202,12 +201,12 @@ STORMS_PARTIAL = Partial(
 )
 
 STORM = {"connections": 60, "Metadata": 300, "ApiVersions": 300, "FindCoordinator": 300}
-"""Counts in a minute from one address that are a storm: one connection or five requests a second are more than any
-client needs that runs; a host with hundreds of clients that all start at once is one, too."""
+"""Counts in a minute from one address that are a storm. A running client needs less than one connection or five
+requests a second. A host that starts hundreds of clients at once is a storm as well."""
 
 
 def storms_daily(bases: Bases) -> DataFrame:
-    """Count by address and kind: how many, in how many minutes, and the worst minute."""
+    """Count by address and kind: events, minutes, and the worst minute."""
     opened = bases.connections.where(F.col("what") == "open").drop("what")
     connections = opened.groupBy(
         "dt", "cluster", "client_address", F.lit("connections").alias("what"), minute().alias("minute")
@@ -224,7 +223,7 @@ def storms_daily(bases: Bases) -> DataFrame:
 
 
 def storms_combine(partials: DataFrame) -> DataFrame:
-    """Decide which are storms, one row per address and kind."""
+    """Filter storms, one row per address and kind."""
     merged = STORMS_PARTIAL.merged(partials)
     return merged.select(
         *STORMS_PARTIAL.keys,
@@ -261,7 +260,7 @@ THROTTLED_PARTIAL = Partial(
 
 
 def throttled_daily(bases: Bases) -> DataFrame:
-    """Sum the requests that a rule throttled, or that reported a throttle time, by client, API and rule."""
+    """Sum the requests that a rule throttled, or that have a throttle time, by client, API and rule."""
     rule = F.col("throttle_rule").isNotNull()
     found = bases.requests.where(rule | (F.col("throttled") > 0)).groupBy("dt", *THROTTLED_PARTIAL.keys)
     summed = found.agg(
@@ -314,7 +313,7 @@ RULES_EFFECT_PARTIAL = Partial(
 
 
 def rules_effect_daily(bases: Bases) -> DataFrame:
-    """Sum counters of rules, the connections that they bound, and the recorded requests that they fired for.
+    """Sum counters of rules, their connections, and the recorded requests for which they fired.
 
     APIs with `summary` detail have no such requests.
     """
