@@ -1,7 +1,7 @@
-"""Ids that have come, as bits (`lake/columnar/task.py`): finds duplicates without comparing all rows, and gaps.
+"""Received ids as bitmaps (`lake/columnar/task.py`): finds duplicates without comparing all rows, and gaps.
 
-A source numbers its events from 1 on without gaps. So between the first and the last id that have come, what has not
-come was lost, is in a file that has not been taken over yet, or was deleted by retention.
+A source numbers its events from 1 on without gaps. So an id missing between the first and the last received id was
+lost, is in a file that is not in bronze yet, or was deleted by retention.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kproxy.lake.tables import SOURCE, LakeTable
 from kproxy.record.events.column import Column
 
 MASK_BITS = 6
-"""An id's lowest bits: its place among the 64 of a block."""
+"""An id's lowest bits: its index in a block of 64."""
 WIDE = 1 << MASK_BITS
 
 
 def blocks(ids: DataFrame) -> DataFrame:
-    """Return rows of IDS, one per source and block: what several tasks, days and batches have of it put together."""
+    """Return rows of IDS, one per source and block, merged from all tasks, days and batches."""
     return ids.groupBy("source", "block").agg(
         F.bit_or("mask").alias("mask"),
         F.sum("lines").alias("lines"),
@@ -32,17 +32,17 @@ def blocks(ids: DataFrame) -> DataFrame:
 
 
 def doubled(ids: DataFrame) -> DataFrame:
-    """Return `source` and `block` of the blocks in which some id has come twice.
+    """Return `source` and `block` of the blocks with duplicate ids.
 
-    An event's dt is the same each time.
+    Duplicates of an event have the same dt.
     """
     return blocks(ids).where(F.bit_count("mask") < F.col("lines")).select("source", "block")
 
 
 def without_duplicates(bronze: DataFrame, doubled: DataFrame) -> DataFrame:
-    """Return the bronze rows, those in `doubled` blocks compared one by one.
+    """Return the bronze rows without duplicates. Only rows in `doubled` blocks are compared.
 
-    All workers get `doubled`: it must be small.
+    `doubled` is broadcast, so it must be small.
     """
     block = F.shiftright("event_id", MASK_BITS)
     suspected = (F.col("bronze.source") == F.col("doubled.source")) & (block == F.col("doubled.block"))
@@ -97,10 +97,10 @@ def completeness(ids: DataFrame) -> DataFrame:
 
 
 def gaps(ids: DataFrame) -> DataFrame:
-    """Return the blocks in or right before which ids are missing, in their order.
+    """Return the blocks that have missing ids in them or right before them, in order.
 
-    Columns: `source`, `block`, `mask` and `before`, the last id of the source below the block, null for its first: what
-    `missing` needs of a block.
+    Columns: `source`, `block`, `mask` and `before`, as for `missing`. `before` is the source's last id below the block,
+    null for its first block.
     """
     by_source = Window.partitionBy("source").orderBy("block")
     ranked = blocks(ids).select("source", "block", "mask", F.lag(_edge("max")).over(by_source).alias("before"))
@@ -120,24 +120,24 @@ def _edge(which: str) -> SparkColumn:
 
 
 class MissingIds(NamedTuple):
-    """Range of ids `first` to `last` that have not come, nor any between them."""
+    """Range of missing ids from `first` to `last`, inclusive."""
 
     first: int
     last: int
 
 
 def missing_ids(ids: DataFrame) -> Iterator[tuple[str, MissingIds]]:
-    """Yield the ranges of ids that have not come, by source and in their order, from rows of IDS."""
+    """Yield the ranges of missing ids, by source and in order, from rows of IDS."""
     for row in gaps(ids).toLocalIterator():
         for missed in missing(row["block"], row["mask"], row["before"]):
             yield row["source"], missed
 
 
 def missing(block: int, mask: int, before: int | None) -> Iterator[MissingIds]:
-    """Yield the ranges that are missing in a block of 64 ids up to the last that has come there, and right before it.
+    """Yield the missing ranges right before a block of 64 ids, and in the block up to its last received id.
 
-    Bit n of `mask`, a signed 64-bit number, says that block × 64 + n has come; some bit is set. `before` is the last id
-    of its source that has come below the block; None: the block is the source's first.
+    Bit n of `mask`, a signed 64-bit number, is set if block × 64 + n was received; at least one bit is set. `before` is
+    the source's last received id below the block; None for the source's first block.
     """
     expected = None if before is None else before + 1
     for bit in range(WIDE):

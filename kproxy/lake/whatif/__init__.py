@@ -1,6 +1,6 @@
-"""Rehearsal of candidate rules on recorded traffic: what would they have done?
+"""Rehearsal of candidate rules on recorded traffic: the effects that they would have had.
 
-Words: a *rehearsal* is one recorded connection led through a session that has the candidate rules; nothing is sent
-anywhere, and times are those of the recording. What the rules add to a time (a delay, a throttle) is added, what the
-client and the broker would have done otherwise is not known, and not guessed: see `rehearsal.py`.
+Words: a *rehearsal* runs one recorded connection through a session with the candidate rules. Nothing is sent, and times
+are those of the recording. Times that rules add (a delay, a throttle) are added. Different behaviour of the client and
+the broker is unknown and not simulated: see `rehearsal.py`.
 """

@@ -1,17 +1,17 @@
 """whatif: rehearse candidate rules on captured traffic.
 
-Strategy. Captures are read once, a task each, into a temporary table of chunks: many exchanges of one connection,
-packed, so that Spark moves few rows. The summary of a capture (names of its topic ids, what is unfit) is small, and
-goes to all workers. Then chunks are shuffled by connection and ordered within it, on purpose: a session must see its
-frames in order. Findings come back summed, and are kept for the three answers.
+Captures are read once, one task each, into a temporary table of chunks. A chunk packs many exchanges of one connection,
+so Spark moves few rows. The summary of a capture (names of its topic ids, exchanges that are unfit) is small and sent
+to all workers. Then chunks are shuffled by connection and ordered within it, because a session must see its frames in
+order. Tasks return sums of findings, which are cached for the three answers.
 
-Captures are a source of Spark's:
+Captures are a Spark data source:
 
     spark.dataSource.register(CaptureSource)
     spark.read.format("kproxy-capture").option("rules", "[]").load('["captures/*.pcapng"]')
 
-The path is a JSON list of files, and globs of them, that the workers can reach as files. Options: `ports`, those of
-brokers, with commas; `rules`, names and contents of rule files as JSON, of which comes what need not be rehearsed.
+The path is a JSON list of files and globs that the workers can read. Options: `ports`, the brokers' ports, separated by
+commas; `rules`, names and contents of rule files as JSON, which determine the exchanges to skip.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CHUNKS_SCHEMA = StructType(
 BATCH_BYTES = 4 << 20
 """Bytes of packed exchanges in one Arrow batch."""
 MOST_FRAME = 8 << 20
-"""Bytes of a frame that can be rehearsed; larger ones are told as unfit."""
+"""Maximum size of a rehearsed frame in bytes; larger frames are reported as unfit."""
 
 ARROW = pa.schema(
     [
@@ -111,7 +111,7 @@ class CaptureReader(DataSourceReader):
         yield arrow(waiting)
 
     def rows(self, path: str) -> Iterator[ChunkRow]:
-        """Yield the packed rows of one capture; last, its summary."""
+        """Yield the packed rows of one capture, and its summary last."""
         packing = CapturePacking(path, Candidate([(name, text) for name, text in json.loads(self.rules)], 0.0))
         capture = Capture(path, ports=self.ports, most=MOST_FRAME, closed=packing.ended.append)
         try:
@@ -133,13 +133,13 @@ def arrow(rows: list[ChunkRow]) -> pa.RecordBatch:
 
 
 ROWS_AT_ONCE = "64"
-"""Chunks that a worker is given in one Arrow batch: 16 MB, since a full one has 256 KB."""
+"""Chunks in one Arrow batch of a worker: 16 MB, since a full chunk has 256 KB."""
 AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Result of the job: the answers, as DataFrames, and what they are about."""
+    """Result of the job: the answers as DataFrames, and counts of the input."""
 
     rules: DataFrame
     affected: DataFrame
@@ -154,9 +154,9 @@ def whatif(
 ) -> WhatIf:
     """Rehearse `texts` (name and content of rule files) on captures, files or globs of them.
 
-    Raises DocumentError for rules with a mistake, LakeError when there is no capture.
+    Raises DocumentError for invalid rules, LakeError without captures.
     """
-    Candidate(texts, 0.0)  # mistakes are told here, not by a worker
+    Candidate(texts, 0.0)  # report errors here, not in a worker
     for pattern in captures:
         if not glob(pattern):
             raise LakeError(f"no capture at {pattern}")
@@ -179,7 +179,7 @@ def whatif(
 
 
 def summaries_of(recorded: DataFrame) -> dict[str, CaptureSummary]:
-    """Return the summary of each capture: small, and for all workers."""
+    """Return the summary of each capture: small, and broadcast to all workers."""
     rows = recorded.where("what = 'capture'").select("capture", "packed").collect()
     return {row["capture"]: unpack_summary(row["packed"]) for row in rows}
 
@@ -192,7 +192,7 @@ def all_findings(recorded: DataFrame, texts: RuleTexts, summaries: dict[str, Cap
 
 @contextmanager
 def _rows_at_once(spark: SparkSession) -> Iterator[None]:
-    """Limit the rows of an Arrow batch while the block runs: Spark counts rows, and these are large."""
+    """Limit the rows of an Arrow batch in this block: Spark's limit counts rows, and these are large."""
     before = spark.conf.get(AT_ONCE)
     spark.conf.set(AT_ONCE, ROWS_AT_ONCE)
     try:
@@ -202,14 +202,14 @@ def _rows_at_once(spark: SparkSession) -> Iterator[None]:
 
 
 def rules(findings: DataFrame) -> DataFrame:
-    """Return what each rule would have done, one row a rule.
+    """Return the effects of each rule, one row a rule.
 
-    Columns: rule, kind, matched, fired, applied (of live rules), requests (that it fired for, or changed), changed,
-    answered, closed, lost, delay_ms_mean, delay_ms_max, clients, topics (how many), approximate. A rule that is about
-    nothing in the recording has its row too.
+    Columns: rule, kind, matched, fired, applied (of live rules), requests (for which it fired, or that it changed),
+    changed, answered, closed, lost, delay_ms_mean, delay_ms_max, clients, topics (number), approximate. A rule without
+    matching exchanges has a row as well.
 
-    Only of a rule that was rehearsed alone it is known that the change is its own; with several live rules on one
-    request, each is told what came of all of them.
+    A change is attributed with certainty only to a rule that was rehearsed alone. If several live rules fire for one
+    request, each row has the effects of all of them.
     """
     counted = (
         findings.where(F.col("what") == "rule")
@@ -236,7 +236,7 @@ def rules(findings: DataFrame) -> DataFrame:
 
 
 def affected(findings: DataFrame) -> DataFrame:
-    """Return whom each rule would have affected.
+    """Return the clients that each rule would have affected.
 
     Columns: rule, client_id, client_address, api, topic, requests, first and last.
     """
@@ -249,7 +249,7 @@ def affected(findings: DataFrame) -> DataFrame:
 
 
 def samples(findings: DataFrame, most: int = SAMPLES) -> DataFrame:
-    """Return the first exchanges that each rule would have been about, at most `most`, and no more than `SAMPLES`."""
+    """Return the first exchanges that each rule would have affected: at most `most`, and at most `SAMPLES`."""
     order = Window.partitionBy("rule").orderBy("time", "capture", "connection", "number")
     return (
         findings.where(F.col("what") == "sample")

@@ -1,7 +1,7 @@
 """Task of Spark's workers that rehearses connections: chunks of exchanges in, sums of findings out.
 
-The chunks of a connection are in one partition and in order; the candidate rules are made once a partition and capture.
-Findings are summed as they are found: a group for each rule, client, API and set of topics, and samples.
+The chunks of a connection are in one partition and in order. The candidate rules are built once per partition and
+capture. Findings are summed at once: a group for each rule, client, API and set of topics, and samples.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FINDINGS = (
     Column("approximate", "boolean", "of rule: it counts over all connections, and each worker had only some"),
     Column("count", "long", "of exchanges: how many"),
 )
-"""Columns of what one task has found: findings that differ in nothing but the time are summed there."""
+"""Columns of a task's findings; findings that differ only in time are summed."""
 FINDINGS_SCHEMA = struct(FINDINGS)
 
 BATCH = 1000
@@ -74,9 +74,9 @@ ARROW = pa.schema(arrow_struct(FINDINGS))
 ArrowBatches = Iterable[pa.RecordBatch]
 
 SAMPLES = 5
-"""Samples that are kept of each rule."""
+"""Maximum number of samples of each rule."""
 MOST_GROUPS = 20_000
-"""Groups in a task's memory, some 20 MB; more are given out in several parts, which the answers add up."""
+"""Groups in a task's memory, about 20 MB. With more, groups are yielded in several parts, which the answers add up."""
 
 FindingRow = dict[str, Any]
 GroupKey = tuple[str, str | None, str, int, tuple[str, ...]]
@@ -84,7 +84,7 @@ SampleOrder = tuple[float, str, int, int]
 
 
 class FindingGroup:
-    """Sums of findings that have rule, client, API and topics in common."""
+    """Sums of findings with the same rule, client, API and topics."""
 
     __slots__ = ("answers", "changes", "closes", "delay", "first", "last", "longest", "losses", "requests")
 
@@ -120,7 +120,8 @@ class FindingGroup:
 class FindingSums:
     """Sums of one task's findings.
 
-    `add` takes findings; `groups` gives rows of `FINDINGS` as it goes, and `samples` the last ones at the end.
+    `add` takes findings; `groups` yields rows of `FINDINGS` during the task, and `samples` yields the last ones at the
+    end.
     """
 
     def __init__(self) -> None:
@@ -136,7 +137,7 @@ class FindingSums:
         caller: RecordedClient,
         topics: TopicNames,
     ) -> None:
-        """Add a finding of this rule; of all rules (""), one of each live rule that fired."""
+        """Add a finding of this rule; for all rules (""), of each live rule that fired."""
         recorded = finding.recorded
         when, address = recorded.request_time, caller.facts.client_address
         names = topics_of(recorded, topics)
@@ -157,7 +158,7 @@ class FindingSums:
         return len(self.by_key) >= MOST_GROUPS
 
     def groups(self) -> Iterator[FindingRow]:
-        """Yield the rows of the groups that there are, and forget these."""
+        """Yield the rows of the current groups, and clear them."""
         groups, self.by_key = self.by_key, {}
         for key, group in groups.items():
             yield group.row(key)
@@ -193,7 +194,7 @@ def api_name(key: int) -> str:
 
 
 def rehearse(texts: RuleTexts, summaries: Mapping[str, CaptureSummary]) -> Callable[[ArrowBatches], ArrowBatches]:
-    """Return the task for `mapInArrow`. `summaries`: of each capture."""
+    """Return the task for `mapInArrow`. `summaries`: the summary of each capture."""
 
     def run(batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
         pending: list[FindingRow] = []
@@ -209,7 +210,7 @@ def rehearse(texts: RuleTexts, summaries: Mapping[str, CaptureSummary]) -> Calla
 
 
 def rows(batches: ArrowBatches, texts: RuleTexts, summaries: Mapping[str, CaptureSummary]) -> Iterator[FindingRow]:
-    candidates: dict[str, Candidate] = {}  # of each capture: topic ids are its own
+    candidates: dict[str, Candidate] = {}  # per capture: each has its own topic ids
     sums, count = FindingSums(), 0
     for (capture, number, _), members in groupby(given(batches), key=lambda row: row[:3]):
         exchanges = UnpackedExchanges(packed for *_, packed in members)
@@ -236,7 +237,7 @@ def rows(batches: ArrowBatches, texts: RuleTexts, summaries: Mapping[str, Captur
 
 
 def given(batches: ArrowBatches) -> Iterator[tuple[str, int, int, Any]]:
-    """Yield (capture, connection, place, packed) of each chunk; packed ones are read where Arrow has them."""
+    """Yield (capture, connection, place, packed) of each chunk; `packed` is a view of Arrow's memory."""
     for batch in batches:
         names = ("capture", "connection", "place")
         packed = (one.as_buffer() for one in batch.column("packed"))
@@ -244,7 +245,7 @@ def given(batches: ArrowBatches) -> Iterator[tuple[str, int, int, Any]]:
 
 
 class UnpackedExchanges:
-    """Exchanges of one connection, unpacked and counted as they are taken."""
+    """Exchanges of one connection; iteration unpacks and counts them."""
 
     def __init__(self, packed: Iterator[Any]) -> None:
         self.first: ExchangeChunk = unpack_chunk(next(packed))

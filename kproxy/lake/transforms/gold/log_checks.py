@@ -5,8 +5,8 @@ facts: ("day",) within days, empty for facts of several days. The place is the f
 Spark compares whole rows only if the first column is equal. The checks have the names of those of `kproxy verify`.
 Events have no configs, so an unclean leader election may explain each finding, and no finding is proved.
 
-Facts of a group: `commit`, an accepted commit; `doubt`, a commit with an unknown result (no response, an error, part
-of a transaction); `told`, an offset from OffsetFetch, null if there was none. Facts of a producer id: epochs that were
+Facts of a group: `commit`, an accepted commit; `doubt`, a commit with an unknown result (no response, an error, part of
+a transaction); `told`, an offset from OffsetFetch, null if there was none. Facts of a producer id: epochs that were
 `granted`, and epochs that an accepted Produce `used`. A fact is before another if it ended before the other began.
 """
 
@@ -24,9 +24,9 @@ SUSPECT, NOTE = "suspect", "note"
 FINDING = ("day", "place", "check", "level", "text", "events", "time", "producer_id")
 DELETE_HORIZON = 0x40
 WRAPS = 1 << 30
-"""Sequences that are apart by more have begun again at 0 after 2³¹ − 1."""
+"""A larger difference between sequences is a wrap from 2³¹ − 1 to 0."""
 STARTS, ENDS = 0, 1
-"""Order of steps at one time: a request that begins when another ends was not before it, and not behind it."""
+"""Order of steps at the same time: a request that begins when another ends is concurrent with it."""
 
 
 def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str) -> DataFrame:
@@ -42,7 +42,7 @@ def log_findings(batches: DataFrame, gaps: DataFrame, steps: DataFrame, *by: str
 
 
 def finding(rows: DataFrame, check: Column | str, level: Column | str, text: Column, *events: str) -> DataFrame:
-    """Return findings of a check. `events`: columns with the exchanges, the last of which it was found with."""
+    """Return findings of a check. `events`: columns with the exchanges; the last one completed the finding."""
     told = [F.format_string("%s#%d", f"{name}.source", f"{name}.event_id") for name in events]
     producer = F.col("producer_id") if "producer_id" in rows.columns else F.lit(None)
     return rows.select(
@@ -58,16 +58,16 @@ def finding(rows: DataFrame, check: Column | str, level: Column | str, text: Col
 
 
 def later_day(rows: DataFrame, other: str) -> DataFrame:
-    """Return rows with the later one of their day and that of `other`, the fact that they were found with."""
+    """Return rows with the later one of their day and that of `other`, the second fact of the finding."""
     return rows.withColumn("day", F.greatest("day", f"{other}.day"))
 
 
 def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
-    """Yield what claims offsets that another batch has.
+    """Yield batches with offsets that another batch has.
 
-    Compared is the batch that reaches furthest of those that begin at the same offset or before. Brokers that compress
-    batches anew, or put their own time into them, change the checksum and say so in the attributes; compaction leaves
-    the offsets and takes records. Neither is another batch.
+    Each batch is compared with the one of the largest last offset among those that begin at the same offset or before.
+    A broker that recompresses batches, or sets their timestamps, changes the checksum and the attributes. Compaction
+    keeps the offsets and removes records. Neither makes a different batch.
     """
     before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
     names = ("last", "first", "records", "crc", "attributes", "written", "seen", "day")
@@ -100,8 +100,8 @@ def overlaps(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
 def duplicates(batches: DataFrame, *by: str) -> DataFrame:
     """Return batches without a producer id that are at more offsets than they were acknowledged.
 
-    A suspicion only: an acknowledgement may not be on record, and among many batches two have the same checksum by
-    chance.
+    A suspicion only: an acknowledgement may be missing in the recording, and two of many batches may have the same
+    checksum by chance.
     """
     plain = batches.where(F.col("producer_id").isNull() & ~is_control())
     alike = plain.groupBy(*by, "place", "crc", "records").agg(
@@ -128,8 +128,8 @@ def duplicates(batches: DataFrame, *by: str) -> DataFrame:
 def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
     """Yield sequences of producers that are at two offsets, or that do not ascend with the offsets.
 
-    A producer whose state the broker has forgotten begins with 0 again, lawfully, and its first batches may not be on
-    record: that sequences do not ascend is a suspicion only.
+    If a broker has expired a producer's state, its sequences validly restart at 0, and its first batches may be missing
+    in the recording. So descending sequences are a suspicion only.
     """
     own = batches.where(F.col("producer_id").isNotNull() & (F.col("sequence") >= 0) & ~is_control())
     keys = ("place", "producer_id", "epoch")
@@ -166,9 +166,9 @@ def sequences(batches: DataFrame, *by: str) -> Iterator[DataFrame]:
 
 
 def lost_writes(batches: DataFrame, gaps: DataFrame, *by: str) -> DataFrame:
-    """Return acknowledged batches that an answer, later or at the same time, passed over.
+    """Return acknowledged batches that a later or concurrent response skipped.
 
-    A suspicion only: compaction passes over batches, too, and values of configs are never recorded.
+    A suspicion only: compaction also removes batches, and values of configs are never recorded.
     """
     shared = ("day", "place", "first", "last")
     written = batches.where(F.col("written") > 0).select(
@@ -188,10 +188,10 @@ def lost_writes(batches: DataFrame, gaps: DataFrame, *by: str) -> DataFrame:
 
 
 def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
-    """Return data that was read as committed, and whose producer's next marker in the partition says abort.
+    """Return data read as committed if its producer's next marker in the partition is an abort.
 
-    Nothing is said where not all batches up to the marker are known: another marker may be in between; nor of a batch
-    without records, which a cleaner leaves for its sequence.
+    No finding if a batch before the marker is unknown, since another marker may be in between. No finding for a batch
+    without records, which the log cleaner keeps for its sequence.
     """
     before = Window.partitionBy("place", *by).orderBy("first", "last", "seen")
     passed = before.rowsBetween(Window.unboundedPreceding, -1)
@@ -220,9 +220,9 @@ def aborted_reads(batches: DataFrame, *by: str) -> DataFrame:
 
 
 def behind_watermark(steps: DataFrame, *by: str) -> DataFrame:
-    """Return answers whose high watermark is not beyond what had been acknowledged by all replicas before.
+    """Return responses with a high watermark at or below an offset that all replicas had acknowledged before.
 
-    A suspicion only: a follower may lag, and a new leader does not know at once how far its followers are.
+    A suspicion only: a follower may lag, and a new leader learns its followers' offsets late.
     """
     rows = running(steps, "place", *by).where(F.col("value") <= F.col("top.value"))
     text = F.format_string("a high watermark of %d, after offset %d was acknowledged", "value", "top.value")
@@ -230,14 +230,15 @@ def behind_watermark(steps: DataFrame, *by: str) -> DataFrame:
 
 
 def disorder(steps: DataFrame, *by: str) -> DataFrame:
-    """Return writes without a producer id that got lower offsets than one that was over on the same connection."""
+    """Return writes without a producer id that got lower offsets than an earlier completed write on the same
+    connection."""
     rows = running(steps, "way", *by).where(F.col("value") < F.col("top.value"))
     text = F.format_string("a write got offset %d, after %d was acknowledged", "value", "top.value")
     return finding(rows, "order", SUSPECT, text, "top.seen", "seen")
 
 
 def running(steps: DataFrame, key: str, *by: str) -> DataFrame:
-    """Return the steps that start, each with the largest value of those that had ended before, as `top`."""
+    """Return the steps that start, with the largest value of the steps that ended before as `top`."""
     before = Window.partitionBy(key, *by).orderBy("at", "step")
     ended = F.when(F.col("step") == ENDS, F.struct("value", "seen"))
     top = F.max(ended).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
@@ -245,21 +246,21 @@ def running(steps: DataFrame, key: str, *by: str) -> DataFrame:
 
 
 def beyond_stable(read: DataFrame) -> DataFrame:
-    """Return data that a read_committed answer brings from behind its own last stable offset.
+    """Return data of a read_committed response at or above its own last stable offset.
 
-    A suspicion only: brokers look at that offset first and at the log then, and a transaction may end in between.
+    A suspicion only: brokers read that offset before the log, and a transaction may end in between.
     """
     text = F.format_string("data at offset %d was read as committed, beyond the last stable offset", "first")
     return finding(read.where(F.col("beyond")), "read-beyond-stable", SUSPECT, text, "seen")
 
 
 def is_control() -> Column:
-    """Return True where a batch is a marker, or another record of the broker's own."""
+    """Return True if a batch is a marker or another control batch."""
     return F.col("attributes").bitwiseAND(CONTROL) != 0
 
 
 def log_steps(writes: DataFrame, answers: DataFrame) -> DataFrame:
-    """Return when offsets were acknowledged by all replicas, and when answers told high watermarks."""
+    """Return the times when all replicas had acknowledged offsets, and the times of responses with high watermarks."""
     done = writes.where(~F.col("loose")).select(
         "day", "place", F.col("seen.ended").alias("at"), F.lit(ENDS).alias("step"), F.col("last").alias("value"),
         "seen",
@@ -272,7 +273,7 @@ def log_steps(writes: DataFrame, answers: DataFrame) -> DataFrame:
 
 
 def write_steps(writes: DataFrame) -> DataFrame:
-    """Return when writes without a producer id began and ended, by connection."""
+    """Return the begin and end times of writes without a producer id, by connection."""
     plain = writes.where(F.col("producer_id").isNull())
     both = [
         plain.select(
@@ -287,18 +288,19 @@ def write_steps(writes: DataFrame) -> DataFrame:
 TOLD, DOUBT, COMMIT = "told", "doubt", "commit"
 GRANTED, USED = "granted", "used"
 IN_FLIGHT = "interval 10 minutes"
-"""A commit without an answer may count later than it was sent, but not by more."""
+"""A commit without a response may take effect later than it was sent, within this limit."""
 EXPIRES = "interval 1 day"
-"""Offsets of a group without members expire, after days by default; nobody tells when."""
+"""Offsets of a group without members expire, by default after days. No event reports that."""
 
 
 def group_place() -> Column:
-    """Return the place of a group's offset of one partition, of columns `group` and `topic` as brokers have them."""
+    """Return the place of a group's offset of one partition, from columns `group` and `topic` with the broker's
+    names."""
     return place_of("cluster", "group", "topic", "partition")
 
 
 def named_offsets(rows: DataFrame) -> DataFrame:
-    """Return commits, or what OffsetFetch told, with the broker's names and their place."""
+    """Return commits, or offsets from OffsetFetch, with the broker's names and their place."""
     known = rows.where(F.col("partition").isNotNull() & F.col("group").isNotNull())
     named = known.withColumn("topic", F.coalesce("broker_topic", "topic", "topic_id"))
     return named.withColumn("group", F.coalesce("broker_group", "group")).withColumn("place", group_place())
@@ -325,10 +327,9 @@ def _facts(rows: DataFrame, what: Column) -> DataFrame:
 
 
 def offset_findings(facts: DataFrame, *by: str) -> DataFrame:
-    """Return what is found about commits: those that were lost, and those that go back.
+    """Return findings for lost commits and for commits that go back.
 
-    All is seen in one sort, from the last fact back to the first: what was before a fact lies ahead of it there, and
-    what came after it has been passed.
+    One descending sort is enough: `lead` reads earlier facts, and the window's preceding rows are later facts.
     """
     is_commit, is_told = F.col("what") == COMMIT, F.col("what") == TOLD
     at = F.when(is_commit, F.col("seen.ended")).otherwise(F.col("seen.began"))
@@ -371,9 +372,9 @@ def _told_value() -> Column:
 
 
 def is_lost() -> Column:
-    """Return true where OffsetFetch told another offset than the last commit, and than one that may have been later.
+    """Return true if OffsetFetch returned another offset than the last commit, and than a commit that overlaps it.
 
-    A suspicion only: somebody may commit past kproxy, or have deleted the group.
+    A suspicion only: a client may commit without kproxy, or delete the group.
     """
     ended = F.col("before.seen.ended")
     overlapping = F.when(F.col("earlier.seen.ended") >= F.col("before.seen.began"), F.col("earlier.value"))
@@ -385,18 +386,20 @@ def is_lost() -> Column:
 
 
 def goes_back() -> Column:
-    """Return true where a commit is of less than the one before it, which was over when it began."""
+    """Return true if a commit has a lower offset than the commit before, which had ended when this one began."""
     return (F.col("value") < F.col("before.value")) & (F.col("before.seen.ended") < F.col("seen.began"))
 
 
 def goes_back_late() -> Column:
-    """Return true where a commit that goes back is of a later generation, which was told more: that is a suspicion."""
+    """Return true for a suspicious commit that goes back: its generation is later, and OffsetFetch had returned a
+    larger offset."""
     told_more = (F.col("heard.value") > F.col("value")) & (F.col("heard.at") > F.col("before.seen.ended"))
     return (F.col("epoch") > F.col("before.epoch")) & told_more
 
 
 def producer_facts(requests: DataFrame, writes: DataFrame) -> DataFrame:
-    """Return the facts of producer ids: day, place, what, epoch, producer_id, seen. Of an epoch, its last use."""
+    """Return the facts of producer ids: day, place, what, epoch, producer_id, seen. For a used epoch, only its last
+    use."""
     given = (F.col("api") == "InitProducerId") & (F.col("detail") == "request") & F.col("error").isNull()
     known = F.col("producer_id").isNotNull() & F.col("producer_epoch").isNotNull()
     granted = requests.where(given & known & F.col("response_out").isNotNull()).select(
@@ -415,7 +418,7 @@ def producer_facts(requests: DataFrame, writes: DataFrame) -> DataFrame:
 
 
 def zombie_writes(facts: DataFrame, *by: str) -> DataFrame:
-    """Return writes in an epoch older than one that the producer id had been given before."""
+    """Return writes with an older epoch than one granted to the producer id before."""
     at = F.when(F.col("what") == GRANTED, F.col("seen.ended")).otherwise(F.col("seen.began"))
     rank = F.when(F.col("what") == USED, 0).otherwise(1)
     before = Window.partitionBy("place", *by).orderBy("at", "rank").rowsBetween(

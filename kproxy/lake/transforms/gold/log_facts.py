@@ -1,10 +1,10 @@
-"""Facts about logs that checks of histories are made of: acknowledged writes, answers of Fetch, the batches of both.
+"""Facts about logs for checks of histories: acknowledged writes, responses of Fetch, and the batches of both.
 
-Strategy: what the checks sort is narrow. A partition is a `place`, a hash of its names; the names are joined to what is
-found. A batch that was written, or read ten times, is one row: `fold` puts together what has the same place, offsets
-and header. `seen` is the exchange that showed it first.
+The rows that checks sort are narrow. A partition is a `place`, a hash of its names; the names are joined to the
+findings. A batch that was written, or read ten times, is one row: `fold` merges rows with the same place, offsets and
+header. `seen` is the first exchange with the batch.
 
-Rows of minutes (`detail` summary) say nothing of single batches: they are no facts, but counted in `not_checked`.
+Rows of minutes (`detail` summary) have no single batches. They are not facts, but counted in `not_checked`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 SEEN = "struct<ended:timestamp,began:timestamp,source:string,event_id:bigint>"
-"""Type of an exchange as facts name it. One is before another only if it ended before that began."""
+"""Type of an exchange in facts. An exchange is before another only if it ended before the other began."""
 BATCH = ("first", "last", "records", "crc", "attributes", "producer_id", "epoch", "sequence")
-"""Columns that tell batches of one place apart."""
+"""Columns that identify a batch of a place."""
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 READ_COMMITTED = 1
 MOST_TOLD = 32
-"""Batches and aborted transactions of one partition that an event tells at most."""
+"""Maximum number of batches, and of aborted transactions, that an event lists for one partition."""
 _HEADER = (
     "struct<base_offset:bigint,last_delta:int,count:int,attributes:int,crc:bigint,producer_id:bigint,"
     "producer_epoch:int,sequence:int,marker:string>"
@@ -27,7 +27,7 @@ _HEADER = (
 
 
 def place_of(*names: str) -> Column:
-    """Return 64 bits of these columns; null is not passed over, as Spark's hash alone would do."""
+    """Return a 64-bit hash of these columns. Null changes the hash, while Spark's hash ignores it."""
     return F.xxhash64(*[F.coalesce(F.col(name).cast("string"), F.lit("\0")) for name in names])
 
 
@@ -37,8 +37,7 @@ def seen() -> Column:
 
 
 def located(rows: DataFrame) -> DataFrame:
-    """Return rows of partitions told one by one that were answered without an error, with `topic` as brokers have it
-    and their `place`."""
+    """Return listed partitions without an error, with the broker's name in `topic`, and their `place`."""
     answered = F.col("error").isNull() & F.col("response_out").isNotNull() & F.col("partition").isNotNull()
     taken = rows.where((F.col("detail") == "request") & answered)
     named = taken.withColumn("topic", F.coalesce("broker_topic", "topic", "topic_id"))
@@ -46,9 +45,9 @@ def located(rows: DataFrame) -> DataFrame:
 
 
 def log_writes(produce_partitions: DataFrame) -> DataFrame:
-    """Return the writes that were acknowledged. `loose`: not by all replicas. `owner`: the producer id, as a place.
+    """Return the acknowledged writes. `loose`: not by all replicas. `owner`: the producer id, as a place.
 
-    A request has one batch for a partition; of more, which only old clients send, the checksums say nothing.
+    A request has one batch for a partition. For several, which only old clients send, checksums are unknown.
     """
     rows = located(produce_partitions).where((F.col("acks") != 0) & F.col("base_offset").isNotNull())
     one = F.coalesce("batches", F.lit(1)) == 1
@@ -72,7 +71,8 @@ def log_writes(produce_partitions: DataFrame) -> DataFrame:
 
 
 def log_answers(fetch_partitions: DataFrame) -> DataFrame:
-    """Return the answers of Fetch, each with the headers of its batches; those of a share group have no order."""
+    """Return the responses of Fetch, each with the headers of its batches. Share groups are excluded: they have no
+    order."""
     rows = located(fetch_partitions).where((F.col("api") == "Fetch") & F.col("high_watermark").isNotNull())
     last_delta = F.col("last_offset") - F.col("base_offset")
     lone = F.struct(
@@ -99,10 +99,10 @@ def log_answers(fetch_partitions: DataFrame) -> DataFrame:
 
 
 def read_batches(answers: DataFrame) -> DataFrame:
-    """Return the batches that answers brought. `due`: the offset that had to come next, null where nobody knows.
+    """Return the batches in responses. `due`: the next expected offset; null if unknown.
 
-    `unlisted`: it is data of a transaction that a read_committed answer does not list as aborted. `beyond`: it is data
-    that a read_committed answer brings from behind its own last stable offset.
+    `unlisted`: data of a transaction that a read_committed response does not list as aborted. `beyond`: data of a
+    read_committed response at or above its own last stable offset.
     """
     headers = F.transform("headers", _with_due)
     rows = answers.withColumn("header", F.explode(headers))
@@ -142,7 +142,7 @@ def _with_due(header: Column, number: Column) -> Column:
 
 
 def fold(writes: DataFrame, batches: DataFrame) -> DataFrame:
-    """Return each batch once, with how often it was acknowledged and read, and who saw it first."""
+    """Return each batch once, with the number of acknowledgements and reads, and the first exchange with it."""
     written = writes.where(F.col("crc").isNotNull()).select(
         "day", "place", *BATCH, F.lit(None).cast("string").alias("marker"), F.lit(1).alias("written"),
         F.lit(0).alias("read"), F.lit(None).cast(SEEN).alias("reader"), "seen",
@@ -156,7 +156,7 @@ def fold(writes: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def folded(batches: DataFrame, *by: str) -> DataFrame:
-    """Put together rows of the same batch; of several days, if `by` does not tell them apart."""
+    """Merge rows of the same batch; across days unless `by` contains the day."""
     return batches.groupBy(*by, "place", *BATCH).agg(
         *([] if "day" in by else [F.max("day").alias("day")]),
         F.max("marker").alias("marker"),
@@ -168,7 +168,7 @@ def folded(batches: DataFrame, *by: str) -> DataFrame:
 
 
 def gaps(batches: DataFrame) -> DataFrame:
-    """Return offsets that an answer passed over: it was asked from `first`, and brings a batch beyond `last`."""
+    """Return offsets that a response skipped: from the expected offset `first` to `last`, before the next batch."""
     passed = batches.where(F.col("due") < F.col("first"))
     return passed.select(
         "day",
@@ -181,7 +181,8 @@ def gaps(batches: DataFrame) -> DataFrame:
 
 
 def log_names(produce_partitions: DataFrame, fetch_partitions: DataFrame) -> DataFrame:
-    """Return the names of places by day. `topic_id`: null where none is known, or several: the topic was made anew."""
+    """Return the names of places by day. `topic_id`: null if unknown, or if there are several because the topic was
+    recreated."""
     names = ["dt", "place", "cluster", "topic", "partition"]
     rows = located(produce_partitions).select(*names, "topic_id")
     both = rows.unionByName(located(fetch_partitions).select(*names, "topic_id"))
@@ -191,7 +192,7 @@ def log_names(produce_partitions: DataFrame, fetch_partitions: DataFrame) -> Dat
 
 
 def not_checked(produce_partitions: DataFrame, fetch_partitions: DataFrame) -> DataFrame:
-    """Count by topic the requests of which the rows do not tell single batches: minutes, and old events."""
+    """Count by topic the requests without single batches in their rows: minutes, and old events."""
     reads = fetch_partitions.where(F.col("api") == "Fetch")
     names = ("dt", "cluster", "broker_topic", "topic", "topic_id", "detail", "batches", "crc", "count", "error", "api")
     rows = produce_partitions.select(*names).unionByName(reads.select(*names))

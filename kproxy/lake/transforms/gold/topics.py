@@ -1,4 +1,4 @@
-"""Answers on topics: those that nobody uses, and how evenly others are spread over their partitions.
+"""Answers on topics: unused topics, and the distribution of others over their partitions.
 
 Both merge by the broker's name, which identifies a topic, and keep the names that clients use. An answer has a row for
 each of these names, with the same numbers.
@@ -35,7 +35,7 @@ from .aggregates import (
 )
 
 TOLD_WITHIN = "5 minutes"
-"""Topics of one state of a cluster may be told in several events, and by several proxies, within this time."""
+"""The topics of one state of a cluster may be in several events, of several proxies, within this time."""
 
 UNUSED_TOPICS_PARTIAL = Partial(
     keys=("cluster", "broker_topic"),
@@ -55,7 +55,7 @@ UNUSED_TOPICS_PARTIAL = Partial(
 
 
 def unused_topics_daily(bases: Bases) -> DataFrame:
-    """Merge what the cluster told of each topic with what was written and read."""
+    """Merge each topic's topology events with its writes and reads."""
     written = bases.writes.where(F.col("error").isNull()).select(
         "dt",
         "cluster",
@@ -106,7 +106,7 @@ def topology_topics(topology: DataFrame) -> DataFrame:
 def with_client_names(topics: DataFrame) -> DataFrame:
     """Return a row for each client's name of a topic, as `topic`, in place of `names`.
 
-    A topic without names has the broker's name, and null if clients of the cluster use that name for another topic.
+    A topic without names has the broker's name, or null if clients of the cluster use that name for another topic.
     """
     named = topics.withColumn("topic", F.explode_outer("names")).drop("names")
     taken = named.where(F.col("topic") != F.col("broker_topic")).select(
@@ -119,7 +119,7 @@ def with_client_names(topics: DataFrame) -> DataFrame:
 
 
 def unused_topics_combine(partials: DataFrame) -> DataFrame:
-    """Return the verdict on each topic that was reported or used. The last state of a cluster is small, so that it is
+    """Return the verdict on each topic that was reported or used. The last state of a cluster is small, so it is
     broadcast."""
     topics = with_client_names(UNUSED_TOPICS_PARTIAL.merged(partials))
     states = topics.groupBy("cluster").agg(F.max("last_told").alias("state"))
@@ -215,12 +215,13 @@ def partition_skew_combine(partials: DataFrame) -> DataFrame:
 
 
 def max_to_mean(name: str) -> Column:
-    """Return the largest partition's share over an even share; 1: all alike; null: there is nothing in any."""
+    """Return the largest partition's share divided by an even share; 1 if all are equal; null if all are empty."""
     return F.try_divide(F.col(f"{name}_max").cast("double") * F.col("partitions"), F.col(name))
 
 
 def variation(name: str) -> Column:
-    """Return the standard deviation over the mean, of all partitions; rounding may not make the variance negative."""
+    """Return the standard deviation divided by the mean, over all partitions. Rounding cannot make the variance
+    negative."""
     mean = F.col(name) / F.col("partitions")
     variance = F.greatest(F.col(f"{name}_squares") / F.col("partitions") - mean * mean, F.lit(0.0))
     return F.try_divide(F.sqrt(variance), mean)

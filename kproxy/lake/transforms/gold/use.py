@@ -1,4 +1,4 @@
-"""Answers on use: how much went through, who writes and reads, and which clients have gone silent."""
+"""Answers on use: traffic, producers and consumers of topics, and dormant clients."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ TRAFFIC_PARTIAL = Partial(
 
 
 def traffic_daily(bases: Bases) -> DataFrame:
-    """Sum by minute and API. Minutes are UTC, as days are.
+    """Sum by minute and API. Minutes are in UTC, like days.
 
-    A summary belongs to the minute in which its first request came.
+    A summary counts for the minute of its first request.
     """
     counted = bases.minutes.groupBy("dt", *TRAFFIC_PARTIAL.keys).agg(
         F.sum("count").alias("requests"),
@@ -68,7 +68,7 @@ WHO_WRITES_PARTIAL = Partial(
 
 
 def who_writes_daily(bases: Bases) -> DataFrame:
-    """Sum what a broker has said that it stored; a refused partition is one error."""
+    """Sum the writes that a broker stored; a refused partition is one error."""
     written = bases.writes.groupBy("dt", *WHO_WRITES_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -104,7 +104,7 @@ WHO_READS_PARTIAL = Partial(
 
 
 def who_reads_daily(bases: Bases) -> DataFrame:
-    """Sum what was read. A partition that was answered with an error counts as one error and brought nothing."""
+    """Sum reads. A partition with an error counts as one error without data."""
     read = bases.reads.groupBy("dt", *WHO_READS_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
@@ -126,9 +126,9 @@ WHO_READS = AnswerTransforms(WHO_READS_PARTIAL, who_reads_daily, who_reads_combi
 
 
 DORMANT_DAYS = 7
-"""A client that was silent for so long is called dormant: what runs once a week is not."""
+"""Minimum idle days of a dormant client; weekly jobs are not dormant."""
 GREETINGS = ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
-"""Sent before a client is authenticated, so without its principal, and by whatever only tries the port."""
+"""Sent before authentication, so without a principal, and also by port scans."""
 
 DORMANT_CLIENTS_PARTIAL = Partial(
     keys=("cluster", "client_id", "principal"),
@@ -144,7 +144,7 @@ DORMANT_CLIENTS_PARTIAL = Partial(
 
 
 def dormant_clients_daily(bases: Bases) -> DataFrame:
-    """Sum by client id and principal; of addresses a sketch, since clients in containers have a new one each time."""
+    """Sum by client id and principal, with a sketch of addresses, since clients in containers change theirs."""
     software = F.concat_ws("/", "software_name", "software_version")
     at_work = bases.requests.where(~F.col("api").isin(*GREETINGS))
     named = at_work.select("*", F.when(software != "", software).alias("software"))
@@ -160,9 +160,9 @@ def dormant_clients_daily(bases: Bases) -> DataFrame:
 
 
 def dormant_clients_combine(partials: DataFrame) -> DataFrame:
-    """Rate each client as of the last request of all, not of the clock.
+    """Rate each client relative to the last request of all clients, not to the clock.
 
-    So the answer is the same whenever it is made. That one row is broadcast.
+    So the answer does not depend on when it is made. That row is broadcast.
     """
     clients = DORMANT_CLIENTS_PARTIAL.merged(partials)
     now = clients.agg(F.max("last_seen").alias("now"))

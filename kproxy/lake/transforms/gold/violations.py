@@ -1,10 +1,10 @@
-"""Answer `violations`: which guarantees of Kafka the recorded exchanges break.
+"""Answer `violations`: guarantees of Kafka that the recorded exchanges break.
 
-Strategy: a day's facts are checked by themselves. Of what later days need, a few facts a place are kept in the day's
-partial beside its findings: batches not read yet and batches read that were not written that day, offsets passed over,
-the furthest acknowledgement and the lowest watermark, first and last commits, epochs. When days are combined, the same
-checks go over the kept facts of all days. So a pair of exchanges on two days is found as one on the same day is, as far
-as its facts were kept.
+Each day's facts are checked by themselves. The day's partial has the findings, and a few facts per place for checks
+across days: batches written and not read, batches read and not written that day, skipped offsets, the furthest
+acknowledgement and the lowest watermark, first and last commits, epochs. When days are combined, the same checks
+process the kept facts of all days. So a pair of exchanges on two days is found like a pair on one day, if its facts
+were kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .log_checks import (
 )
 
 MOST_KEPT = 100
-"""Batches of each kind that a day keeps of one partition for the next."""
+"""Maximum number of batches of each kind that a day keeps for one partition."""
 BATCHES, GAPS, STEPS, EPOCHS, OFFSETS, EDGES, FOUND = "batch", "gap", "step", "epoch", "offset", "edge", "found"
 NOT_CHECKED, UNSEEN = "not-checked", "unseen"
 WORST_FIRST = (SUSPECT, NOTE)
@@ -73,7 +73,7 @@ VIOLATIONS_PARTIAL = Partial(
 
 @dataclass(frozen=True, slots=True)
 class HistoryFacts:
-    """Facts that checks go over, of single days or of what was kept of several."""
+    """Input facts of the checks: all facts of single days, or kept facts of several."""
 
     batches: DataFrame
     gaps: DataFrame
@@ -91,7 +91,7 @@ class HistoryFacts:
 
 
 def violations_daily(bases: Bases) -> DataFrame:
-    """Check the facts of each day, and keep what other days need of them."""
+    """Check the facts of each day, and keep those that other days need."""
     silver = bases.silver
     written, told = silver["produce_partitions"], silver["fetch_partitions"]
     writes, answers, read = bases.log_writes, bases.log_answers, bases.log_reads
@@ -119,7 +119,7 @@ def violations_daily(bases: Bases) -> DataFrame:
 
 
 def kept(facts: HistoryFacts) -> list[DataFrame]:
-    """Return what later days, or earlier ones that come late, need of a day's facts."""
+    """Return the facts of a day that later days need, or earlier days that arrive late."""
     epochs = Window.partitionBy("place", "day", "what").orderBy(
         F.when(F.col("what") == GRANTED, -F.col("epoch")).otherwise(F.col("epoch"))
     )
@@ -134,9 +134,9 @@ def kept(facts: HistoryFacts) -> list[DataFrame]:
 
 
 def _first_and_last(offsets: DataFrame) -> DataFrame:
-    """Return of each group's partition the first and the last commit, what was told first, and the last doubt.
+    """Return the first and last commit, the first OffsetFetch and the last doubt of each group's partition.
 
-    They are the least by other columns, so no fact is sorted or leaves its task but these.
+    They are minima by other columns, so no fact is sorted, and only these are shuffled.
     """
     newest_first = F.coalesce(-F.unix_micros("seen.ended"), F.lit((1 << 63) - 1))
     ends = offsets.groupBy("day", "place", "what").agg(
@@ -150,9 +150,8 @@ def _first_and_last(offsets: DataFrame) -> DataFrame:
 
 
 def _open(batches: DataFrame) -> DataFrame:
-    """Return batches that were not read that day, the newest first, those that were not written then, the first
-    ones first, and markers and data that a transaction's other end may be missing of.
-    """
+    """Return batches for checks across days: batches not read that day, the newest first; batches not written that day,
+    the oldest first; markers, and data whose transaction may end or begin on another day."""
     unread = (F.col("written") > 0) & (F.col("read") == 0)
     what = F.when(unread, "unread").when(F.col("reader").isNotNull() | is_control(), "transaction")
     what = what.when(F.col("written") == 0, "strange")
@@ -166,7 +165,7 @@ def _first_ones(rows: DataFrame, keys: tuple[str, ...], order: str | Column, mos
 
 
 def edges(writes: DataFrame, answers: DataFrame) -> DataFrame:
-    """Return by place how far it was acknowledged, from where on, and how far it was read."""
+    """Return by place the first and the last acknowledged offset, and the last offset read."""
     acknowledged = writes.groupBy("day", "place").agg(
         F.min("first").alias("first"), F.max("last").alias("last"), F.max("seen").alias("seen")
     )
@@ -176,8 +175,8 @@ def edges(writes: DataFrame, answers: DataFrame) -> DataFrame:
 
 
 def told_once(findings: DataFrame, *by: str) -> DataFrame:
-    """Return one row for each check and place (and day, if `by` has it): the first text of the worst level, and how
-    many there are."""
+    """Return one row for each check and place (and day, if in `by`): the first text of the worst level, and the number
+    of findings."""
     rank = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col("level")).alias("rank")
     worst = F.min(F.struct(rank, "time", "text", "events", "level", "producer_id"))
     rows = findings.groupBy(*by, "check").agg(worst.alias("worst"), F.count(F.lit(1)).alias("count"))
@@ -212,7 +211,7 @@ def violations_combine(partials: DataFrame) -> DataFrame:
 
 
 def _of_rows(placed: DataFrame) -> HistoryFacts:
-    """Return the kept facts of partials. A batch that was written on one day and read on another is one again."""
+    """Return the kept facts of partials. A batch that was written on one day and read on another is merged."""
 
     def of(kind: str, *columns: str) -> DataFrame:
         return placed.where(F.col("kind") == kind).select("day", "place", *columns, "seen")
@@ -227,7 +226,7 @@ def _of_rows(placed: DataFrame) -> HistoryFacts:
 
 
 def _counted(placed: DataFrame) -> list[DataFrame]:
-    """Return what is counted: requests that could not be checked, and acknowledged offsets that nobody read."""
+    """Return counts: unchecked requests, and acknowledged offsets without a read."""
     blind = placed.where(F.col("kind") == NOT_CHECKED).select(*_NOTE)
     read = F.max("value")
     places = placed.where(F.col("kind") == EDGES).groupBy("cluster", "topic", "place").agg(

@@ -20,10 +20,10 @@ from kproxy.lake.tables import READ_APIS, WRITE_APIS
 from .aggregates import FIRST, LAST, LATEST_TEXT, TOTAL, AnswerTransforms, Bases, Partial, ratio
 
 IPV4_BITS, IPV6_BITS = 24, 64
-"""Bits of an address that are its network's, on an octet's and a group's border.
+"""Prefix lengths of a network, at the border of an octet or a group.
 
-Subnets of one zone are mostly larger than a /24 and those of IPv6 are a /64, while a /16 and a /48 are what a whole
-virtual network has, in all its zones. A network that is too small can be added up; one that is too large says nothing.
+A subnet of one zone is usually larger than a /24, or an IPv6 /64, while a /16 or a /48 is often a whole virtual network
+with all its zones. Networks that are too small can be summed; a network that is too large contains several zones.
 """
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -35,14 +35,14 @@ _WHOLE = rf"\A{_GROUP}(?::{_GROUP}){{7}}\z"
 _SHORT = rf"\A(?:{_SOME})?::(?:{_SOME})?\z"
 _ZONE = r"%[^%]+\z"
 _LONGEST = 100
-"""Characters of a text that is looked at: an IPv6 address has 45 at most, the rest is for the name of a zone."""
+"""Maximum length of a parsed address: an IPv6 address has at most 45 characters, and a zone may follow."""
 GROUPS = 8
 
 
 def network_of(address: Column) -> Column:
-    """Return the network of an address as text, `10.1.2.0/24` or `2001:db8::/64`; null if it is no address.
+    """Return the network of an address as text, `10.1.2.0/24` or `2001:db8::/64`; null for other texts.
 
-    IPv4 within IPv6 (`::ffff:10.1.2.3`) is IPv4. The zone of an IPv6 address (`%eth0`) counts for nothing.
+    IPv4-mapped IPv6 (`::ffff:10.1.2.3`) is IPv4. The zone of an IPv6 address (`%eth0`) is ignored.
     """
     short = F.when(F.length(address) <= _LONGEST, address)
     front = F.regexp_extract(short, _IPV4, 1)
@@ -56,12 +56,12 @@ def _ipv6_network(address: Column) -> Column:
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Return `use` of a value that is evaluated once, however often it is used."""
+    """Apply `use` to a value that is evaluated once for several uses."""
     return F.get(F.transform(F.array(value), use), 0)
 
 
 def _without_dots(text: Column) -> Column:
-    """Return the text with an IPv4 address at its end as the two groups that it stands for."""
+    """Return the text with a trailing IPv4 address converted to two groups."""
 
     def octet(number: int) -> Column:
         return F.regexp_extract(text, _TAIL, number).try_cast("int")
@@ -74,7 +74,7 @@ def _without_dots(text: Column) -> Column:
 
 
 def _groups(text: Column) -> Column:
-    """Return the eight groups of an IPv6 address without leading zeros; null if it is none."""
+    """Return the eight groups of an IPv6 address without leading zeros; null for other texts."""
     halves = F.split(text, "::")
     left, right = _parts(F.get(halves, 0)), _parts(F.get(halves, 1))
     missing = F.lit(GROUPS) - F.size(left) - F.size(right)
@@ -103,7 +103,7 @@ def _number(group: Column) -> Column:
 
 DIRECTIONS = ("request_bytes", "response_bytes")
 APART = {"produce": WRITE_APIS, "fetch": READ_APIS}
-"""APIs whose bytes are told apart from the rest."""
+"""APIs with separate sums of bytes."""
 AMOUNTS = ("requests", *DIRECTIONS, *(f"{kind}_{name}" for kind in APART for name in DIRECTIONS))
 
 ZONES_PARTIAL = Partial(
@@ -139,9 +139,9 @@ def network_totals(requests: DataFrame) -> DataFrame:
 
 
 def node_racks(topology: DataFrame) -> DataFrame:
-    """Return the rack of each node as it was told last; of one that was told without a rack, a null one.
+    """Return the last reported rack of each node; null if the last report has no rack.
 
-    A large cluster is told in parts, which all have all nodes: the first is enough.
+    A large cluster is reported in parts, which all have all nodes, so one part is enough.
     """
     first = topology.where(F.coalesce("part", F.lit(0)) == 0)
     nodes = first.select("dt", "cluster", "time", F.explode("nodes").alias("one"))
@@ -151,7 +151,7 @@ def node_racks(topology: DataFrame) -> DataFrame:
 
 
 def zones_combine(partials: DataFrame) -> DataFrame:
-    """Give each day's nodes their racks, and sum the days, one row per network and rack."""
+    """Join each day's nodes with their racks, and sum the days, one row per network and rack."""
     racked = partials.select(
         *("cluster", "client_network", "node", "first_seen", "last_seen", *AMOUNTS), rack_then().alias("rack")
     )
@@ -174,9 +174,9 @@ def zones_combine(partials: DataFrame) -> DataFrame:
 
 
 def rack_then() -> Column:
-    """Return a node's rack as it was told last by the end of the day, or else first after it.
+    """Return a node's last rack reported by the end of the day, otherwise the first one after it.
 
-    Both windows begin at one end and grow with the days, so the work is linear in them.
+    Both windows are unbounded at one end, so the work is linear in the days.
     """
     node = Window.partitionBy("cluster", "node")
     told_by_then = F.max("rack").over(node.orderBy("dt"))
@@ -185,7 +185,7 @@ def rack_then() -> Column:
 
 
 def rest(name: str) -> Column:
-    """Return the bytes in one direction that are of none of the APIs in `APART`."""
+    """Return the bytes in one direction of all APIs that are not in `APART`."""
     others = F.col(name)
     for kind in APART:
         others = others - F.col(f"{kind}_{name}")
