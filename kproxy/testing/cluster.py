@@ -1,10 +1,10 @@
 """librdkafka's mock cluster: brokers inside this process, up in milliseconds, without Java.
 
-Strategy: the mock lives in the librdkafka that the confluent-kafka package carries; its functions are called through
-ctypes, since the Python package itself offers only the number of brokers. Every client on this machine can connect to
-it. It knows the data path, groups and transactions, but no admin API but Metadata, and it differs from a broker in
-places: it answers acks=0, its Metadata v13 has a byte too many, its answer to ApiVersions 3 and up is an error that
-only librdkafka understands.
+Strategy: the mock is part of the librdkafka in the confluent-kafka package. Its functions are called through ctypes,
+since the Python package itself offers only the number of brokers. Every client on this machine can connect to it. It
+supports the data path, groups and transactions, but no admin API except Metadata, and it differs from a broker in
+places: it answers acks=0, its Metadata v13 has an extra byte, its answer to ApiVersions 3 and up is an error that only
+librdkafka understands.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _library() -> ctypes.CDLL:
     path = str(carried[0]) if carried else ctypes.util.find_library("rdkafka")
     if path is None:
         raise MissingMock(f"no librdkafka found: {how_to_install('demo')}")
-    importlib.import_module("confluent_kafka")  # loads what librdkafka itself needs
+    importlib.import_module("confluent_kafka")  # loads librdkafka's dependencies
     library = ctypes.CDLL(path)
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)

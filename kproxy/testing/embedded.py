@@ -1,9 +1,9 @@
 """kproxy in a thread of this process, with its own trio loop, so that it runs independently of the test.
 
-Strategy. Everything of the proxy is touched by its thread alone: other threads hand over their work by `call`, which
-goes through trio's queue, wakes the loop and comes back with the result. So a call also sees all that the proxy had
-done before: when a client has a response, the rule that gave it has been counted. Such work never waits for the caller,
-so a caller that blocks its own event loop does not cause a deadlock.
+Strategy. Only its thread accesses the proxy. Other threads pass their work to `call`, which goes through trio's queue,
+wakes the loop and returns the result. So a call also sees the results of all earlier work: when a client has a
+response, the counters include the rule that gave it. The work never waits for the caller, so a caller that blocks its
+own event loop does not cause a deadlock.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Recorded(ProxyProcess):
     tape: Tape
 
     def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
-        """Return a session that the tape follows from its first byte."""
+        """Return a session that is taped from its first byte."""
         session = super().session(listener, facts, node)
         if listener.name == OWN:
             self.tape.began_before = True
@@ -176,7 +176,7 @@ class Embedded:
         return threading.current_thread() is self.thread
 
     def call(self, work: Callable[[], T]) -> T:
-        """Return the result of `work()`, done in the proxy's thread. Raises what `work` raises."""
+        """Return the result of `work()`, done in the proxy's thread. Raises the exceptions of `work`."""
         __tracebackhide__ = True
         if self.inside:
             return work()
@@ -185,7 +185,7 @@ class Embedded:
         return self._result(done, PATIENCE)
 
     def load(self, documents: Iterable[Document]) -> None:
-        """Put documents into force in place of those loaded before. Raises DocumentError."""
+        """Replace the loaded documents by these. Raises DocumentError."""
         whole = [*self._built_in, *documents]
         self.call(lambda: self.proxy.keeper.load("file", lambda store, now: store.replace_files(whole, now)))
 

@@ -124,12 +124,12 @@ class SeenExchange:
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
-        """Return the entities that the request is about, topics by name where their names are known."""
+        """Return the entities of the request, topics by name if their names are known."""
         return self.named(entities(self.request))
 
     @property
     def topics(self) -> list[str]:
-        """Return the names of the topics that the request is about, each once."""
+        """Return the names of the topics of the request, each once."""
         return list(dict.fromkeys(one.topic for one in self.entities if one.topic is not None))
 
     @property
@@ -158,7 +158,7 @@ class SeenExchange:
         return {} if self.response is None else errors_of(self.request, self.response, self.entities)
 
     def named(self, found: Iterable[Entity]) -> tuple[Entity, ...]:
-        """Return the entities with the topic's name in place of its id where it is known."""
+        """Return the entities, with known topic names instead of ids."""
         return tuple(
             replace(one, topic=self._topics.topic_of(one.topic_id)) if one.topic is None and one.topic_id else one
             for one in found
@@ -174,7 +174,7 @@ class SeenExchange:
         return f"{self.api} {self.version}{topics and f' ({topics})'}{outcome and f' → {outcome}'}"
 
     def _refusal(self) -> str:
-        """Return the error of an ApiVersions response in a version that the broker lacks; empty for other responses.
+        """Return the error of an ApiVersions response to an unsupported version; empty for other responses.
 
         Such a response has the layout of version 0 (KIP-511). Clients read the error and retry with that version."""
         frame = self.taken.response or b""
@@ -188,8 +188,8 @@ class SeenExchange:
 class SeenExchanges:
     """Exchanges of a tape, oldest first. Frames that are not requests (bare SASL tokens, say) are left out.
 
-    `forgotten`: how many exchanges there were before them. `missing`: sentences about bytes that could not be split
-    into frames, by connection and direction.
+    `forgotten`: number of earlier exchanges that are no longer on the tape. `missing`: sentences about bytes that could
+    not be split into frames, by connection and direction.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class SeenExchanges:
         exchange.entities = exchange.named(known.values())
         if exchange.response is not None and isinstance(session, PartitionSession):
             error, number = exchange.response.body["error_code"], exchange.response.body["session_id"]
-            if error in (0, NOT_FOUND) or not session.number:  # others may be rules' own, and the session goes on
+            if error in (0, NOT_FOUND) or not session.number:  # others may come from rules; the session continues
                 sessions.response(session, error, number)
 
     def where(self, yes: FrameMatch, no: FrameMatch | None = None) -> list[SeenExchange]:

@@ -48,7 +48,7 @@ NAMES_RULE = "names of its own"
 
 
 class KproxyWarning(UserWarning):
-    """A warning about something that the author of a test should know, though the test goes on."""
+    """A warning for the author of a test that does not fail the test."""
 
 
 class Kproxy:
@@ -180,8 +180,8 @@ class Kproxy:
 
     def have_own_names(self, test: str, prefix: str = "") -> None:
         """Add `prefix` to topics, groups and transactional ids of this test on the brokers, and hide all others from
-        it; applies to new connections. Without a prefix it gets one from its name, in place of none. Where all that
-        goes through the proxy has one, the test keeps that."""
+        it; applies to new connections. The default prefix is made from the test's name. If the proxy itself has a
+        prefix, the test keeps that one."""
         if self.engine.prefix:
             return
         own = f"{re.sub('[^a-zA-Z0-9]+', '-', test)[:LONGEST_TEST].strip('-')}-{token_hex(4)}."
@@ -192,7 +192,7 @@ class Kproxy:
         self.inject("prefix", name=NAMES_RULE, prefix=self.prefix)
 
     def delete_own_topics(self) -> None:
-        """Delete the topics of the test at its end, where no fault is in the way; a warning names those that cannot be
+        """Delete the topics of the test at its end, without any fault in force; a warning names those that cannot be
         deleted. If the proxy itself has a prefix, its topics are kept."""
         if self.engine.prefix:
             return
@@ -201,7 +201,7 @@ class Kproxy:
                 one.remove()
         try:
             left = delete_topics(self.own_bootstrap_servers)
-        except Exception as error:  # noqa: BLE001  # the test is over; the warning names what stays
+        except Exception as error:  # noqa: BLE001  # the test has ended; the warning names what stays
             left = [f"{type(error).__name__}: {error}"]
         if left:
             text = f'topics whose names begin with "{self.prefix}" stay on {self.upstream}: {"; ".join(left)}'
@@ -224,7 +224,7 @@ class Kproxy:
         return seen.where(yes, no)
 
     def findings(self, **asked: Any) -> list[Finding]:
-        """Return which of Kafka's guarantees the traffic of this test breaks; the arguments are those of `verify`.
+        """Return the violations of Kafka's guarantees in this test's traffic; the arguments are those of `verify`.
         Raises Misuse."""
         __tracebackhide__ = True
         from .verification import judged  # most tests do without
@@ -232,7 +232,7 @@ class Kproxy:
         return judged(self._tape(), asked, alone=self.alone).findings
 
     def verify(self, *, fail_on: FailOnTerm = None, **asked: Any) -> None:
-        """Assert that the traffic of this test breaks no guarantee of Kafka.
+        """Assert that the traffic of this test violates no guarantee of Kafka.
 
         Examples: no acknowledged write is lost, no batch is stored twice, no commit is lost.
 
@@ -279,8 +279,8 @@ class Kproxy:
         return keeper.store[rule["name"]].running
 
     def clear(self) -> None:
-        """Remove the test's rules and its exchanges; connections stay open. Warns of problems in rules, those of files
-        included."""
+        """Remove the test's rules and its exchanges; connections stay open. Warns of problems in rules, including those
+        of files."""
         for one in self.injected:
             one.remove()
         rules = (*self.loaded, *self.injected)

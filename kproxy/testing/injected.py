@@ -31,8 +31,8 @@ test."""
 
 
 class RuleCounters(NamedTuple):
-    """Counters of a rule. matched: requests that the selectors are about; fired: those of them that the trigger let it
-    act on; applied: those where what it did has gone out."""
+    """Counters of a rule. matched: requests that match the selectors; fired: matched requests for which the trigger
+    fired; applied: fired requests with an effect that has been sent."""
 
     matched: int
     fired: int
@@ -124,7 +124,7 @@ class Injected:
             token, event = trio.lowlevel.current_trio_token(), trio.Event()
 
             def tell(done: Future[bool]) -> None:
-                with suppress(trio.RunFinishedError):  # the test is over
+                with suppress(trio.RunFinishedError):  # the test has ended
                     token.run_sync_soon(event.set)
 
             done.add_done_callback(tell)
@@ -152,7 +152,7 @@ class Injected:
     # ---- ends
 
     def release(self) -> int:
-        """Let go the requests that the rule holds (`when: {hold: true}`). Return how many those were."""
+        """Release the requests that the rule holds (`when: {hold: true}`). Return how many those were."""
         running = self.running
         return 0 if running is None else self.engine.call(running.release)
 

@@ -135,7 +135,7 @@ class ZooKeeper:
 
 #: Small heap and the quick compiler: a broker then starts in two seconds and is fast enough for tests.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_START_TIMEOUT = 180.0  # seconds; two are usual, a machine with two cores and much else to do may need many more
+_START_TIMEOUT = 180.0  # seconds; two are usual, a busy machine with two cores may need many more
 
 #: The first release whose KRaft is meant for use (KIP-833).
 _KRAFT_SINCE = (3, 3)
@@ -163,10 +163,10 @@ _formatted: dict[tuple[object, ...], dict[str, bytes]] = {}
 
 @dataclass(frozen=True)
 class KafkaListener:
-    """A listener that every broker of a cluster gets, on a port of its own.
+    """A listener of every broker of a cluster, each on a separate port.
 
-    `protocol` is Kafka's security protocol, `properties` are its settings without `listener.name.…` in front,
-    `advertise` is the host it is advertised under, `advertise_port` the port if not its own: that of a plain relay in
+    `protocol` is Kafka's security protocol, `properties` are its settings without `listener.name.…` in front.
+    `advertise` is the advertised host. `advertise_port` is the advertised port if it differs: that of a plain relay in
     front of it (one broker only, since all brokers would get it).
     """
 

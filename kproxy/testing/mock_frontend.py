@@ -72,7 +72,7 @@ class FrontThread:
         """Close all connections and ports, and return when the thread has ended."""
         self.stopping = True
         if self.started.done() and self.started.exception() is None and self.thread.is_alive():
-            with suppress(trio.RunFinishedError):  # it has just ended by itself
+            with suppress(trio.RunFinishedError):  # it has just exited
                 self.token.run_sync_soon(self.scope.cancel)
         self.thread.join(PATIENCE)
 

@@ -25,7 +25,7 @@ from kproxy.rules.values.source import json_source
 
 FILE = "<mock cluster>"
 SESSION_TIMEOUT_MS = 6000  # default of Kafka's group.min.session.timeout.ms
-MOST_ABORTED = 100_000  # batches of aborted transactions that are kept; the oldest are forgotten
+MOST_ABORTED = 100_000  # batches of aborted transactions that are kept; the oldest are evicted
 READ_COMMITTED = 1
 WAIT = 0.1  # seconds; the mock answers at once while records of an open transaction exist
 RULES: tuple[dict[str, Any], ...] = (
@@ -81,7 +81,7 @@ class MockTransactions:
                 self.aborted.popitem(last=False)
 
     def read(self, exchange: Exchange, message: Message) -> list[Decision] | None:
-        """Empty batches of aborted transactions, and withhold what follows the first batch of an open one."""
+        """Empty batches of aborted transactions, and withhold everything after the first batch of an open one."""
         if exchange.request.body.get("isolation_level") != READ_COMMITTED or not (self.unstable or self.aborted):
             return None
         after, changed = 0, False

@@ -1,4 +1,4 @@
-"""One request to one broker, over a connection of its own, for tests that want no client library in between."""
+"""One request to one broker over a separate connection, for tests without a client library."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def ask(address: str, key: int, version: int, body: dict[str, Any], *, timeout: 
 
 
 def brokers(address: str) -> dict[int, str]:
-    """Return the brokers that the one at this address lists: {node id: "host:port"}. Raises as ask does."""
+    """Return the brokers in the response of the broker at this address: {node id: "host:port"}. Raises as ask does."""
     body = ask(address, METADATA, 4, {"topics": [], "allow_auto_topic_creation": False}, timeout=1)
     return {broker["node_id"]: f"{broker['host']}:{broker['port']}" for broker in body["brokers"]}
 
 
 def topics(address: str, names: list[str] | None = None) -> dict[str, int]:
-    """Return the topics, or those named, with their numbers of partitions as the broker at this address knows them."""
+    """Return the topics, or those named, with their numbers of partitions in the response of the broker at this
+    address."""
     wanted = None if names is None else [{"name": name} for name in names]
     body = ask(address, METADATA, 4, {"topics": wanted, "allow_auto_topic_creation": False})
     return {topic["name"]: len(topic["partitions"]) for topic in body["topics"] if topic["error_code"] == 0}

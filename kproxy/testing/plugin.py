@@ -81,7 +81,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def kafka3() -> Iterator[Kafka]:
-    """Start a real Kafka of three brokers, each in a rack of its own, with the listeners DIRECT and PROXIED."""
+    """Start a real Kafka of three brokers, each in a separate rack, with the listeners DIRECT and PROXIED."""
     with Kafka(3, listeners=[PROXIED], racks=("zone-a", "zone-b", "zone-c")) as cluster:
         yield cluster
 

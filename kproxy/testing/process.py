@@ -226,8 +226,8 @@ class Proxy:
     """A process of `kproxy run` in front of `upstream`; a context manager that returns once it is ready.
 
     `rules` is a list of rules as in a rule file's `rules:`. `config` is a whole config document instead of `upstream`;
-    its first listener is the one to bootstrap from, and an admin address is added. `arguments` go to the command line
-    as they are. `brokers_answer` false: it is enough that it listens, its brokers may be out of reach.
+    its first listener is the one to bootstrap from, and an admin address is added. `arguments` are appended to the
+    command line unchanged. `brokers_answer` false: it is enough that it listens, its brokers may be out of reach.
     """
 
     def __init__(

@@ -235,7 +235,7 @@ def within_limit(item: pytest.Item, *, ends: bool) -> Generator[None, object, ob
 
 
 def fail_late(item: pytest.Item) -> None:
-    """Fail if the time limit of this test is over. Raises pytest.fail.Exception, once."""
+    """Fail if the time limit of this test has passed. Raises pytest.fail.Exception, once."""
     limit = item.stash.get(LIMIT, None)
     if limit is not None and limit.message:
         limit.finish()
@@ -257,7 +257,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failed test the seed, its rules with their counters, and what went through."""
+    """Show with a failed test the seed, its rules with their counters, and the exchanges."""
     report = yield
     tell = getattr(getattr(item, "funcargs", {}).get("kproxy"), "report", None)
     if report.when == "call" and report.failed and tell is not None:

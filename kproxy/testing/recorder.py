@@ -8,8 +8,8 @@ body.) Frames are decoded on access, by the accessing thread. The bytes of long 
 while they are kept: splicing (runtime/io/splice.py) is off, since spliced bytes cannot be copied.
 
 A full tape evicts the largest and least useful bytes first: of the oldest long frames it keeps all fields and the
-headers of record batches (`protocol/scan/sketch.py`), so that each exchange keeps its place and its size. Only when
-that is not enough are the oldest exchanges forgotten.
+headers of record batches (`protocol/scan/sketch.py`), so that each exchange keeps its place and its size. If that is
+not enough, the oldest exchanges are evicted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kproxy.session.session import Session
 from .mock_rules import NAMES as MOCK_RULES
 
 MOST_BYTES = 64 << 20
-"""Bytes of all frames that are kept: a test looks at few, and one that moves more means to fill something else."""
+"""Maximum bytes of all kept frames: tests usually move far less."""
 MOST_FRAMES = 100_000
 """Exchanges that are kept; with the objects around them some 50 MB."""
 LARGEST = 100 << 20
@@ -81,7 +81,7 @@ class Frames:
 
 class TapedFrame(NamedTuple):
     """A frame on the tape without its size field, which had the value `size`. `sketched`: the inside of its record
-    batches is not kept any more. `cut`: it is not more than the beginning."""
+    batches is not kept any more. `cut`: only its beginning is kept."""
 
     data: bytes
     size: int
@@ -218,7 +218,8 @@ class TapedConnection:
                 taken.cut_by = taken.cut_by or cause
 
     def look_for_leaver(self) -> None:
-        """Note that the client has closed, even if the proxy does not read from it: a rule may hold its request."""
+        """Note that the client has closed, even if the proxy does not read from it, as when a rule holds its
+        request."""
         side = getattr(self.session.owner, "client", None)
         sock = None if side is None else side.sock
         if not self.waiting or sock is None or TCP_INFO is None:
@@ -244,10 +245,9 @@ def wants_no_answer(frame: bytes) -> bool:
 
 
 class Tape:
-    """The exchanges of all connections. `forgotten` counts exchanges that were there and are not kept any more; `cut`
-    has the invalid sizes after which frames cannot be split, by connection and direction. `behind`: a tape of the same
-    exchanges at the broker. `began_before`: there was traffic before the start of the tape, or traffic that it does not
-    have."""
+    """The exchanges of all connections. `forgotten` counts evicted exchanges; `cut` has the invalid sizes after which
+    frames cannot be split, by connection and direction. `behind`: a tape of the same exchanges at the broker.
+    `began_before`: there was traffic before the start of the tape, or traffic that it does not have."""
 
     def __init__(
         self, most_bytes: int = MOST_BYTES, most_frames: int = MOST_FRAMES, behind: Tape | None = None
@@ -256,7 +256,7 @@ class Tape:
         self.began_before = False
         self.connections: dict[int, TapedConnection] = {}
         self.taken: deque[TapedExchange] = deque()
-        self.long: OrderedDict[TapedExchange, None] = OrderedDict()  # those that may have records to let go of
+        self.long: OrderedDict[TapedExchange, None] = OrderedDict()  # exchanges whose records may be evicted
         self.cut: dict[tuple[int, str], int] = {}
         self.bytes = self.forgotten = 0
 
@@ -290,13 +290,12 @@ class Tape:
         return session
 
     def side(self, side: type[Side]) -> type[Side]:
-        """Return a class of client sides that puts the bytes on the tape which are written to the client, in place of
-        being passed on as they are."""
+        """Return a class of client sides that copies the bytes written to the client to the tape."""
         tape = self
 
         class Kept(side):  # type: ignore[misc,valid-type]  # one of two classes
             __slots__ = ()
-            plain = False  # no byte of either direction is spliced, for spliced ones would not come by here
+            plain = False  # no byte of either direction is spliced, since spliced bytes cannot be copied
 
             def write(self, data: bytes | bytearray | memoryview, token: int) -> None:
                 connection = tape.connections.get(self.conn.session.number)
@@ -337,13 +336,13 @@ class Tape:
         return list(self.taken), self.forgotten, dict(self.cut)
 
     def keep(self, taken: TapedExchange) -> None:
-        """Put a request on the tape, in place of the oldest ones if it is full."""
+        """Put a request on the tape; evict the oldest ones if it is full."""
         self.taken.append(taken)
         self.grew(taken, len(taken.asked.data))
 
     def grew(self, taken: TapedExchange, size: int) -> None:
-        """Add `size` bytes of an exchange to the total. Let go of the oldest records, then of the oldest exchanges,
-        until the limits hold."""
+        """Add `size` bytes of an exchange to the total. Evict the oldest records, then the oldest exchanges, until the
+        limits hold."""
         self.bytes += size
         if size >= LONG:
             self.long[taken] = None

@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 def rule_source(rule: Mapping[str, Any]) -> Source:
-    """Return a document of this one rule, its arguments on lines of their own from line 3 on."""
+    """Return a document of this one rule, with one argument a line from line 3 on."""
     return json_source(f"<test: {rule['name']}>", f'{{"rules": [\n{lines(rule)}]}}'.encode())
 
 

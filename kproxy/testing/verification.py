@@ -63,8 +63,8 @@ Taped = tuple[TapedExchange, ObservedExchange]
 
 
 class TapeReader:
-    """Reader of a tape's exchanges, as those of captures are. It is made in the proxy's thread, and has all that is on
-    the tape then. `wall`: to add to times of the tape, for those since 1970."""
+    """Reader of a tape's exchanges in the form of those of captures. It is made in the proxy's thread, and has all that
+    is on the tape then. `wall`: to add to times of the tape, for those since 1970."""
 
     def __init__(self, tape: Tape, topics: Topics) -> None:
         self.topics, self.wall = topics, time.time() - time.monotonic()
@@ -91,7 +91,7 @@ class TapeReader:
         return pairs
 
     def apis_of(self, number: int) -> frozenset[str]:
-        """Return the APIs of the exchanges that the tape has of a connection."""
+        """Return the APIs of a connection's exchanges on the tape."""
         keys = {int.from_bytes(one.request[:2], "big") for one in self.taken if one.connection.session.number == number}
         return frozenset(schema.load(key).name for key in keys & schema.paths().keys())
 
@@ -126,7 +126,7 @@ class TapeReader:
 
 
 def both_sides(front: Taped | None, behind: Taped | None) -> BothSides:
-    """Return a pair of exchanges; without what passed at the broker where that was the same."""
+    """Return a pair of exchanges; without the broker's side if it is the same."""
     if front is None or behind is None:
         return BothSides(front and front[1], behind and behind[1])
     return BothSides(front[1], None if same(front[0], behind[0]) else behind[1])
@@ -157,7 +157,7 @@ def ended(pair: BothSides) -> float:
 
 
 def over(taken: TapedExchange) -> float:
-    """Return when an exchange was over; one without an answer that is due is over last."""
+    """Return the end time of an exchange; an exchange with a pending response sorts last."""
     if taken.answered is not None:
         return taken.answered
     return taken.came if wants_no_answer(taken.request) else math.inf

@@ -1,4 +1,4 @@
-"""A session driven by hand: bytes go in on one side, what comes out on both sides is compared. No socket, no clock.
+"""A session driven by hand: bytes go in on one side, the output of both sides is compared. No socket, no clock.
 
     talk = Dialogue(rules)
     talk.client(request(0, 9, 1, ...)).broker(response(0, 9, 1, ...)).later(0.2)
@@ -45,7 +45,7 @@ from kproxy.session.shared import Shared
 
 INVALID_REQUEST = 42
 ROOM = (b"", b"beyond", bytes(1000))
-"""Bytes that lie in a driver's buffer behind those that it has read."""
+"""Bytes in a driver's buffer after the bytes that it has read."""
 
 
 def sized(frame: bytes) -> bytes:
@@ -77,7 +77,7 @@ def response(key: int, version: int, correlation: int, **values: Any) -> bytes:
 
 
 def broker_versions(asked: AskVersions) -> bytes:
-    """Return the response of a broker that offers no API at all, from behind its correlation id on."""
+    """Return the response of a broker without any API, starting after its correlation id."""
     return response(API_VERSIONS, asked.version, 0, error_code=0 if asked.valid else INVALID_REQUEST)[8:]
 
 
@@ -89,7 +89,7 @@ class Dialogue:
     of bytes); wakes (times at which the session asked to be called); now (seconds); works (computations that the
     session has asked for, if they are deferred until `compute` is called; None: they are done at once); versions
     (function for the broker's response to ApiVersions of clients that have not authenticated; None: the response is
-    deferred); nodes (function for the address at which clients reach a node; None: it is put off).
+    deferred); nodes (function for the address at which clients reach a node; None: the response is deferred).
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Dialogue:
         return self
 
     def obey(self) -> None:
-        """Carry out the commands that the session has given."""
+        """Execute the commands of the session."""
         commands = self.session.commands
         while commands:
             command = commands.pop(0)

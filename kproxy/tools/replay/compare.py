@@ -35,7 +35,7 @@ TABLE = files("kproxy.tools.replay") / "ignored_fields.yaml"
 
 
 class NoSuchGroup(InputError):
-    """Error for a group of fields that the table does not have."""
+    """Error for an unknown group of fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def table() -> tuple[dict[str, FieldGroup], frozenset[str]]:
 
 
 class IgnoredFields:
-    """Fields to leave out when responses are compared. Raises NoSuchGroup for names that the table lacks."""
+    """Fields to leave out when responses are compared. Raises NoSuchGroup for unknown names."""
 
     def __init__(self, ignore: Collection[str] = (), compare: Collection[str] = ()) -> None:
         groups, self.keys = table()
@@ -181,7 +181,7 @@ class ResponseComparison:
         return by_key
 
     def plain(self, slot: Slot, value: Any, side: int) -> Any:
-        """Return a value as it is compared and shown."""
+        """Return a value in its form for comparison and display."""
         if slot.array and isinstance(value, list):
             return [self.single(slot, one, side) for one in value]
         return self.single(slot, value, side)
@@ -258,7 +258,7 @@ class ReadRecords:
 
 
 def readable(field: Any) -> Iterator[Record]:
-    """Yield the records that a consumer would see: not those of control batches."""
+    """Yield the records that a consumer would see, without control batches."""
     for entry in entries(field):
         if not getattr(entry, "is_control", False):
             yield from decode(entry)

@@ -27,7 +27,7 @@ from .target import SCOUT, ReplayLinks
 
 CLIENT_ID = "kproxy-replay"
 METADATA_VERSION, COORDINATOR_VERSION = 12, 3
-"""The newest that are asked for: topic ids are in Metadata 10, and FindCoordinator 4 asks for many at once."""
+"""The newest versions in use: topic ids are in Metadata 10, and FindCoordinator 4 asks for many at once."""
 SASL_VERSION = 1
 
 
@@ -69,7 +69,7 @@ def ask_coordinator(target: TargetCluster, wanted: CoordinatorKey) -> Message:
 
 
 class CredentialsRefused(InputError):
-    """Error for credentials that the target does not take."""
+    """Error for credentials that the target rejects."""
 
 
 def plain(user: str, password: str) -> Generator[bytes, bytes, None]:
@@ -117,7 +117,7 @@ class TargetDiscovery:
         self.ask(ask_versions(), self.have_versions)
 
     def want(self, missing: Iterable[str | CoordinatorKey], now: float) -> None:
-        """Send requests for those that are not being asked for already."""
+        """Send requests for the subjects without a pending request."""
         new = [item for item in missing if item not in self.asking]
         for item in new:
             self.asking.add(item)

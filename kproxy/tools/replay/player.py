@@ -5,10 +5,10 @@
     player.opened(link, now) · failed(link, reason, now) · received(link, frame, now) · closed(link, now) · tick(now)
 
 Strategy. Requests wait in queues: one for all, or one for each connection if these are independent. The first of a
-queue is sent when its time has come, when the gates let it pass (`RecordingGates`), when the target has been asked what
-has to be known for it (discovery.py), and when the link to its address is open (routing.py); then comes the next. A
-target that is not ready yet (a coordinator that loads, a transaction that ends) returns errors that change nothing: the
-request is sent again.
+queue is sent when its time has come, when the gates let it pass (`RecordingGates`), when its metadata of the target is
+known (discovery.py), and when the link to its address is open (routing.py). The next request follows. A target that is
+not ready yet (a coordinator that loads, a transaction that ends) returns errors that change nothing: the request is
+sent again.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ReplayPlayer:
     # ---- progress
 
     def advance(self, now: float) -> None:
-        """Send what can be sent, and command when to look again."""
+        """Send all ready requests, and schedule the next call."""
         if self.over:
             return
         if self.discovery.failed and not self.discovery.ready:
@@ -153,7 +153,7 @@ class ReplayPlayer:
     def run(self, queue: RequestQueue, now: float) -> float | None:
         """Send as many requests of this queue as possible.
 
-        Returns when to look again if nothing else happens; None: it waits for others.
+        Returns the time of the next call if nothing else happens; None: it waits for events.
         """
         while queue.exchanges:
             exchange = queue.exchanges[0]
@@ -186,7 +186,7 @@ class ReplayPlayer:
         return self.began + (exchange.sent - self.recording.start) / self.pace.speed
 
     def send(self, queue: RequestQueue, exchange: RecordedExchange, now: float) -> bool:
-        """Send the request if all is known and its link is open; True if the queue goes on."""
+        """Send the request if all metadata is known and its link is open; True if the queue continues."""
         if queue.subject is None:
             queue.subject = self.router.of(exchange)
         if missing := self.unknown(exchange, queue.subject):
@@ -266,7 +266,7 @@ class ReplayPlayer:
         self.dispatch(sent, self.router.addresses(sent.exchange, sent.subject))
 
     def settle(self, outcome: ReplayOutcome) -> None:
-        """Report an exchange's outcome, and let go of it."""
+        """Report an exchange's outcome and remove it."""
         exchange = outcome.exchange
         self.flying.pop(exchange.place, None)
         self.on_outcome(outcome)

@@ -48,7 +48,7 @@ ProducerEpoch = tuple[int, int]
 ProducerPartition = tuple[int, int, str, int]
 """Recorded producer id and epoch, topic (name or id as text) and partition."""
 ChooseProducer = Callable[[Batch], Producer | None]
-"""Chooser of a batch's producer; None: it stays as it is. Being transactional is not changed."""
+"""Chooser of a batch's producer; None: it stays unchanged. Being transactional is not changed."""
 
 
 class ProducerFix:
@@ -59,7 +59,7 @@ class ProducerFix:
 
     def __init__(self) -> None:
         self.now: dict[int, dict[int, ProducerEpoch]] = {}
-        """Recorded id → recorded epoch → what the target gave."""
+        """Recorded id → recorded epoch → the target's producer."""
         self.sequences = SequenceNumbers()
 
     def request(self, request: OutgoingRequest) -> None:

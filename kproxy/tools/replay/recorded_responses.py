@@ -55,7 +55,8 @@ UNKNOWN_TOPIC, UNKNOWN_ID, UNKNOWN = 3, 100, -1
 
 @dataclass(slots=True)
 class ElementQueue:
-    """Recorded elements of one entity, each with those of the levels around it, and how many were given."""
+    """Recorded elements of one entity, each with the elements of the levels around it, and the number of elements
+    returned so far."""
 
     chains: list[tuple[dict[str, Any], ...]] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -128,7 +129,7 @@ class RecordedElements:
         return Message(request.api, request.version, header, body), missing
 
     def entities_of(self, form: Shape, request: Message) -> Iterator[Roles]:
-        """Yield the entities of a request; for one about all there is, those of all recorded elements."""
+        """Yield the entities of a request; all recorded entities for a request without a filter."""
         if form.request and form.asks_all(request.body.get(form.request[0].array)):
             top = top_roles(form, request.body)
             for key, queue in list(self.elements.items()):
@@ -360,7 +361,8 @@ class RecordedResponses:
         return queue.next() if queue is not None else None
 
     def alike(self, request: Message) -> Message | None:
-        """Return the response to a request, of any version, about the same; None if the API was never asked."""
+        """Return the response to a request, of any version, about the same subject; None if the API is not in the
+        recording."""
         queues = (self.by_keys.get(key) for key in self.keys(request))
         queue = next((one for one in queues if one is not None), None)
         return queue.next() if queue is not None else None

@@ -126,7 +126,7 @@ class RecordedExchange:
 
     @property
     def request_frame(self) -> bytes:
-        """Return the request without its length; to be asked for only if it is fit."""
+        """Return the request without its length; call it only if the request is fit."""
         assert self.seen.request is not None
         return self.seen.request.data
 
@@ -153,7 +153,7 @@ class RecordedExchange:
         return response_of(self.seen)
 
     def forget(self) -> None:
-        """Drop what was decoded, which is not needed any more."""
+        """Drop the decoded message."""
         self.__dict__.pop("request", None)
         self.__dict__.pop("response", None)
 

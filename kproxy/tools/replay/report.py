@@ -32,8 +32,8 @@ class DifferenceSample:
 class ApiRow:
     """Counts of one API.
 
-    `same`, `different`: responses that could be compared; `errors`: those of the different ones that differ in an error
-    code; `uncompared`: responses without one to compare with.
+    `same`, `different`: responses that could be compared; `errors`: different responses with another error code;
+    `uncompared`: responses without a recorded one.
     """
 
     api: str
@@ -157,7 +157,7 @@ READY = "not compared: the recorded cluster was not ready yet, and the target is
 
 
 def was_not_ready(exchange: RecordedExchange, outcome: ReplayOutcome) -> bool:
-    """Return True if the recorded cluster was not ready yet, and the target is. The client had asked again."""
+    """Return True if the recorded cluster was not ready yet, and the target is. The client then retried."""
     if exchange.response is None or outcome.message is None:
         return False
     was = codes(exchange.response)

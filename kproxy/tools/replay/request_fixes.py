@@ -161,7 +161,7 @@ class GroupFix:
         self.epochs: dict[tuple[str, int], int] = {}
         """(Recorded member id, recorded generation or epoch) → the target's."""
         self.latest: dict[str, int] = {}
-        """Recorded member id → the last one that the target gave."""
+        """Recorded member id → the target's last one."""
 
     def request(self, request: OutgoingRequest) -> None:
         for struct, value in structs(layout_of(request.message), request.message.body):
@@ -298,7 +298,7 @@ class FixChain:
     def request(self, exchange: RecordedExchange, link: int) -> tuple[bytes, OutgoingRequest | None]:
         """Return the frame to send, and the request in it.
 
-        The request is None for one that is sent as it is, because no fix is about it or because it cannot be read.
+        The request is None if it is sent unchanged, because no fix applies or because it cannot be read.
         """
         if exchange.key not in self.changed:
             return exchange.request_frame, None

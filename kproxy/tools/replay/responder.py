@@ -154,7 +154,7 @@ class RecordingResponder:
         return self.make(request, count)
 
     def make(self, request: Message, count: AnswerCounts) -> Message | None:
-        """Return a response that the recording does not have."""
+        """Return a generated response."""
         body: dict[str, Any] | None = None
         if request.api.key == API_VERSIONS:
             keys = [{"api_key": key, "min_version": low, "max_version": high}
@@ -174,7 +174,7 @@ class RecordingResponder:
         return fail(request, Failure(UNKNOWN)) if can_say(key, version, None) else None
 
     def offsets(self, request: Message) -> Message | None:
-        """Return the ends of partitions, if the request asks for nothing else and they are known."""
+        """Return the ends of partitions, if the request asks only for ends and they are known."""
         if request.version < 1:
             return None
         answered = []
@@ -193,7 +193,7 @@ class RecordingResponder:
         return Message(request.api, request.version, request_id(request), fit(struct, {"topics": answered}))
 
     def unreadable(self, frame: bytes, reason: str) -> Reply:
-        """Return the reply to a request that the table does not know.
+        """Return the reply to a request that is not in the protocol table.
 
         ApiVersions is answered in version 0 (KIP-511).
         """
@@ -218,7 +218,7 @@ def copy_of(message: Message) -> Message:
 
 
 def replace_addresses(response: Message, address: NodeAddress) -> None:
-    """Put this address in place of every broker's in the response."""
+    """Replace every broker's address in the response by this one."""
     for struct, value in structs(layout_of(response), response.body):
         hosts, ports = list(of_kind(struct, "host")), list(of_kind(struct, "port"))
         if len(hosts) == len(ports) == 1 and value[hosts[0].name]:

@@ -75,7 +75,7 @@ class ResponseGate:
         self.advance()
 
     def force(self, exchange: RecordedExchange) -> None:
-        """Count all that this request waits for as done, since it has taken too long."""
+        """Mark all exchanges that this request waits for as done, after a timeout."""
         needed = self.needs(exchange)
         self.done[self.reached : needed] = b"\x01" * max(needed - self.reached, 0)
         self.advance()
@@ -94,7 +94,7 @@ class RecordingGates:
         self.own = {line.number: ResponseGate(line.exchanges) for line in recording.lines} if apart else {}
 
     def of(self, exchange: RecordedExchange) -> tuple[ResponseGate, ...]:
-        """Return the gates that the request has to pass."""
+        """Return the gates of the request."""
         return (self.common, self.own[exchange.line.number]) if self.apart else (self.common,)
 
     def open_for(self, exchange: RecordedExchange) -> bool:
@@ -182,7 +182,7 @@ class RequestRouter:
         return self.fetched[line.number]
 
     def unknown(self, wanted: RequestSubject) -> set[str | CoordinatorKey]:
-        """Return the topics and coordinators that the target has to be asked for first."""
+        """Return the topics and coordinators that must be looked up first."""
         known = self.target.looked_up
         missing: set[str | CoordinatorKey] = {topic for topic, _ in wanted.partitions if topic not in known}
         if wanted.coordinator is not None and wanted.coordinator not in known:
@@ -190,7 +190,7 @@ class RequestRouter:
         return missing
 
     def forget(self, wanted: RequestSubject) -> None:
-        """Have the target asked again for a subject that has moved."""
+        """Schedule a new lookup of a subject that has moved."""
         self.target.looked_up.difference_update(topic for topic, _ in wanted.partitions)
         if wanted.coordinator is not None:
             self.target.looked_up.discard(wanted.coordinator)
@@ -266,7 +266,7 @@ class ResponseGatherer:
 
 
 def merged_response(request: Message, frames: list[bytes]) -> bytes:
-    """Merge the frames into one; the first stays as it is if one of them cannot be read."""
+    """Merge the frames into one; the first stays unchanged if one of them cannot be read."""
     form = shape(request.api.key, request.version)
     try:
         first, *others = (decode_response(one, request.api.key, request.version, trailing=True) for one in frames)
@@ -294,9 +294,9 @@ def add_elements(levels: tuple[Level, ...], into: dict[str, Any], other: dict[st
 NOT_YET = frozenset((5, 14, 15, 51))
 """LEADER_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS."""
 MOVED = frozenset((6, 16))
-"""NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR: the target is asked once more where it is."""
+"""NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR: the location is looked up again."""
 NO_TOPIC = frozenset((3, 100))
-"""UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of topics that the replay has just made."""
+"""UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: for topics that the replay has just created."""
 REPEATED = keys_of("""
     Produce OffsetCommit JoinGroup SyncGroup InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit
 """)

@@ -5,7 +5,7 @@ player. All tasks run in one thread, so each may call the player. All are cancel
 has a task for each connection, which answers one request after the other, as brokers do.
 
 A single play runs in its own thread, with one socket and time limits. It keeps only the first bytes of a long response.
-They contain the correlation id, and the player needs nothing else.
+They contain the correlation id, and the player needs only that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LinkOutput:
 
 
 class ReplayClient:
-    """Client that plays until the player is over. `tls`: how to speak it, None for plain text."""
+    """Client that plays until the player has finished. `tls`: how to speak it, None for plain text."""
 
     def __init__(
         self, player: ReplayPlayer, *, tls: ssl.SSLContext | None = None, authenticate: Authenticate | None = None
@@ -180,7 +180,7 @@ def first_reason(error: BaseException) -> str:
 
 
 async def write(stream: trio.abc.Stream, wire: LinkOutput) -> None:
-    """Send what waits, until the connection breaks; the reader then notices."""
+    """Send queued bytes until the connection breaks; the reader then notices."""
     try:
         while True:
             await wire.more.wait()
@@ -257,7 +257,7 @@ class ResponseHeads:
                 self.head.clear()
 
     def length(self, data: bytes, at: int) -> int:
-        """Take the length of a frame, or a part of it; return where what is behind that begins."""
+        """Take the length of a frame, or a part of it; return the offset of the bytes after it."""
         end = at + 4 - len(self.head)
         self.head += data[at:end]
         if len(self.head) == 4:
@@ -302,7 +302,7 @@ class SinglePlay:
             self.take(data)
 
     def take(self, data: bytes) -> None:
-        """Give the player what has come; nothing is the end of the connection."""
+        """Pass received bytes to the player; empty bytes are the end of the connection."""
         try:
             for head in self.heads.receive(data):
                 for number in list(self.links):
@@ -313,14 +313,14 @@ class SinglePlay:
             self.lose()
 
     def lose(self) -> None:
-        """Tell the player that the connection is over."""
+        """Report the end of the connection to the player."""
         lost = list(self.links)
         self.links.clear()
         for number in lost:
             self.player.closed(number, monotonic())
 
     def obey(self, sock: socket.socket) -> bool:
-        """Carry out what the player wants, oldest first; return False when it is over."""
+        """Execute the player's commands, oldest first; return False after the last one."""
         commands = self.player.commands
         self.wake = monotonic() + SEND
         while commands:

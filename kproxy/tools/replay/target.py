@@ -1,7 +1,7 @@
 """Target cluster: known nodes, leaders, coordinators, topic ids and versions; and the links of a replay to it.
 
-All knowledge comes from the target's responses, also those to recorded requests. A topic that the recording creates is
-therefore known as soon as it exists.
+All knowledge comes from the target's responses, also those to recorded requests. So a topic that the recording creates
+is known as soon as it exists.
 
 Commands name links by number. The result of each command is passed to the player as an event. Each link numbers its
 correlation ids from 1, because recorded connections may have used an id twice, and requests may be repeated. The id has
@@ -35,11 +35,11 @@ CoordinatorKey = tuple[int, str]
 class TargetCluster:
     """Target cluster of a replay.
 
-    Attributes: bootstrap; recorded (it is the recorded cluster itself, and `bootstrap` an address that its requests
-    came to: all goes there, and nothing is asked before); nodes (id → address); leaders ((topic, partition) → node id);
-    ids (topic → id); names (id → topic); coordinators (→ node id); looked_up (topics and coordinators that the target
-    has answered about, well or not); created (topics that the replay has created, or may have), missing (those of them
-    that never came); versions (API key → (first, last), empty: not known).
+    Attributes: bootstrap; recorded (the target is the recorded cluster itself, and `bootstrap` an address of its
+    recorded requests: all requests go there, without lookups); nodes (id → address); leaders ((topic, partition) → node
+    id); ids (topic → id); names (id → topic); coordinators (→ node id); looked_up (topics and coordinators with a
+    response of the target, successful or not); created (topics that the replay has created, or may have), missing
+    (created topics that never appeared); versions (API key → (first, last), empty: not known).
     """
 
     def __init__(self, bootstrap: NodeAddress, *, recorded: bool = False) -> None:
@@ -64,7 +64,7 @@ class TargetCluster:
         return "" if first <= version <= last else f"the target has versions {first} to {last} of it, not {version}"
 
     def newest(self, api: Api, most: int) -> int:
-        """Return the newest version that both sides know, up to `most`."""
+        """Return the newest version that both sides support, up to `most`."""
         ours: Versions = api.versions
         first, last = self.versions.get(api.key, (ours.first, ours.first))
         return max(min(last, ours.last, most), first)
@@ -221,7 +221,7 @@ class ReplayLink:
     opened: bool = False
     last: int = 0
     pending: dict[int, OnResponse] = field(default_factory=dict)
-    """Correlation id → what to do with the answer; oldest first."""
+    """Correlation id → callback for the response; oldest first."""
     queue: list[tuple[bytes, OnResponse]] = field(default_factory=list)
     """Requests to be sent once the link is open."""
 
@@ -238,7 +238,7 @@ class ReplayLinks:
         self.by_place: dict[tuple[int, NodeAddress], ReplayLink] = {}
         self.unreachable: dict[NodeAddress, str] = {}
         self.opened = 0
-        """Number of links that have been asked for."""
+        """Number of links opened so far."""
 
     def to(self, line: int, address: NodeAddress) -> ReplayLink:
         """Return the link of this line to this address; open one if necessary."""
@@ -261,7 +261,7 @@ class ReplayLinks:
         self.commands.append(SendRequest(link.number, framed(renumbered(frame, link.last))))
 
     def established(self, number: int) -> None:
-        """Send what waited for a link that is open now."""
+        """Send the requests that waited for this link, which is open now."""
         link = self.by_number.get(number)
         if link is not None:
             link.opened = True
@@ -270,7 +270,7 @@ class ReplayLinks:
                 self.send(link, frame, then)
 
     def received(self, number: int, frame: bytes, now: float) -> str:
-        """Take a response; returns what is wrong with it, or an empty text.
+        """Take a response; returns its error, or an empty text.
 
         A response without a request is ignored: some brokers answer Produce with acks=0.
         """

@@ -151,13 +151,13 @@ class CaseConnection:
         self.pump()
 
     def released(self) -> None:
-        """Let frames go on that a rule may have let go."""
+        """Forward frames that a rule may have released."""
         self.talk.session.released(self.talk.now)
         self.talk.obey()
         self.pump()
 
     def pump(self) -> None:
-        """Let kproxy read what waits, as long as it reads, and sort what comes out."""
+        """Let kproxy read pending bytes while it reads, and sort its output by side."""
         while True:
             self.sort()
             side = next((side for side, frames in self.waiting.items() if frames and self.talk.read[side]), None)
@@ -184,7 +184,7 @@ class CaseConnection:
         return piece.is_frame and int.from_bytes(piece.data[8:HEADER], "big", signed=True) == CORRELATION
 
     def note(self, piece: Piece) -> None:
-        """Keep a request that the broker got and has to answer; answer a request of kproxy's own at once."""
+        """Keep a request for the broker until it is answered; answer kproxy's own requests at once."""
         if self.is_own(piece):
             question = decode_request(bytes(piece.data[4:]))
             wanted = None if question.body["topics"] is None else {one["topic_id"] for one in question.body["topics"]}

@@ -389,7 +389,7 @@ def _note_rule(source: Source, where: Where, name: str, live: list[str]) -> None
 
 def _check_bodies(source: Source, step: CaseStep, at: Where) -> None:
     """Note the values in the bodies of a step that do not fit. Bodies of responses and of expected frames are checked
-    only where there is one for each request, since their API and version are those of the request."""
+    only if the step has one for each request, since their API and version are those of the request."""
     sent = step.client or []
     for index, one in enumerate(sent):
         if one.hex is None:

@@ -1,5 +1,5 @@
-"""Player of cases, each in a world of its own: it takes the steps one by one, and reports what came out otherwise than
-expected."""
+"""Player of cases, each in its own world: it runs the steps in order, and reports differences from the expected
+output."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ MOMENT = 1e-6
 
 
 class World:
-    """The rules, connections and time of one case; each case has one of its own, so that none sees traces of another.
-    Time begins at 0 seconds."""
+    """The rules, connections and time of one case. Cases do not share state. Time begins at 0 seconds."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class World:
         self.go_to(end)
 
     def next_event(self) -> float | None:
-        """Return the time of the next event that comes by itself; None if no event is pending."""
+        """Return the time of the next timer event; None if no event is pending."""
         times = [when for connection in self.connections.values() for when in connection.talk.wakes]
         if (due := self.store.due(self.now)) is not None:
             times.append(due)
@@ -78,7 +77,7 @@ class World:
             connection.later(max(0.0, self.now - connection.talk.now))
 
     def release(self, rule: str) -> None:
-        """Let the rule of this name let go the requests that it holds."""
+        """Make the rule of this name release its held requests."""
         running = self.running(rule)
         if running is not None:
             running.release()
@@ -106,8 +105,7 @@ SIDES = {"to_broker": BROKER, "to_client": CLIENT}
 
 @dataclass(frozen=True)
 class CaseFailure:
-    """One mismatch between a case and what happened; `position` is the place in the test file that expects
-    otherwise."""
+    """One mismatch between a case and the output; `position` is the place of the expectation in the test file."""
 
     position: str
     what: str
@@ -126,7 +124,7 @@ def play(ready: Ready) -> list[CaseFailure]:
 
 
 class Player:
-    """Player of one case in a world of its own."""
+    """Player of one case."""
 
     def __init__(self, ready: Ready) -> None:
         self.ready, self.source = ready, ready.source
@@ -184,7 +182,7 @@ class Player:
     # ---- output
 
     def expect(self, word: str, expected: list[ExpectedFrame] | None, connection: CaseConnection) -> None:
-        """Compare the pieces that came out on one side with those that the step expects there."""
+        """Compare the pieces of one side with those that the step expects there."""
         if expected is None:
             return
         side = SIDES[word]

@@ -53,7 +53,7 @@ AFTER = {"stall": "nothing more comes on the connection", "close": "the connecti
 
 
 def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
-    """Return in words what a decision does to a request or its response. `matched`: the entities it is about."""
+    """Return in words the effect of a decision on a request or its response. `matched`: the entities it is about."""
     match decision:
         case Fail(code=code, entities=chosen, whole=whole):
             where = "in the broker's place" if direction == "request" else "after the broker's work"
@@ -263,7 +263,7 @@ def does(
     if running.rule.selects_errors:
         yield "has its say when the response has come"
         return
-    if running.rule.family == "code":  # a user's function may have effects of its own, and no client has sent this
+    if running.rule.family == "code":  # a user's function may have side effects, and no client has sent this
         yield f"calls {getattr(running.rule, 'call', 'a function')}"
         return
     if depths["request"] != FrameDepth.NOTHING:

@@ -26,8 +26,8 @@ from .target import OF_CONNECTION, explain_selectors, finding
 
 @dataclass(frozen=True)
 class Survey:
-    """Survey of one target. `positions`: each rule's place in its file, by name. `happens`: lines about the frame as a
-    whole, in the end."""
+    """Survey of one target. `positions`: each rule's place in its file, by name. `happens`: lines about the final
+    outcome for the frame."""
 
     step: Step
     opinions: tuple[Opinion, ...]

@@ -58,7 +58,7 @@ class SelectorFinding(NamedTuple):
 
 
 class SelectorFindings(NamedTuple):
-    """Findings about all selectors of a rule together; `findings` are those of `match` and `not` that decide it."""
+    """Findings about all selectors of a rule together; `findings` are the decisive ones of `match` and `not`."""
 
     word: SelectorState
     findings: tuple[SelectorFinding, ...]
@@ -105,7 +105,7 @@ def spared(
 
 
 def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Entity, ...]:
-    """Return the entities that the selectors about entities hold for, those included that are not known enough."""
+    """Return the entities that match the selectors about entities, including those that lack the needed facts."""
     if not isinstance(match, FrameMatch):
         return subject.entities
     names = match.of_entities
@@ -244,7 +244,7 @@ def has_structs(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """Request that rules are asked about. `frame`: its bytes without the length, None when it is made up from `given`;
+    """Request for the evaluation of rules. `frame`: its bytes without the length, None when it is made up from `given`;
     `fields` are then the fields of its body that were given. `known`: the values that selectors may ask for, by name.
     """
 
@@ -255,8 +255,8 @@ class Target:
     fields: frozenset[str] = frozenset()
 
     def copy(self, reads: set[str]) -> Message:
-        """Return a copy of the request, for an effect that may change it. `reads` gets the names of the fields that the
-        effect reads and that were made up."""
+        """Return a copy of the request, for an effect that may change it. `reads` gets the names of the made-up fields
+        that the effect reads."""
         message = decode_request(encode(self.message))
         if self.frame is not None:
             return message
@@ -279,7 +279,7 @@ class Target:
 
     @property
     def subject(self) -> KnownRequest:
-        """Return the known part of the request, which rules' selectors can be asked about."""
+        """Return the known part of the request, for rules' selectors."""
         about = {name: value for name, value in self.given.items() if name in OF_ENTITY}
         whole = self.frame is not None
         seen = self.entities if whole else (Entity(**about),)

@@ -7,8 +7,8 @@ so each of them also runs alone.
 Spark's cost is per row, so a row contains some hundred packed exchanges of one connection. Exchanges arrive in the
 order of their ends, and leave in the order of their requests. Exchanges that no rule can affect are only counted.
 
-A run on the exchanges of a running proxy goes connection by connection, from the most recent one, until all are done
-or the time is over. Rules in force are ignored there.
+A run on the exchanges of a running proxy goes connection by connection, from the most recent one, until all are done or
+the time limit is reached. Rules in force are ignored there.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ CHUNK_BYTES = 256 << 10
 """Bytes of frames in one chunk: large enough to make the cost of a row negligible, small enough for many rows in a
 batch."""
 CHUNK_EXCHANGES = 2000
-"""Exchanges in one chunk: with small frames, what Python makes of them is many times larger than they are."""
+"""Maximum number of exchanges in one chunk: for small frames, the Python objects are many times larger than the
+bytes."""
 HELD_BYTES = 16 << 20
 """Bytes of frames that wait in chunks that are not full; with more of them all chunks are closed."""
 EACH = 200
@@ -261,14 +262,14 @@ class CapturePacking:
             self._end(self.ended.pop(0))
 
     def finish(self, topics: dict[str, str]) -> None:
-        """Pack what is left and the summary, since the capture is over."""
+        """Pack the rest and the summary at the end of the capture."""
         for who in list(self.open):
             self._end(who)
         self.summary.topics = topics
         self.rows.append(ChunkRow("capture", self.path, None, None, None, pack(self.summary)))
 
     def take(self) -> Iterator[ChunkRow]:
-        """Return the rows that there are, and forget them."""
+        """Return and remove the finished rows."""
         rows, self.rows = self.rows, []
         return iter(rows)
 
@@ -340,7 +341,7 @@ def why_not_whole(frame: Frame) -> str:
 MOST_EXCHANGES = 5000
 """Exchanges that are looked at, the latest ones."""
 MOST_RULES = 50
-"""Rules that are rehearsed together; each that binds connections is a rehearsal of its own."""
+"""Maximum number of rules in one rehearsal; each rule that binds at connect gets a separate rehearsal."""
 MOST_ANSWERS = 20
 """Metadata answers that topic ids are looked up in, the latest ones."""
 

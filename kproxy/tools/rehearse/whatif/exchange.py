@@ -1,8 +1,8 @@
 """Recorded exchange as a rehearsal needs it: its packed form, whether rules can be about it, and its topics.
 
-Strategy. An exchange that no rule can be about need not be rehearsed. As for topics: in most APIs a topic is a name, or
-an id, at one place: a walk finds these, and what was found before is known by its bytes. For APIs that have both a name
-and an id, or a type field that decides if a name is a topic, the rules' own reader of entities is used.
+Strategy. An exchange that no rule can be about need not be rehearsed. Topics: in most APIs a topic is a name, or an id,
+at one place. A walk finds these, and results are cached by their bytes. For APIs that have both a name and an id, or a
+type field that decides if a name is a topic, the rules' own reader of entities is used.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class ExchangeChunk(msgspec.Struct, array_like=True):
 class CaptureSummary(msgspec.Struct):
     """Summary of a capture.
 
-    `began`: time of its first request. `topics`: names by topic id, as its Metadata responses show them. `opaque`: how
-    many exchanges there are that the rules cannot be about; they travel no further. `unfit`: how many cannot be
+    `began`: time of its first request. `topics`: names by topic id, as its Metadata responses show them. `opaque`:
+    number of exchanges that the rules cannot affect; they are not processed further. `unfit`: how many cannot be
     rehearsed, by reason.
     """
 
@@ -108,7 +108,7 @@ class Opaque(dict[int, bool]):
 
 
 def is_opaque(step: Step) -> bool:
-    """Return True if both frames would pass as they are, whatever is in them (but for acks, which is only read)."""
+    """Return True if both frames would pass unchanged whatever they contain (except for acks, which is only read)."""
     return (
         step.request in (None, HEAD) and step.rewrite_request is None and step.response is None and step.program is None
     )

@@ -1,9 +1,9 @@
-"""Rehearsal of a recorded connection: a session with other rules, and what would have been different.
+"""Rehearsal of a recorded connection: a session with other rules, and the differences from the recording.
 
 Strategy. Requests go in at their recorded times, responses at theirs or, when a rule has held the request back, as much
 later. A request that kproxy answers itself has no use for its recorded response. When a rule closes the connection, the
-rest of it goes on in a new session, as a client does that connects again. Further requests to the broker (all topics,
-for their ids) are answered from the recording.
+rest of it continues in a new session, like a client that reconnects. Further requests to the broker (all topics, for
+their ids) are answered from the recording.
 
 A rehearsal cannot show how a client would have continued after an error, or how a broker would have continued without a
 frame.
@@ -99,7 +99,7 @@ class Rehearsal:
     # ---- the recording
 
     def exchange(self, recorded: PackedExchange) -> None:
-        """Feed the next exchange, in the order of requests. One that the rules cannot be about is not looked at."""
+        """Feed the next exchange, in the order of requests. An exchange that the rules cannot affect is skipped."""
         if self.opaque[recorded.api_key << 16 | recorded.version & 0xFFFF]:
             return
         if recorded.correlation_id in self.open:
@@ -140,7 +140,7 @@ class Rehearsal:
         )
 
     def end(self) -> None:
-        """Deliver what is due and settle the rest, since the recording of this connection is over."""
+        """Deliver pending responses and settle the rest at the end of this connection's recording."""
         while self.due:
             self.deliver()
         self.until(self.now + PATIENCE, waking=True)
@@ -152,7 +152,7 @@ class Rehearsal:
     # ---- time
 
     def until(self, when: float, waking: bool = False) -> None:
-        """Let pass what comes before that time: responses, and what the session wanted to be woken for."""
+        """Process events before that time: responses, and the session's wake-ups."""
         while True:
             response = self.due[0][0] if self.due else None
             wake = min(self.wakes) if self.wakes else None
@@ -207,7 +207,7 @@ class Rehearsal:
     # ---- the session
 
     def feed(self, side: int, correlation: int, frame: bytes) -> None:
-        """Feed a frame from this side. Most leave as they are: these need no second look."""
+        """Feed a frame from this side. Most frames leave unchanged: these need no second look."""
         sent = len(frame).to_bytes(4, "big") + frame
         buf, size = bytearray(sent), len(sent)
         take = self.session.from_client if side == CLIENT else self.session.from_broker
