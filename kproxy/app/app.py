@@ -83,7 +83,8 @@ class ProxyProcess:
     """
 
     index, workers, generation = 0, 1, 0
-    """Number of this process, from 0 on, how many processes carry traffic, and how many had its place before it."""
+    """Number of this process, from 0 on; number of processes that carry traffic; number of earlier processes in its
+    place."""
     instance_mark = ""
     """Mark of this kproxy, for loop detection; random if empty."""
 
@@ -151,7 +152,7 @@ class ProxyProcess:
                       rules=advertising(self.rules))  # fmt: skip
 
     def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
-        """Return the session of a new connection, bound to the rules that hold for it."""
+        """Return the session of a new connection, bound to the rules in force."""
         bound = self.bind(facts)
         self.number += 1
         telemetry = self.parts.telemetry
@@ -170,9 +171,9 @@ class ProxyProcess:
     def plan_for(
         self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...], telemetry: str
     ) -> Plan:
-        """Return the plan of a connection that has come in at this listener and is bound to these rules, while these
-        live rules are in force. `listener` and `telemetry` (how the client's own metrics are taken) may belong to an
-        earlier config, because the client has already received that config's list of APIs.
+        """Return the plan of a connection of this listener that is bound to these rules, while these live rules are in
+        force. `listener` and `telemetry` (how the client's own metrics are taken) may belong to an earlier config,
+        because the client has already received that config's list of APIs.
 
         Connections with equal arguments share a plan; `swap` evicts plans of earlier live rules.
         """
@@ -216,8 +217,8 @@ class ProxyProcess:
     def advertise(
         self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
     ) -> Advertise | Literal[False]:
-        """Return how brokers appear to a connection: a rule goes before the listener's setting. `bound`: the rules of
-        a connection that is open already."""
+        """Return the advertised addresses of a connection: a rule has priority over the listener's setting. `bound`:
+        the rules of a connection that is open already."""
         return (bound or self.bind(facts)).advertise or listener.config.advertise
 
     def bind(self, facts: Facts) -> rule_set.BoundRules:
@@ -227,7 +228,7 @@ class ProxyProcess:
         return self.rules.gate
 
     def leads_back(self, cluster: str) -> None:
-        """Note that a request sent to this cluster came back as a client's: its address leads to kproxy itself."""
+        """Note that a request sent to this cluster came back from a client: its address leads to kproxy itself."""
         self.watch.leads_back(cluster)
 
     # ---- another config
@@ -259,7 +260,7 @@ class ProxyProcess:
 
     @property
     def ending(self) -> bool:
-        """Return True if the process drains, or will in a moment."""
+        """Return True if the process drains, or is about to."""
         return self.server.draining or self.server.shutdown_delay.begun
 
     def prepare(self, config: Config) -> NetworkChange:
@@ -273,7 +274,7 @@ class ProxyProcess:
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
         """Put a prepared change in force, at once, together with these rules. Cannot fail."""
         if self.audit is not None:
-            self.audit.rules.tell()  # of rules that leave now, for the last time
+            self.audit.rules.tell()  # of removed rules, for the last time
         config = self.config = change.config
         gone = {name for name, fate in change.fates.items() if fate != "kept"}
         gone |= change.before.upstreams.keys() - config.clusters.keys()
@@ -308,7 +309,7 @@ class ProxyProcess:
 
     def open_by_listener(self) -> Mapping[str, int]:
         found = {listener.name: 0 for listener in self.server.listeners}
-        for connection in self.server.connections:  # also of listeners that are gone
+        for connection in self.server.connections:  # also of removed listeners
             name = connection.listener.name
             found[name] = found.get(name, 0) + 1
         return found
@@ -361,7 +362,7 @@ class ProxyProcess:
             nursery.start_soon(self.configs.watch)
 
     async def close(self) -> None:
-        """Write what was recorded, after all connections have ended."""
+        """Write the recorded events, after all connections have ended."""
         if self.captures is not None:
             await self.captures.record_last_topics()
             await trio.to_thread.run_sync(self.captures.close)
@@ -383,7 +384,7 @@ class ProxyProcess:
             task_status.started()
 
     def started(self) -> None:
-        """Log that the proxy serves, and begin what waits for that."""
+        """Log that the proxy serves, and start the tasks that wait for that."""
         self.watch.look_for_circles()
         self.keeper.started()
         self.announce()
@@ -402,7 +403,7 @@ class ProxyProcess:
         return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:
-        """Make the captures that can be started over the admin address; None where the config allows none."""
+        """Make the captures that can be started over the admin address; None if the config disables them."""
         if self.config.captures is None:
             return None
         from .recording import make_captures
@@ -434,7 +435,7 @@ class ProxyProcess:
             import kproxy.record.component_collectors  # noqa: F401
 
     def follow_measuring(self) -> None:
-        """Tell a collector what is counted, if the config in force has that."""
+        """Export metrics to a collector, if the config in force enables that."""
         if self.config.measured and self.otlp is not None and self.parts.begun:
             self.otlp.start_metrics(self.measure().samples, self.find_readiness)
 
@@ -454,7 +455,7 @@ class ProxyProcess:
         return self.metrics
 
     def use_view(self, view: ViewConfig) -> None:
-        """Have those who look see and do what the config in force lets them."""
+        """Apply the view settings of the config in force."""
         self.judge.use(view.records)
         if self.member is not None:
             self.member.use_view(view)
@@ -481,7 +482,7 @@ class ProxyProcess:
         self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
 
     def collectors(self) -> list[Collector]:
-        """Return the Prometheus collectors of all that this process counts, except for its rules."""
+        """Return the Prometheus collectors of this process's metrics, except those of rules."""
         from kproxy.record.metrics.traffic import LogCollector, TrafficCollector
 
         found: list[Collector] = [

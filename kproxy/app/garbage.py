@@ -1,7 +1,7 @@
 """Schedule of the cyclic garbage collector: rare during the start, and only short runs later.
 
-Importing and reading rules make objects by the hundred thousand, and nearly all of them stay. Collections find nothing
-there and took a sixth of the time to start; later ones need not look at rules and tables at all.
+Importing and reading rules make objects by the hundred thousand, and nearly all of them stay. Collections free nothing
+then and took a sixth of the time to start; later ones need not look at rules and tables at all.
 
 While kproxy serves, a collection stops all connections for as long as it has objects to look at: the values of a few
 frames of megabytes are millions, which took a second. So objects that survive a full collection are frozen, and the
@@ -21,9 +21,9 @@ FEW = 100_000
 OLDEST = 2
 """Number of the oldest generation; collecting it is a full collection."""
 SWEEP_EVERY = 600.0
-"""Seconds from one look at all objects to the next."""
+"""Seconds between two looks at all objects."""
 SWEPT_AT_ONCE = 150_000
-"""Objects that `sweep` looks at every time, which takes some 40 ms. Thousands of connections have more."""
+"""Objects that `sweep` looks at in every run, which takes some 40 ms. Thousands of connections have more."""
 GROWN = 2
 """Growth factor since the last sweep at which `sweep` looks at more than SWEPT_AT_ONCE objects."""
 
@@ -42,10 +42,10 @@ def spare() -> None:
 
 
 def settle() -> None:
-    """Set aside all objects that exist, and collect newer ones as usual, but none twice.
+    """Freeze all objects that exist, and collect newer ones as usual, each at most once.
 
-    The little that is garbage by now stays until the first sweep. Does nothing unless `spare` was called before: this
-    process is then not kproxy's own.
+    The little garbage among them stays until the first sweep. Does nothing unless `spare` was called before: otherwise
+    this process is not kproxy's own.
     """
     if gc.get_threshold()[0] == FEW:
         gc.freeze()
@@ -62,7 +62,8 @@ def set_aside(phase: str, info: Mapping[str, int]) -> None:
 
 
 def sweep() -> bool:
-    """Look for cycles in all that was set aside. Returns False if it did not, as that would take long for little."""
+    """Look for cycles in all frozen objects. Return False if it was skipped, because it would take long and free
+    little."""
     if set_aside not in gc.callbacks or SWEPT_AT_ONCE < gc.get_freeze_count() < GROWN * Heap.alive:
         return False
     gc.unfreeze()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kproxy.session.counters import Counters
 
 EVERY = 10.0
-"""Seconds from one gathering to the next."""
+"""Seconds between two runs."""
 
 
 class Labelling:
@@ -74,7 +74,8 @@ class Labelling:
                 self.leave(self.sink)
             elif self.sink is not None:
                 self.sink.use_labels()
-                if self.totals.tables.keys() != before:  # else observers would forget for nothing what they have learnt
+                # otherwise observers would forget the names that they have learned
+                if self.totals.tables.keys() != before:
                     self.server.taps.fanout.look_anew()
             elif tells and metrics.by:
                 self.sink = LabelSink(self.totals, monotonic, self.server.taps.fanout.pictures)
@@ -90,7 +91,7 @@ class Labelling:
         self.reactor.call_at(monotonic() + EVERY, self.tick)
 
     def count_in(self, sink: LabelSink) -> None:
-        """Have what passes counted by this sink, in the audit's summaries where there are some."""
+        """Count traffic in this sink, from the audit's summaries if they exist."""
         if self.audit is not None:
             self.audit.labels = sink
         else:
@@ -108,11 +109,11 @@ class Labelling:
         self.server.taps.fanout.remove(sink, slowly=True)
 
     def tick(self) -> None:
-        """Gather what was counted; called every `EVERY` seconds."""
+        """Gather the counts; called every `EVERY` seconds."""
         self.go_on(self.gather())
 
     def gather(self) -> Iterator[None]:
-        """Add what connections have counted to the totals, a connection a step."""
+        """Add the counts of connections to the totals, one connection a step."""
         if self.sink is None:
             self.totals.tick(monotonic())
         else:
@@ -133,7 +134,7 @@ class Labelling:
             async with own_connection(upstream) as sock:
                 frame = await send_request(sock, named_topics_request(topic_ids), MAX_METADATA)
             names = await in_a_turn(self.reactor, f"cluster {upstream.name}", lambda: names_of(topic_ids, frame))
-            if self.server.upstreams.get(upstream.name) is upstream:  # else the name is another cluster's by now
+            if self.server.upstreams.get(upstream.name) is upstream:  # otherwise another cluster has the name by now
                 self.server.taps.fanout.picture(upstream.name).learn_names(names)
 
     def go_on(self, steps: Iterator[None]) -> None:
@@ -146,7 +147,7 @@ class Labelling:
         self.reactor.call_at(monotonic() + EVERY, self.tick)
 
     async def share(self) -> LabelShare:
-        """Return all that was counted so far, for the process that puts the workers' totals together."""
+        """Return all counts so far, for the process that adds up the workers' totals."""
         made: list[LabelShare] = []
         await in_turns(self.gather())
         await in_turns(make_share(self.totals, monotonic(), made))
@@ -154,7 +155,7 @@ class Labelling:
 
 
 def names_of(topic_ids: Sequence[bytes], frame: bytes) -> dict[str, str]:
-    """Return the names of these topics in an answer, by their ids in hex and dashes, and none of others. Raises
+    """Return the names of these topics in an answer, by their ids in hex and dashes; other topics are skipped. Raises
     DecodeError."""
     asked = set(topic_ids)
     topics = each(read_topics(frame, BY_ID_VERSION))
@@ -167,29 +168,29 @@ def uncounted(who: Who) -> Summary | None:
 
 
 MOST_WAITING = 16 << 20
-"""Bytes of payloads that wait to be read in this process."""
+"""Maximum bytes of payloads that wait to be read in this process."""
 MOST_OF_ONE = MOST_WAITING // 4
-"""Bytes of them that are of one address: one that sends as much as it can leaves room for others."""
+"""Maximum of them from one address, so that one busy address leaves room for others."""
 EACH = 1024
 """Overhead in bytes that each payload counts in addition to its size."""
 WIDEST = 4
-"""Bytes of a character at most, in memory."""
+"""Maximum bytes of a character in memory."""
 ASK_AGAIN = 300.0
 """Seconds until a client without a subscription asks again; Kafka's default."""
 SHARE = 0.25
-"""Part of a core that reading payloads takes at most."""
+"""Maximum share of a core for reading payloads."""
 PushTarget = Callable[[TelemetryPush, PushRead, dict[str, Any]], None]
 
 
 # Clients' own metrics, put together: the inbox for pushed payloads, and the destinations of decoded ones.
 #
-# Strategy. Nothing of this is imported without the section in the config. Payloads are read in a thread, which has a
-# share of a core, since it does not let go of the interpreter; addresses take turns. A payload is kept if its
-# connection closes first, because the last push of a client comes just before its end. The waiting bytes are limited,
-# in total and per address; clients over the limit receive an error that asks them to retry later.
+# Strategy. Without the section in the config none of these modules is imported. Payloads are read in a thread with a
+# share of a core, since it does not release the interpreter; addresses take turns. A payload is kept if its connection
+# closes first, because the last push of a client comes just before its end. The waiting bytes are limited, in total and
+# per address; clients over the limit receive an error that asks them to retry later.
 class ClientTelemetry:
-    """Clients' metrics in one process. `totals`: where they are added up, if they are; `also` gets each payload that
-    could be read. `audit`: records payloads, where a config wants that."""
+    """Clients' metrics in one process. `totals`: sums of the metrics, if configured; `also` gets each decoded payload.
+    `audit`: records payloads, if a config enables that."""
 
     def __init__(self, config: TelemetryConfig, server: Server, counters: Counters, totals: LabelTotals | None) -> None:
         self.config, self.server, self.counters, self.totals = config, server, counters, totals
@@ -198,7 +199,7 @@ class ClientTelemetry:
         """Names of the listeners with subscribed clients; None: all. There may be thousands."""
         self.reader = PushReader(config)
         self.terms = WeakValueDictionary[str, TelemetryTerms]()
-        """Terms of the clients of a listener, by its name, as long as it has any."""
+        """Terms of the clients of a listener, by its name, while it has clients."""
         self.also: PushTarget | None = None
         self.audit: PushTarget | None = None
         self.work = SlowWork(server.reactor, SHARE)
@@ -227,7 +228,7 @@ class ClientTelemetry:
         return follow
 
     def mode(self, listener: str) -> str:
-        """Return how the clients of this listener are asked; empty where they are not."""
+        """Return the mode for the clients of this listener; empty if they are not subscribed."""
         named = self.listeners
         return self.config.serve if self.on and (named is None or listener in named) else ""
 
@@ -279,7 +280,7 @@ class ClientTelemetry:
         return connection_columns(ConnectionWho(connection, self.server.taps.fanout.picture(connection.facts.cluster)))
 
     def take(self, push: TelemetryPush, read: PushRead | None, who: dict[str, Any] | None) -> None:
-        """Add up what was read of a payload; None: it could not be read. `who`: as when it came."""
+        """Add up the metrics of a payload; None: it could not be read. `who`: as at its arrival."""
         self.leave(push)
         push.done, push.unreadable = True, read is None
         if read is None:
@@ -295,7 +296,7 @@ class ClientTelemetry:
     def add(self, read: PushRead) -> None:
         if self.totals is None or self.totals.telemetry is None:
             return
-        if tuple(self.totals.telemetry.labels) != read.labels:  # read for the config before
+        if tuple(self.totals.telemetry.labels) != read.labels:  # read for the previous config
             return
         now = monotonic()
         self.totals.tick(now)
@@ -310,7 +311,8 @@ def listeners_of(config: TelemetryConfig) -> frozenset[str] | None:
 
 
 def size_of(push: TelemetryPush) -> int:
-    """Return the bytes that a payload takes while it waits, with the names that its client has chosen."""
+    """Return the memory that a payload takes while it waits, in bytes, including the names that its client has
+    chosen."""
     return EACH + len(push.payload) + WIDEST * (len(push.client_id) + len(push.software) + len(push.principal))
 
 
@@ -326,6 +328,6 @@ class PushJob:
         self.telemetry.take(self.push, result, self.who)
 
     def crashed(self, error: Exception) -> None:
-        """Count the payload as one that cannot be read; the error is in the log."""
+        """Count the payload as unreadable; the error is in the log."""
         if not self.push.done:
             self.telemetry.take(self.push, None, self.who)

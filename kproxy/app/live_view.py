@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .recording import Audit
 
 NUMBERS = 1_000_000_000
-"""Numbers that one process may give to exchanges before another one begins in its place."""
+"""Numbers that one process may give to exchanges before its replacement starts."""
 
 
 class ViewedProxy(Protocol):
-    """Proxy process, as far as looking at it goes: `app.ProxyProcess`."""
+    """Proxy process, as the live view needs it: `app.ProxyProcess`."""
 
     index: int
     generation: int
@@ -101,7 +101,7 @@ class RuleFilters:
 
     @cached_property
     def judge(self) -> FilterJudge:
-        """Return the judge, which is made when it is first asked for."""
+        """Return the judge, made at the first call."""
         from kproxy.admin.tail_lines import whole
         from kproxy.record.filters import FilterJudge
 

@@ -53,14 +53,14 @@ def advertising(rules: RuleSet) -> list[Advertise]:
 
 
 def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
-    """Log the version, config and listeners of the proxy that begins."""
+    """Log the version, config and listeners of the starting proxy."""
     listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
     log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
              workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
 def tell_listeners(opened: Iterable[tuple[ListenerConfig, int]], reactor: Reactor, log: FilteringBoundLogger) -> None:
-    """Log listeners with the ports that they have, the first ones at once: there may be thousands."""
+    """Log listeners with their ports, the first ones at once, others in later turns: there may be thousands."""
 
     def lines() -> Iterator[None]:
         for listener, port in opened:
@@ -148,5 +148,5 @@ def use_at_once(config: Config, backend: Backend | None, certificates: dict[tupl
 
 
 def need_of(config: Config) -> ClusterNeed:
-    """Return how many clusters have to answer before the proxy is ready: any one, or all."""
+    """Return the number of clusters that have to answer before the proxy is ready: any one, or all."""
     return "any" if config.admin is None else config.admin.ready

@@ -23,13 +23,13 @@ class ProcessMetrics:
         self.registry, self.find_labelling = registry(*collectors), find_labelling
 
     def gather(self) -> Iterator[None]:
-        """Yield while numbers are gathered that are not kept up to date."""
+        """Yield during the gathering of metrics that are not updated continuously."""
         labelling = self.find_labelling()
         if labelling is not None:
             yield from labelling.gather()
 
     def scraped(self) -> Iterator[bytes]:
-        """Yield the text that Prometheus reads, in pieces."""
+        """Yield the text for Prometheus, in pieces."""
         yield from (b"" for _ in self.gather())
         yield from exposition(self.registry)
 

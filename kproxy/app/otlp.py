@@ -45,7 +45,7 @@ WAYS = ("endpoint", "headers", "tls", "encoding", "timeout")
 
 
 class OtlpExport:
-    """Export of one process. `worker`: its number among several, None for the process that the user has started.
+    """Export of one process. `worker`: its number among several, None for the main process.
 
     `fanout`: source of the exchanges that get spans, None without traffic. Raises UnusableSetting when it is made.
     """
@@ -69,7 +69,7 @@ class OtlpExport:
         self.traces: TraceSink | None = None
         self.process = ProcessCollector(certificates_of(config))
         self.sources: tuple[Gather, FindReadiness] | None = None
-        """Functions that gather numbers, in the process that exports them."""
+        """Functions that gather metrics, in the process that exports them."""
         self.gathering: Background | None = None
         self.leaving: set[trio.Event] = set()
         """Set when the replaced exporters have ended."""
@@ -77,7 +77,7 @@ class OtlpExport:
 
     @property
     def logs(self) -> tuple[OtlpSettings, OtlpCounters] | None:
-        """Return where the audit's events go; None if they do not."""
+        """Return the destination of the audit's events; None if they are not exported."""
         return None if self.otlp is None or self.otlp.logs is None else (self.settings, self.counters)
 
     def ready_for(self, config: Config) -> Callable[[], None]:
@@ -164,7 +164,7 @@ class OtlpExport:
         self.gathering = Background(self.reactor.spawn, partial(self.run, self.metrics, every, *self.sources))
 
     async def run(self, metrics: MetricsExport, every: float, gather: Gather, readiness: FindReadiness) -> None:
-        """Export metrics again and again, until cancelled."""
+        """Export metrics periodically, until cancelled."""
         due = monotonic()
         while True:
             due = max(due + every, monotonic())
@@ -179,8 +179,8 @@ class OtlpExport:
     # ---- beginning and end
 
     def has_begun(self, signal: Signal, start: Callable[[], None], close: Callable[[], None]) -> bool:
-        """Start the threads of a signal. Where the system has none left, that is logged: the config is in force
-        already, and all of it but this is followed. The next config tries again."""
+        """Start the threads of a signal. If the system has no threads left, that is logged: the config is already in
+        force, without this signal. The next config tries again."""
         try:
             start()
         except RuntimeError as error:
@@ -222,7 +222,7 @@ class OtlpExport:
         self._leave(last)
 
     async def close(self) -> None:
-        """Send the last numbers, for a short time at most, and wait for those who are to end."""
+        """Send the last metrics, for a short time at most, and wait for exporters that are ending."""
         if self.metrics is not None and self.sources is not None:
             await self.snapshot(self.metrics, *self.sources)
             await trio.to_thread.run_sync(self.metrics.close)
@@ -236,8 +236,8 @@ def topic_tests(otlp: OtlpConfig | None) -> Sequence[Callable[[str], bool]]:
 
 
 def way_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> OtlpWay:
-    """Return the way to the collector. Blocks. Raises UnusableSetting when TLS files, or what encodes, cannot be
-    used."""
+    """Return the settings of the connection to the collector. Blocks. Raises UnusableSetting when TLS files or the
+    encoder cannot be used."""
     endpoint, tls = parse_endpoint(otlp.endpoint), otlp.tls or UpstreamTls()
     headers = [("user-agent", f"kproxy/{own_version()}")]
     headers += [(name, value.get_secret_value()) for name, value in otlp.headers.items()]

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from kproxy.session.telemetry import TelemetryPush
 
 TICK = 1.0
-"""Seconds from one tick of the audit to the next."""
+"""Seconds between two ticks of the audit."""
 LOOK_AGAIN = 0.05
-"""Seconds from one look at whether events can be recorded again to the next, while clients are not read."""
+"""Seconds between two checks whether events can be recorded again, while clients are not read."""
 LINES_WAIT = 0.02
 """Seconds that lines of requests may wait, so that several are made together."""
 LAST_WORDS = 10.0
-"""Seconds at most to write what is left after the drain; Kubernetes kills a process 30 s after SIGTERM."""
+"""Maximum seconds to write the rest after the drain; Kubernetes kills a process 30 s after SIGTERM."""
 
 
 class WallClock:
@@ -85,20 +85,20 @@ class Audit:
         server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start to record. Raises OSError or KproxyError when there is nowhere to write to."""
+        """Start to record. Raises OSError or KproxyError if the destination cannot be written."""
         self.recorder.start()
         self.server.taps.fanout.add(self.sink)
         self.follow_clusters(self.server.upstreams)
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     def follow_clusters(self, upstreams: Mapping[str, Upstream]) -> None:
-        """Ask the brokers of these clusters for their topics now and then, and no others; a few begin at a time."""
+        """Ask the brokers of exactly these clusters for their topics periodically; a few begin at a time."""
         if self.polls:
             self.polled = upstreams
             self.reactor.spawn(a_few_at_a_time, self.poll())
 
     def poll(self) -> Iterator[None]:
-        """Stop and start to ask, one cluster in each step. Another config may come in between."""
+        """Stop and start to ask, one cluster in each step. Another config may be put in force between steps."""
         for name, (upstream, task) in list(self.pollers.items()):
             if self.polled.get(name) is not upstream and self.pollers.get(name) == (upstream, task):
                 task.stop()
@@ -111,7 +111,7 @@ class Audit:
                 yield
 
     def tick(self) -> None:
-        """Follow the wall clock and record what has come up; called once a second."""
+        """Follow the wall clock and record changes; called once a second."""
         self.wall.adjust()
         self.go_on(self.sink.tick(monotonic()))
 
@@ -129,7 +129,7 @@ class Audit:
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
     async def tell_topology(self) -> None:
-        """Put the events of clusters that have changed, in turns with others."""
+        """Put the events of changed clusters, in turns with others."""
         try:
             await in_a_turn(self.reactor, "topology", lambda: self.topology.tick(time()))
         finally:
@@ -140,11 +140,11 @@ class Audit:
 
     @property
     def trouble(self) -> str:
-        """Return why clients are not read; an empty text when they are."""
+        """Return why clients are not read; an empty text if they are read."""
         return "audit: events cannot be written, and when_full is block" if self.gate.shut else ""
 
     def on_blocked(self) -> None:
-        """Stop reading clients, because events cannot be recorded, until they can be again."""
+        """Stop reading clients, because events cannot be recorded, until recording works again."""
         self.log.warning("clients are not read, because events cannot be recorded", policy="block")
         self.server.taps.stop_reading()
         self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
@@ -160,7 +160,7 @@ class Audit:
         self.gate.put(TELEMETRY_EVENT.name, time(), telemetry_event(push, read, who))
 
     async def close(self) -> None:
-        """Write the events that are left, after all connections have ended; log those that cannot be written."""
+        """Write the remaining events, after all connections have ended; log those that cannot be written."""
         self.rules.tell()
         self.topology.tick(time())
         self.gate.time_is_over()

@@ -53,7 +53,7 @@ class ProcessParts:
         self.collectors: list[Collector] = []
         """Collectors of the parts' metrics."""
         self.on_collector: Callable[[Collector], object] = lambda collector: None
-        """Told of each collector that comes."""
+        """Called with each new collector."""
 
     def ready_for(self, config: Config) -> Follow:
         """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
@@ -111,7 +111,7 @@ class ProcessParts:
                 otlp.start_traces()
 
     def record_in(self, audit: Audit | None) -> None:
-        """Count and record in this audit, if there is one."""
+        """Count and record in this audit, if configured."""
         self.audit = audit
         if audit is not None and self.labelling is not None:
             self.labelling.audit = audit.sink
@@ -126,8 +126,8 @@ class ProcessParts:
             self.otlp.start_traces()
 
 
-# Parts of a supervisor that the config makes come, change and go while it runs: the metrics of all workers, what they
-# count by label, and the export of both. `Parts` does this for a process that carries traffic.
+# Parts of a supervisor that a reload of the config may add, change or remove: the metrics of all workers, their counts
+# by label, and the export of both. `Parts` does this for a process that carries traffic.
 class PoolParts:
     """Parts of the process that is the supervisor of these workers. `own`: makes the collectors of its own metrics."""
 

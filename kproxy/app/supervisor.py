@@ -122,7 +122,7 @@ class Supervisor:
 
     @property
     def ending(self) -> bool:
-        """Return True if kproxy drains, or will in a moment."""
+        """Return True if kproxy drains, or is about to."""
         return self.draining or self.shutdown_delay.begun
 
     def prepare(self, config: Config) -> PoolChange:
@@ -147,7 +147,7 @@ class Supervisor:
         use_at_once(config, self.backend, self.certificates)
 
     def swap(self, rules: RuleSet) -> None:
-        """Open and close ports as another rule set, now in force, needs them."""
+        """Open and close ports for another rule set that is now in force."""
         self.port_service.use_rules(advertising(rules))
 
     # ---- running
@@ -243,7 +243,7 @@ class Supervisor:
         try:
             await self.pool.start()
         except (KproxyError, OSError):
-            if self.draining:  # the order to end came before all workers had begun
+            if self.draining:  # the signal to end came before all workers had begun
                 return
             raise
         self.listening = True
@@ -264,7 +264,7 @@ class Supervisor:
         return {"rules": len(self.store.rule_set), "pid": os.getpid(), "workers": pids(self.pool)}
 
     def drain(self) -> None:
-        """Take no new connections, and have the workers end the open ones when their requests are answered."""
+        """Accept no new connections, and have the workers close the open ones when their requests are answered."""
         if self.draining:
             return
         self.draining, self.drained_since = True, monotonic()
@@ -275,7 +275,7 @@ class Supervisor:
         self.pool.drain(timeout)
 
     def give_up(self, cause: str, reason: str) -> None:
-        """End all open connections, whatever is in flight."""
+        """Close all open connections, including those with requests in flight."""
         self.pool.give_up()
 
 

@@ -108,7 +108,7 @@ class Worker(ProxyProcess):
         return server
 
     def is_circle(self, notice: CircleFound) -> None:
-        """Note that a cluster leads back to kproxy, unless the config has it no more."""
+        """Note that a cluster leads back to kproxy, unless the config no longer has the cluster."""
         self.watch.leads_back(notice.cluster)
 
     def changed(self) -> None:
@@ -123,7 +123,7 @@ class Worker(ProxyProcess):
             self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
 
     def swap(self, rules: RuleSet) -> Iterator[None]:
-        """Put another rule set in force, after recording what the old rules have done."""
+        """Put another rule set in force, after recording the counts of the old rules."""
         if self.audit is not None:
             self.audit.rules.tell()
         self.keeper.store.rule_set = rules
@@ -140,8 +140,8 @@ class Worker(ProxyProcess):
         return change
 
     def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkTerms) -> None:
-        """Put a config in force, on the supervisor's terms. Clients that were handed over before have come in by the
-        one before. Cannot fail."""
+        """Put a config in force, on the supervisor's terms. Clients that were handed over earlier belong to the
+        previous config. Cannot fail."""
         self.arrivals.take_all()
         for name in change.fates:
             before = change.before.upstreams[name].topology
@@ -159,14 +159,15 @@ class Worker(ProxyProcess):
         """Do nothing: the supervisor logs which listeners are open."""
 
     async def start_listening(self, nursery: trio.Nursery) -> None:
-        """Do nothing: signals and rule files are the supervisor's, and the reactor serves the channel already."""
+        """Do nothing: the supervisor handles signals and rule files, and the reactor already serves the channel."""
 
     async def start_measuring(self, nursery: trio.Nursery) -> None:
-        """Answer the supervisor's questions, since the admin address and the export of metrics are its."""
+        """Answer the supervisor's questions, because it has the admin address and the export of metrics."""
         self.follow_measuring()
 
     def import_measuring(self, config: Config) -> None:
-        """Import what answers the supervisor, if this config has it ask: that would keep the loop waiting."""
+        """Import the modules that answer the supervisor, if this config needs them: an import in the loop would block
+        it."""
         if config.measured:
             import kproxy.admin.worker_api
             import kproxy.app.workers.rpc_server  # noqa: F401
@@ -196,7 +197,7 @@ class Worker(ProxyProcess):
         self.reporter.beat()
 
     def leads_back(self, cluster: str) -> None:
-        """Tell the supervisor that a cluster leads back to kproxy; it passes that on to all workers."""
+        """Report to the supervisor that a cluster leads back to kproxy; it forwards that to all workers."""
         self.channel.tell(CircleFound(cluster))
 
     # ---- the end

@@ -13,7 +13,7 @@ from kproxy.runtime.config.network import ListenerConfig, is_reached_alike
 from .document import Config
 
 MOST = 20
-"""Places that are named at most; those beyond are only counted."""
+"""Maximum number of places by name; the others are only counted."""
 
 
 class Origin(NamedTuple):
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
     path: Path | None = None
     adjust: Callable[[Config], Config] = lambda config: config
     watched: bool = False
-    """True if the file is looked at, and applied when it has changed."""
+    """True if the file is watched, and applied after changes."""
 
 
 FLAGS = Origin()
@@ -56,7 +56,7 @@ RESTART: Mapping[str, str] = {
     "log.format": "lines have been written in one format",
     "admin": "its address is open",
 }
-"""Parts of a config, and fields of parts, that hold until a restart, and why."""
+"""Parts of a config, and fields of parts, that need a restart, with the reason."""
 
 FROM_NEXT_LOOK = "from the next look on; what was counted stays, what has no series any more is counted as other"
 FROM_NEXT_ASKING = "clients are told when they push or ask next"
@@ -104,7 +104,7 @@ COMES_OR_GOES: Mapping[str, tuple[str, str]] = {
     ),
     "otlp": ("from now on", "what waits is sent, for some seconds at most, then no more"),
 }
-"""Effects of parts that come and of those that go, where these do so at once."""
+"""Effects of parts that a reload adds or removes at once."""
 
 PARTS = tuple(dict.fromkeys([*(name.partition(".")[0] for name in RESTART), *AT_ONCE]))
 """Parts with fields that need a restart, or that change as `AT_ONCE` describes."""
@@ -117,7 +117,7 @@ def written_paths(config: Config) -> list[str]:
 
 
 def with_parts_of_start(config: Config, in_force: Config) -> Config:
-    """Return the config with all that needs a restart as it is in force."""
+    """Return the config with all fields that need a restart as in force."""
     return config.model_copy(update={name: _without_restart(name, in_force, config) for name in PARTS})
 
 
@@ -147,7 +147,7 @@ def _held(name: str, before: Config, after: Config) -> dict[str, str]:
 
 
 def _is_at_once(name: str, old: Any, new: Any) -> bool:
-    """Return True if all that differs in a part changes without a restart."""
+    """Return True if all differences of a part change without a restart."""
     if name not in AT_ONCE or old is None or new is None:
         return False
     return bool(old.model_copy(update={field: getattr(new, field) for field in AT_ONCE[name]}) == new)
@@ -193,7 +193,7 @@ def _restarts(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
 
 
 def _written(part: BaseModel, field: str) -> str:
-    """Return the name of a field as documents have it."""
+    """Return the name of a field as written in documents."""
     return type(part).model_fields[field].alias or field
 
 
@@ -273,7 +273,7 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
 def _parts(value: Any) -> dict[str, Any] | None:
     """Return the parts of a value by name: fields of a model, values of a mapping, items of a list of named models.
 
-    None for a value that has no such parts.
+    None for a value without such parts.
     """
     if isinstance(value, BaseModel):
         return {name: getattr(value, name) for name in type(value).model_fields}

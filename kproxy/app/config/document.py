@@ -42,7 +42,7 @@ from kproxy.runtime.config.network import MARK, ClusterConfig, Limits, ListenerC
 from kproxy.runtime.config.ports import circles, overlaps
 
 MOST_WORKERS = 256
-"""Worker processes at most: no machine has more cores for one proxy, and each process takes some 60 MB."""
+"""Maximum number of worker processes: no machine has more cores for one proxy, and each process takes some 60 MB."""
 
 
 class AdminConfig(Model):
@@ -134,8 +134,8 @@ class Config(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that what is counted and recorded goes somewhere, that listeners differ in name and port, and that they
-        lead to clusters that are defined."""
+        """Check that metrics and recordings have a destination, that listeners differ in name and port, and that they
+        lead to defined clusters."""
         yield from _homeless(raw)
         yield from _telemetry_targets(raw)
         clusters, listeners = raw.get("clusters"), raw.get("listeners")
@@ -239,7 +239,7 @@ def is_loopback(host: str) -> bool:
 
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9092)
-"""Kafka's usual port, for this machine only: a proxy that is open to others is asked for, never a default."""
+"""Kafka's usual port, for this machine only: an open proxy needs an explicit address."""
 
 
 def load_config(path: str | Path) -> Config:
@@ -268,7 +268,7 @@ def config_from(
     """Return the config in a document that is already read. None: the document is invalid, and `source` has the errors.
 
     With a guard the document came over the admin API: the guard checks its file names, and variables are replaced in
-    secrets only, which no message, step or response contains.
+    secrets only, because messages, steps and responses do not contain secrets.
     """
     if not source.is_yaml:
         return None
@@ -392,7 +392,7 @@ HAS_WORKERS = HAS_EPOLL and HAS_HAND_OVER and HAS_FORKS
 NO_WORKERS = "several workers need Linux, whose kernel hands connections from one process to another"
 
 
-# Settings that need what only some systems have: right in any document, and refused where kproxy is to run.
+# Settings that need a feature of some systems: valid in any document, and refused where kproxy is to run.
 #
 # `kproxy check` does not ask for this: a config may be written and checked on a laptop, for servers.
 def system_needs(config: Config) -> Iterator[Wrong]:

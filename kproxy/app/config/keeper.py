@@ -27,7 +27,7 @@ from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts
 from .document import Config, rule_paths, usable_config
 
 HIDDEN = "***"
-"""Stands for a secret."""
+"""Placeholder of a secret."""
 DIGEST = 6
 """Bytes of the version, which is shown as 12 characters."""
 
@@ -91,7 +91,7 @@ class Reconfigured(Protocol):
     def ending(self) -> bool: ...
 
 
-# Config at work: another one is checked whole, together with the rules, and put in force all of it or nothing.
+# Config at work: a new one is checked as a whole, together with the rules, and put in force completely or not at all.
 #
 # Strategy. A document is read and checked as at a start, together with its rule files and the rules from the API: a
 # rule that selects a removed listener is a mistake at the rule's place. Everything that can fail comes next, without
@@ -123,7 +123,8 @@ class CheckedConfig(NamedTuple):
 
 
 class ConfigKeeper:
-    """Keeper of the config in force. `version` is of that, `applied` and `rejected` count the attempts to change it."""
+    """Keeper of the config in force. `version` is its version, `applied` and `rejected` count the attempts to change
+    it."""
 
     def __init__(
         self, config: Config, origin: Origin, process: Reconfigured, rules: RuleKeeper, files: RuleFiles,
@@ -152,10 +153,10 @@ class ConfigKeeper:
         self, source: Source | None = None, *, came_by: ConfigOrigin = "api", except_restart: bool = False,
         allow_cluster_change: bool = False, check: TurnCheck = do_nothing,
     ) -> CheckedConfig:  # fmt: skip
-        """Put a document, or the config's own file, in force, all of it or nothing. `except_restart`: settings that
-        need a restart stay as they are. `allow_cluster_change`: listeners may lead to another cluster. `check` is
-        called after changes that are under way; it may refuse this one. Raises DocumentError, ConfigRefused,
-        NotEverywhere and errors of `check`."""
+        """Put a document, or the config's own file, in force, completely or not at all. `except_restart`: settings that
+        need a restart keep their values. `allow_cluster_change`: listeners may lead to another cluster. `check` is
+        called after changes in progress; it may refuse this one. Raises DocumentError, ConfigRefused, NotEverywhere and
+        errors of `check`."""
         async with self.changing:
             check()
             try:
@@ -185,7 +186,7 @@ class ConfigKeeper:
             return False
         try:
             await self.apply(came_by="file", except_restart=True)
-        except NotEverywhere:  # it is not the file that is wrong: the next look reads it again
+        except NotEverywhere:  # the file itself is not wrong: the next poll reads it again
             self.seen = None
             return False
         except KproxyError:
@@ -200,7 +201,7 @@ class ConfigKeeper:
             version = await trio.to_thread.run_sync(file_version, path)
             if version != self.seen and version is not None:
                 await trio.sleep(SETTLE)
-                if await trio.to_thread.run_sync(file_version, path) == version:  # else it is still being written
+                if await trio.to_thread.run_sync(file_version, path) == version:  # otherwise it is still being written
                     await self.reload()
 
     @staticmethod
@@ -254,8 +255,8 @@ class ConfigKeeper:
             raise DocumentError(source.lines()) from error
 
     def _read(self, source: Source, guard: PathGuard | None = None) -> Config:
-        """Return the config of a document, with the settings of flags in their place. `guard`: it came over the admin
-        API. Raises DocumentError."""
+        """Return the config of a document, with the settings of flags applied. `guard`: it came over the admin API.
+        Raises DocumentError."""
         folder = Path() if self.origin.path is None else self.origin.path.parent
         config = usable_config(source, folder, guard)
         rule_paths(source, folder, config)
@@ -296,7 +297,7 @@ class ConfigKeeper:
         except UnusableSetting as error:
             raise self._misplaced(checked, error) from error
         finally:
-            change.undo()  # nothing is left to undo once it is in force
+            change.undo()  # after this, the change cannot be undone
         return checked
 
     async def _opened(self, checked: CheckedConfig, allow_cluster_change: bool) -> PreparedConfig:

@@ -1,9 +1,9 @@
 """Messages between the supervisor and one worker: notices, and questions with their answers, both ways.
 
 Strategy. Both ends have a `Channel` on one end of a stream socketpair, served by the reactor, so that a message costs
-one system call at either end and needs no task. Handlers are called in the order of sending. Messages that the other
-end does not read wait in memory, up to `MOST_WAITING` bytes; then the channel is closed as lost, which bounds the cost
-of a process that hangs.
+one system call at each end and needs no task. Handlers are called in the order of sending. Messages that the other end
+does not read wait in memory, up to `MOST_WAITING` bytes; then the channel is closed as lost, which bounds the cost of a
+process that hangs.
 
     frame     4 bytes, big endian: the length of the MessagePack that follows: [serial, kind, body]
     notice    serial 0
@@ -30,7 +30,8 @@ from kproxy.base.errors import InternalError, KproxyError
 from kproxy.runtime.io.reactor import IN, OUT, Reactor
 
 LONGEST = 256 << 20
-"""Bytes of one message: an exposition of metrics or a page of connections has some MB, all rules of a process less."""
+"""Maximum bytes of one message: an exposition of metrics or a page of connections has some MB, all rules of a process
+less."""
 MOST_WAITING = 2 * LONGEST
 """Maximum bytes queued for the other end: one message of the maximum length, and the messages sent while it is read."""
 READ = 1 << 18
@@ -61,7 +62,8 @@ class Question(msgspec.Struct, Generic[A], frozen=True, array_like=True):
 
 
 class Channel:
-    """End of a channel. `lost(reason)` is called once, when nothing more can come: closed by either end, or given up.
+    """End of a channel. `lost(reason)` is called once, when no more messages can come: closed by either end, or given
+    up.
 
     `before_answers` may send pending notices before an answer, so that the asking end has received them when the answer
     arrives.
@@ -76,7 +78,7 @@ class Channel:
         self.before_answers: Callable[[], object] = lambda: None
         self.closed = False
         self.serial = 0
-        self.waiting: dict[int, tuple[Any, OnAnswer]] = {}  # serial: (type of the answer, who waits)
+        self.waiting: dict[int, tuple[Any, OnAnswer]] = {}  # serial: (type of the answer, callback)
         self.handlers: dict[str, tuple[msgspec.msgpack.Decoder[Any], Callable[[Any], object]]] = {}
         self.arrived = bytearray()
         self.unsent = bytearray()
@@ -96,12 +98,12 @@ class Channel:
         self.handlers[kind.__name__] = msgspec.msgpack.Decoder(kind), handler
 
     def tell(self, notice: Notice) -> None:
-        """Send a notice, now or as soon as the other end reads. Nothing happens when it is lost."""
+        """Send a notice, now or as soon as the other end reads. Does nothing if the channel is lost."""
         self._send(0, type(notice).__name__, notice)
 
     def ask_then(self, question: Question[A], then: Callable[[A | None, Unanswered | None], object]) -> int:
-        """Call `then(answer, None)` or `then(None, why not)` once, from the reactor; at once if it is lost already.
-        Returns the question's serial."""
+        """Call `then(answer, None)` or `then(None, reason)` once, from the reactor; at once if the channel is already
+        lost. Returns the question's serial."""
         self.serial += 1
         if self.closed:
             then(None, Unanswered(ENDED))
@@ -209,7 +211,7 @@ class Channel:
         del self.arrived[:at]
 
     def _end(self, at: int) -> int | None:
-        """Return the end of the frame that begins at `at`; None: it is not whole."""
+        """Return the end of the frame that begins at `at`; None: it is incomplete."""
         if len(self.arrived) - at < 4:
             return None
         size = int.from_bytes(self.arrived[at : at + 4], "big")
@@ -251,7 +253,7 @@ class Channel:
         self.before_answers()
         try:
             self._send(-serial, "", answer)
-        except (InternalError, TypeError) as error:  # too long, or nothing that can be sent
+        except (InternalError, TypeError) as error:  # too long, or not encodable
             self._failed(serial, kind, error)
 
     def _failed(self, serial: int, kind: str, error: Exception) -> None:

@@ -1,8 +1,9 @@
-"""Dispatcher of clients: the limits over all workers, the worker with the fewest connections, and who has to wait.
+"""Dispatcher of clients: the limits over all workers, the worker with the fewest connections, and the queue of waiting
+clients.
 
 Strategy. Few clients that stay for long must be spread evenly, and `SO_REUSEPORT` would spread them by chance. So one
-process accepts, which costs it about 20 µs a connection, and hands each to the worker that has the fewest; among equals
-they take turns. When none can take one (all are starting again, or the queues to them are full), it waits here.
+process accepts, which costs it about 20 µs a connection, and hands each to the worker with the fewest; equal workers
+take turns. When no worker can take one (all are restarting, or the queues to them are full), it waits here.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from .pool_worker import PoolWorker
 from .worker_pool import WorkerPool
 
 Words = Mapping[str, object]
-"""Bonds of clients that come in now, by the name of their listener; the same object as long as it is the same."""
+"""Settings that bind new clients, by the name of their listener; an unchanged listener keeps its object."""
 
 MAX_CROWDING = 64  # clients handed over beyond max_connections; for them workers close connections of other networks
 MOST_WAITING = 1024
-"""Clients that wait for a worker. Each holds a descriptor; more are refused at once."""
+"""Clients that wait for a worker. Each holds a descriptor; clients beyond the limit are refused at once."""
 
 
 class Dispatcher:
-    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has those that were refused here.
+    """Dispatcher of the supervisor; `arrived` is called for each client. `counts` has the refusals of this process.
     `ports_of` gives the number of a listener's ports."""
 
     def __init__(
@@ -105,17 +106,17 @@ class Dispatcher:
                 yield handed, sock
 
     def admit(self, capacity: Capacity) -> None:
-        """Set the number of connections that a process has room for; in this one they only wait."""
+        """Set the maximum number of connections of a process; in this process they only wait."""
         self.capacity = capacity.times(len(self.pool.workers))
         self.most_waiting = min(MOST_WAITING, capacity.connections)
 
     @property
     def connections(self) -> int:
-        """Return the number of connections of all clients, those that wait included."""
+        """Return the number of connections of all clients, including waiting ones."""
         return len(self.waiting) + sum(worker.ledger.connections for worker in self.pool.workers)
 
     def arrived(self, listener: str, node: int | None, sock: socket.socket, address: Any) -> None:
-        """Take a client that has connected; `address` is as the socket module gives it."""
+        """Take a client that has connected; `address` is in the socket module's form."""
         client = client_of(address)
         refusal = self.refusal(client)
         if refusal is not None:
@@ -154,7 +155,7 @@ class Dispatcher:
         sock.close()
 
     def hand(self, handed: HandedClient, sock: socket.socket) -> bool:
-        """Hand the client to the worker that has the fewest connections; return False if none can take it now."""
+        """Hand the client to the worker with the fewest connections; return False if no worker can take it now."""
         for worker in self.best_first():
             if worker.queue.put(handed, sock):
                 self.last = worker.index
@@ -177,12 +178,12 @@ class Dispatcher:
             self.waiting.append((handed, sock))
 
     def serve_waiting(self, worker: PoolWorker) -> None:
-        """Hand out clients that wait, as a worker may be able to take some."""
+        """Hand out waiting clients, because a worker may be able to take some."""
         while self.waiting and self.hand(*self.waiting[0]):
             self.waiting.popleft()
 
     def take_back(self, worker: PoolWorker) -> None:
-        """Give others what this worker has not taken: it has died, or does not answer."""
+        """Give the connections that this worker has not taken to others: it has died, or does not answer."""
         back = list(worker.queue.take_back())
         for _ in back:
             worker.ledger.take_back()
@@ -191,7 +192,7 @@ class Dispatcher:
                 self.wait(handed, sock)
 
     def drain(self) -> None:
-        """Refuse the clients that wait, and all that come."""
+        """Refuse waiting and new clients."""
         self.draining = True
         while self.waiting:
             handed, sock = self.waiting.popleft()
@@ -199,7 +200,7 @@ class Dispatcher:
 
 
 def client_of(address: Any) -> HostPort:
-    """Return the address of a client, which is as the socket module gives it."""
+    """Return the address of a client, given in the socket module's form."""
     client: HostPort = address if len(address) == 2 else host_port(address)
     return client
 

@@ -25,14 +25,15 @@ LONGEST = 4096
 ROOM = socket.CMSG_LEN(4) if HAS_HAND_OVER else 0
 """For one descriptor."""
 FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
-"""No room for now; the last one: of all descriptors on their way, a user may have as many as open files."""
+"""No room for now; the last one: a user may have at most as many descriptors in flight as open files."""
 
 
 class HandedClient(msgspec.Struct, frozen=True, array_like=True):
     """Client that has connected to a listener, to the port of `node` or, if None, to the bootstrap port.
 
     `broker`: address of that node; None: not known. `ports`, `topology`: numbers of the listener's ports and of its
-    topology when the client came. `full`: max_connections is reached, so a connection must end for this client.
+    topology when the client connected. `full`: max_connections is reached, so another connection must be closed for
+    this client.
     """
 
     listener: str
@@ -70,7 +71,7 @@ class HandOver:
                 yield handed, sock
 
     def close(self) -> None:
-        """Close both ends, and with them the connections that wait."""
+        """Close both ends, and with them the waiting connections."""
         self.near.close()
         self.far.close()
 
@@ -118,7 +119,7 @@ class Arrivals:
         reactor.add(queue.fileno(), self.ready, IN)
 
     def ready(self, mask: int) -> bool:
-        """Take one connection; return True if there was one."""
+        """Take one connection; return False if the queue was empty."""
         try:
             taken = take(self.queue)
         except EOFError:
@@ -133,7 +134,7 @@ class Arrivals:
             self.log.warning("a connection is lost, no more files may be open", key=handed.listener)
             return True
         arrived = self.arrived.get(handed.listener)
-        if arrived is None:  # the supervisor hands over none of listeners that the worker does not have
+        if arrived is None:  # the supervisor hands over only connections of listeners that the worker has
             self.log.warning("a connection is closed, there is no such listener", key=handed.listener)
             sock.close()
             return True
@@ -149,7 +150,7 @@ class Arrivals:
             pass
 
     def close(self) -> None:
-        """Take no more connections, close the queue."""
+        """Stop taking connections, close the queue."""
         if self.queue.fileno() >= 0:
             self.reactor.remove(self.queue.fileno())
             self.queue.close()

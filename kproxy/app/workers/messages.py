@@ -22,14 +22,14 @@ from .channel import Notice, Question
 
 
 class ListenerPlace(msgspec.Struct, frozen=True, array_like=True):
-    """Place of a listener: the number of its ports, another one once it is somewhere else, and its bootstrap port."""
+    """Place of a listener: the number of its ports, which changes when it moves, and its bootstrap port."""
 
     number: int
     port: int
 
 
 class ClusterNodes(msgspec.Struct, frozen=True, array_like=True):
-    """Nodes of a cluster that are known. `number`: of its topology, another one once what was known is forgotten."""
+    """Known nodes of a cluster. `number`: of its topology, which changes when the topology is discarded."""
 
     number: int
     nodes: Mapping[int, HostPort]
@@ -59,11 +59,11 @@ class Start(Notice, frozen=True):
     own: tuple[HostPort, ...] = ()
     """Addresses of the supervisor's listening sockets."""
     generation: int = 0
-    """How many processes had the worker's place before this one."""
+    """Number of earlier processes in the worker's place."""
 
 
 class Listens(Notice, frozen=True):
-    """Notice that the supervisor listens at this address now, or no more."""
+    """Notice that the supervisor listens at this address now, or has stopped."""
 
     address: HostPort
     now: bool
@@ -88,14 +88,14 @@ class WorkerFailed(Notice, frozen=True):
 
 
 class Missing(Question[Readiness], frozen=True):
-    """Question why the worker is not ready."""
+    """Question for the reasons why the worker is not ready."""
 
     answer: ClassVar[Any] = Readiness
 
 
 class Load(Notice, frozen=True):
-    """Load of a worker: how many connections it has been handed since it began, and how many of all are open now.
-    `addresses`: how many of them from these, as far as that has changed, where it is limited."""
+    """Load of a worker: the number of connections that it has taken since it began, and the number of open ones.
+    `addresses`: open connections by address, changed ones only, if limited."""
 
     taken: int
     open: int
@@ -103,7 +103,7 @@ class Load(Notice, frozen=True):
 
 
 class NodesMoved(Notice, frozen=True):
-    """Notice of nodes of a cluster that are new, or elsewhere than before. `topology`: the number of that."""
+    """Notice of new or moved nodes of a cluster. `topology`: the number of its topology."""
 
     cluster: str
     topology: int
@@ -130,8 +130,7 @@ class FindAddresses(Question[FoundAddresses], frozen=True):
 
 
 class Pruned(Notice, frozen=True):
-    """Notice of a worker that it has no connection left which knows of ports that only configs before `config` gave
-    this listener."""
+    """Notice of a worker that it has released the ports of this listener in configs before `config`."""
 
     listener: str
     config: int
@@ -146,7 +145,7 @@ class GiveUp(Notice, frozen=True):
 
 
 def pack(what: Config | Advertise) -> bytes:
-    """Pickle a model: it comes from the process that made it, over a socket that no other has."""
+    """Pickle a model: it comes from the process that made it, over a private socket."""
     if isinstance(what, Advertise):  # of a rule, what it selects on may not be picklable, and is not asked for
         what = Advertise.model_construct(**{name: getattr(what, name) for name in Advertise.model_fields})
     return pickle.dumps(what)
@@ -175,7 +174,7 @@ class Operated(msgspec.Struct, frozen=True):
 
 
 class Operate(Question[Operated], frozen=True):
-    """Question to do what the API asks of a member, by its name, with these arguments."""
+    """Question to run an operation of the API on a member, by its name, with these arguments."""
 
     answer: ClassVar[Any] = Operated
     name: str
@@ -183,7 +182,8 @@ class Operate(Question[Operated], frozen=True):
 
 
 class Measure(Question[list[MetricSamples]], frozen=True):
-    """Question for a worker's metrics. `growing`: only counters, which must not be lost when it ends."""
+    """Question for a worker's metrics. `growing`: only counters and histograms, which must not be
+    lost when it ends."""
 
     answer: ClassVar[Any] = list[MetricSamples]
     growing: bool = False
@@ -211,7 +211,7 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 class NextLines(Question[Lines], frozen=True):
-    """Question for the lines since the last one; answered as soon as there is something."""
+    """Question for the lines since the last answer; answered as soon as one exists."""
 
     answer: ClassVar[Any] = Lines
     number: int
@@ -234,7 +234,7 @@ class BeginView(Question[None], frozen=True):
 
 
 class NextPart(Question[ViewPart], frozen=True):
-    """Question for the next part of a view; answered as soon as there is something, or after a while."""
+    """Question for the next part of a view; answered as soon as it has rows, or after a while."""
 
     answer: ClassVar[Any] = ViewPart
     number: int
@@ -269,8 +269,8 @@ class JoinCapture(Question[None], frozen=True):
 
 
 class HandedRule(msgspec.Struct, frozen=True, array_like=True):
-    """Rule as a worker needs it. `raw`: as it was written; `content`: a digest, the same for the same rules. `born`,
-    `lives`, `resets`, `began`: of a live rule that has been in force (`rules.rule_set`), otherwise 0."""
+    """Rule in the form that a worker needs. `raw`: as it was written; `content`: a digest, the same for the same rules.
+    `born`, `lives`, `resets`, `began`: of a live rule that has been in force (`rules.rule_set`), otherwise 0."""
 
     content: bytes
     raw: dict[Any, Any]
@@ -284,7 +284,7 @@ class HandedRule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RulesState(msgspec.Struct, frozen=True):
-    """Rules as all of them are to be. `number`: which of the states that the supervisor has made."""
+    """State of all rules, complete. `number`: of the supervisor's states."""
 
     number: int
     seed: int
@@ -292,16 +292,16 @@ class RulesState(msgspec.Struct, frozen=True):
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """Setting of a config that is right, and that a worker cannot use. `where`: its path in the config."""
+    """Valid setting of a config that a worker cannot use. `where`: its path in the config."""
 
     where: list[Any]
     message: str
 
 
 class Prepare(Question[Obstacle | None], frozen=True):
-    """Question to make everything ready for this state (a `RulesState`, packed) and, unless it is empty, this config
-    (packed), and change nothing. Refused for rules that cannot be made here. `number`: of the state; each has another
-    one, also those that do not come into force."""
+    """Question to prepare this state (a `RulesState`, packed) and, unless it is empty, this config (packed), without
+    changing anything. Refused if rules cannot be made here. `number`: of the state; each has its own, including those
+    that are never committed."""
 
     answer: ClassVar[Any] = Obstacle | None
     number: int
@@ -310,21 +310,20 @@ class Prepare(Question[Obstacle | None], frozen=True):
 
 
 class Forget(Notice, frozen=True):
-    """Notice that the state of this number does not come into force."""
+    """Notice that the state of this number is discarded."""
 
     number: int
 
 
 class Commit(Question[None], frozen=True):
-    """Question to put the state that was prepared last into force. `network`: the terms of its config, if it has
-    one."""
+    """Question to commit the last prepared state. `network`: the terms of its config, if included."""
 
     number: int
     network: NetworkTerms | None = None
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):
-    """Counters of a rule in a worker; `held`: requests that it holds now."""
+    """Counters of a rule in a worker; `held`: requests held now."""
 
     born: int
     resets: int
@@ -345,14 +344,14 @@ class CountRules(Question[list[RuleCount]], frozen=True):
 
 
 class ReleaseRule(Question[int], frozen=True):
-    """Question to let go what a rule holds. The answer: how many requests that were."""
+    """Question to release the requests that a rule holds. The answer: the number of requests."""
 
     answer: ClassVar[Any] = int
     born: int
 
 
 class RuleNews(Notice, frozen=True):
-    """Notice to be recorded in the audit: a method of its `RuleEvents`, and what it is called with."""
+    """Notice to record in the audit: a method of its `RuleEvents`, and the arguments."""
 
     method: str
     given: list[Any]

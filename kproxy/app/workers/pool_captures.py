@@ -33,9 +33,9 @@ from .shared_table import SharedTable
 from .worker_pool import Recipients
 
 LOOK = 0.5
-"""Seconds between two looks at captures that run."""
+"""Seconds between two polls of running captures."""
 PATIENCE = 10.0
-"""Seconds for an answer: one that stops writes what waits, for five seconds at most."""
+"""Timeout of an answer in seconds: a worker that stops a capture writes its queue for at most five seconds."""
 SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
 
 
@@ -155,7 +155,7 @@ class PoolCaptures:
         return capture.shown()
 
     async def _stop(self, capture: PoolCapture, why: str = "asked") -> None:
-        """Stop a capture; return when its file is whole."""
+        """Stop a capture; return when its file is complete."""
         async with capture.changing:
             if not capture.stopped:
                 capture.stopped = why
@@ -163,13 +163,13 @@ class PoolCaptures:
             self._end(capture)
 
     def close(self) -> None:
-        """Finish all files: workers have ended, and with them what they wrote."""
+        """Finish all files, after the workers have ended."""
         for capture in self.by_name.values():
             capture.stopped = capture.stopped or "proxy_ended"
             self._end(capture)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See to it that all workers go on, or end, together, until cancelled."""
+        """Make all workers continue or end together, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK)
@@ -188,7 +188,7 @@ class PoolCaptures:
                 await self._look(capture)
 
     async def _look(self, capture: PoolCapture) -> None:
-        """Have all workers write into it, and find out whether one of them has come to an end."""
+        """Have all workers write into it, and detect whether one of them has stopped."""
         async with capture.changing:
             for worker in self.pool.workers:
                 channel = worker.channel

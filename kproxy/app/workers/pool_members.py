@@ -1,5 +1,5 @@
-"""Members of a pool: a worker in another process, asked over its channel, and the metrics of all, which the supervisor
-and the workers count, added up over restarts."""
+"""Members of a pool: workers in other processes, asked over their channels, and the metrics of the supervisor and all
+workers, added up over restarts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ from .rule_messages import PoolRuleKeeper
 from .worker_pool import Recipient, Recipients, ask_all
 
 PATIENCE = 5.0
-"""Seconds for an answer of a worker: an operator waits that long."""
+"""Timeout of a worker's answer in seconds: an operator waits that long."""
 LONG = 28.0
-"""Seconds for one that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than commands wait."""
+"""Timeout in seconds for a worker that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than
+commands wait."""
 
 
 class ChannelMember:
-    """Worker of a pool as a member. `models`: held while models are made of an answer, one at a time for all members,
-    since a large one takes milliseconds."""
+    """Worker of a pool as a member. `models`: lock for making models of an answer, one at a time for all members, since
+    a large one takes milliseconds."""
 
     def __init__(self, worker: Recipient, models: trio.Lock) -> None:
         self.worker, self.models = worker, models
@@ -153,7 +154,7 @@ class ChannelMember:
         return SentAgainShown(**await self.ask("send_again", number, confirm, patience=LONG))
 
     async def ask(self, name: str, *arguments: Any, patience: float = PATIENCE) -> Any:
-        """Return the JSON of the worker's answer. Raises the Problem that it is."""
+        """Return the JSON of the worker's answer. Raises the answer's Problem."""
         channel = self.worker.channel
         if channel is None:
             raise MemberGone(500, "internal", f"worker {self.index} is not running")
@@ -247,13 +248,13 @@ class PoolMetrics:
         self.taking = trio.Lock()
 
     def worker_begins(self, worker: Recipient) -> None:
-        """Keep what the process before had counted: another one is in the worker's place."""
+        """Keep the counts of the previous process when another one has replaced it."""
         self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(worker.index, []))])
         if self.labels is not None:
             self.labels.begins(worker.index)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch what workers have counted every `LOOK` seconds, should they end, until cancelled."""
+        """Fetch the workers' counters every `LOOK` seconds, in case they end, until cancelled."""
         task_status.started()
         for look in count(1):
             await trio.sleep(LOOK)
@@ -284,7 +285,7 @@ class PoolMetrics:
         return registries
 
     async def measure_labels(self) -> None:
-        """Fetch what workers have counted by label; answers of one worker are taken in the order of its questions."""
+        """Fetch the workers' counts by label; answers of one worker are taken in the order of its questions."""
         if self.labels is None or not self.labels.totals.tables:
             return
         async with self.taking:

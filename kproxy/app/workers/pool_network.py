@@ -54,7 +54,7 @@ LEFT_FOR = 30.0
 
 
 class SharedTopology(Topology):
-    """Topology of one cluster that is shared with the workers: `changed` gets the nodes that are new or have moved."""
+    """Topology of one cluster, shared with the workers: `changed` gets new and moved nodes."""
 
     numbers = count(1)
 
@@ -70,15 +70,15 @@ class SharedTopology(Topology):
 
 
 class Pruning(NamedTuple):
-    """Ports of a listener that only configs before `config` had, and the channels of workers that may know of them."""
+    """Ports of a listener that only configs before `config` had, and the channels of workers that may use them."""
 
     config: int
     channels: list[Channel]
 
 
 class PoolNetwork:
-    """Network of the config in force. `number`: how many configs were in force before. `others`: clusters that are
-    other ones since this config."""
+    """Network of the config in force. `number`: the number of earlier configs. `others`: clusters that this config has
+    replaced."""
 
     def __init__(
         self, config: Config, pool: WorkerPool, reactor: Reactor, log: FilteringBoundLogger, rules: Sequence[Advertise]
@@ -95,20 +95,20 @@ class PoolNetwork:
         self.port_service.own.changed = lambda address, now: pool.tell(Listens(address, now))
         self.dispatcher.ports_of = lambda listener: self.port_service.by_listener[listener].number
         self.left: dict[int, ListenerPorts] = {}
-        """Ports of listeners that are gone, by their number."""
+        """Ports of removed listeners, by their number."""
         self.pruning: dict[str, Pruning] = {}
         """By listener: ports to close when all workers have released them."""
 
     def topology(self, cluster: str, config: Config) -> SharedTopology:
-        """Return a topology of this cluster that knows of no nodes yet."""
+        """Return a topology of this cluster without nodes."""
         return SharedTopology(config.limits.max_nodes, partial(self.met, cluster))
 
     def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
-        """Tell the workers of nodes that are new, or have moved."""
+        """Send new and moved nodes to the workers."""
         self.pool.tell(NodesMoved(cluster, topology, nodes))
 
     def terms(self) -> NetworkTerms:
-        """Return the terms of the config in force, with all nodes that are known now."""
+        """Return the terms of the config in force, with all nodes known now."""
         listeners = {
             name: ListenerPlace(ports.number, ports.port) for name, ports in self.port_service.by_listener.items()
         }
@@ -153,7 +153,7 @@ class PoolNetwork:
         return later() if addresses is None else FoundAddresses(addresses)
 
     def topology_of(self, number: int) -> Topology:
-        """Return the topology of this number; another one, which is not kept, if it is forgotten."""
+        """Return the topology of this number; a temporary one if it was discarded."""
         found = [one for one in self.topologies.values() if one.number == number]
         return found[0] if found else Topology(self.config.limits.max_nodes)
 
@@ -170,14 +170,13 @@ class PoolNetwork:
         self.reactor.call_at(end, forget)
 
     def prune_later(self, listener: str) -> None:
-        """Close the ports of a listener that only earlier configs had, once no worker has connections that know of
-        them."""
+        """Close the ports of a listener that only earlier configs had, once no worker has connections that use them."""
         channels = [worker.channel for worker in self.pool.workers if worker.ready and worker.channel is not None]
         self.pruning[listener] = Pruning(self.number, channels)
         self.prune(listener)
 
     def pruned(self, channel: Channel, notice: Pruned) -> None:
-        """Note that a worker does not know of ports of before any more."""
+        """Note that a worker has released the ports of earlier configs."""
         waiting = self.pruning.get(notice.listener)
         if waiting is not None and notice.config >= waiting.config and channel in waiting.channels:
             waiting.channels.remove(channel)
@@ -194,8 +193,8 @@ class PoolNetwork:
 #
 # Strategy. The same as in one process (`runtime.network`), in two halves. The supervisor binds ports, and asks for the
 # ids of clusters with a changed address, so that all workers get one answer. Workers read files and make clusters and
-# listeners, when they are asked to prepare. Once all of them are ready, the supervisor commits its half, in one step of
-# the loop, and sends commits to the workers; each gets clients again when it has committed.
+# listeners in the prepare step. Once all of them are ready, the supervisor commits its half, in one step of the loop,
+# and sends commits to the workers; each gets clients again when it has committed.
 class PoolChange(ConfigChange):
     """Change of `network` to another config, together with the workers. Blocks when it is made. Raises UnusableSetting,
     and nothing has changed then."""
@@ -239,7 +238,7 @@ class PoolChange(ConfigChange):
         return make_upstream(name, config, mark, network.reactor, network.counts, network.port_service.own)
 
     def commit(self) -> None:
-        """Put the supervisor's half in force. Workers get no clients until they have done so with theirs."""
+        """Put the supervisor's half in force. Workers get no clients until they have committed theirs."""
         network, config, ports = self.network, self.config, self.ports
         assert isinstance(ports, PortChange), "it is open"
         before, limits = network.config, config.limits
@@ -282,5 +281,5 @@ class PoolChange(ConfigChange):
         return self.network.terms()
 
     def has_taken(self, worker: Any) -> None:
-        """Give a worker clients again, which has put the config in force."""
+        """Allow clients again for a worker that has put the config in force."""
         self.network.pool.has_taken(worker)

@@ -1,4 +1,4 @@
-"""Worker as the supervisor sees it, over its restarts.
+"""Worker in the supervisor, over its restarts.
 
 Strategy. A worker is down, starting, ready or ending. A process that ends is replaced: at once if it has lived for a
 while, otherwise with growing delays, so that a worker that always fails costs little and is still retried.
@@ -41,9 +41,9 @@ LATE = 2.0
 HUNG = 60.0
 """Seconds without a message after which a worker is killed: its clients time out their requests after 30."""
 FAREWELL = 2.0
-"""Seconds to end in, for one that has closed its channel."""
+"""Seconds to exit after closing the channel."""
 START_PATIENCE = 120.0
-"""Seconds until it must be ready; one is usual, and a machine that is overloaded takes thirty."""
+"""Seconds until it must be ready; one is usual, and an overloaded machine takes thirty."""
 COMMAND = (sys.executable, "-P", "-m", "kproxy.app.worker")
 """-P: the current folder is searched for modules only if it is in the import path of this process."""
 
@@ -109,8 +109,8 @@ class Supervising(Protocol):
 
 
 class PoolWorker:
-    """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have taken the
-    place of another. `behind`: it has still to put the config in force that the supervisor has, and gets no clients."""
+    """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have replaced
+    another. `behind`: it has not yet put the supervisor's config in force, and gets no clients."""
 
     def __init__(self, pool: Supervising, index: int, *, by_address: bool = False) -> None:
         self.pool, self.index, self.by_address = pool, index, by_address
@@ -128,7 +128,7 @@ class PoolWorker:
     # ---- its process
 
     def start(self) -> None:
-        """Start a process. Raises OSError when none can be made."""
+        """Start a process. Raises OSError if the process cannot be started."""
         pool = self.pool
         near, far = socket.socketpair()
         with far:
@@ -149,16 +149,16 @@ class PoolWorker:
         channel.tell(pool.start_for(self))
 
     def lost(self, reason: str) -> None:
-        """End a process that has closed its channel, and does not end by itself now."""
+        """Kill a process that has closed its channel and does not exit."""
         self.ready = False
         process = self.process
         if process is not None:
             self.pool.reactor.call_at(monotonic() + FAREWELL, process.kill)
 
     def has_ended(self, how: str) -> None:
-        """Take back what the process had, and have it replaced; `how` it ended."""
+        """Take back the queue of the process, and have it replaced; `how` is its exit status."""
         self.process, self.ready = None, False
-        if self.channel is not None:  # its last words may wait there
+        if self.channel is not None:  # its last messages may be in the buffer
             self.channel.ready(0)
             self.channel.close()
             self.channel = None
@@ -198,7 +198,7 @@ class PoolWorker:
             self.process.kill()
 
     def close(self) -> None:
-        """Close the queue: no process runs, and none will."""
+        """Close the queue: no process runs, and none will be started."""
         if self.again is not None:
             self.pool.reactor.cancel(self.again)
         self.queue.close()
@@ -229,10 +229,10 @@ class PoolWorker:
         self.ledger.tell(load.taken, load.open, load.addresses, now)
         self.pool.has_room(self)
 
-    # ---- whether it lives
+    # ---- liveness
 
     def look(self, now: float) -> None:
-        """Notice that the worker hangs, and that it does so no more; called now and then."""
+        """Detect that the worker hangs, or has recovered; called periodically."""
         if self.process is None:
             return
         if not self.ready:
@@ -254,7 +254,7 @@ class PoolWorker:
             self.kill()
 
 
-# Ledger of a worker's connections: those it has told of, and those that are on their way to it.
+# Ledger of a worker's connections: reported ones, and those in flight to it.
 #
 # Strategy. A worker reports absolute numbers, so errors do not accumulate: connections taken since it began, and open
 # connections. Connections handed over but not yet taken are in flight, and count as open.
@@ -265,7 +265,7 @@ class Ledger:
         self.by_address = by_address
         self.handed = self.taken = self.open = 0
         self.late_since: float | None = None
-        """Since when something has been on its way, at the longest."""
+        """Time of the oldest handover that is still in flight."""
         self.told: dict[str, int] = {}
         self.coming: deque[str] = deque()
         self.coming_from: Counter[str] = Counter()
@@ -309,7 +309,7 @@ class Ledger:
             self._come(self.coming.pop())
 
     def end(self) -> int:
-        """Clear the numbers of a process that has ended; return how many connections it had."""
+        """Clear the numbers of a process that has ended; return its number of connections."""
         lost = self.connections
         self.open, self.handed, self.late_since, self.told = 0, self.taken, None, {}
         self.coming.clear()

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from kproxy.app.label_metrics import Labelling
 
 NAMES = 1000
-"""Hosts without an address that one worker may name in a capture: brokers, most of the time."""
+"""Hosts without an address that one worker may name in a capture: brokers, in most cases."""
 
 
 class WorkerAnswers:
@@ -122,7 +122,7 @@ class WorkerAnswers:
         channel.on_question(JoinCapture, self.join_capture)
 
     async def operate(self, question: Operate) -> Operated:
-        """Do what the API asks of this member, and return the answer or the refusal."""
+        """Run an operation of the API on this member, and return the answer or the refusal."""
         try:
             shown = await self.calls[question.name](*question.arguments)
         except Problem as problem:
@@ -145,7 +145,7 @@ class WorkerAnswers:
         cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
                                   value=process_time())  # fmt: skip
         families = [*collect_samples(self.collectors), samples_of(cpu)]
-        if not question.growing:  # to count open files takes milliseconds when there are thousands
+        if not question.growing:  # counting thousands of open files takes milliseconds
             families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
         return families
 
@@ -154,12 +154,12 @@ class WorkerAnswers:
         return LabelShare() if labelling is None else await labelling.share()
 
     async def begin_tail(self, question: BeginTail) -> None:
-        """Begin to keep lines. Raises FilterError, which the supervisor has found before."""
+        """Start a tail. Raises FilterError, which the supervisor has already checked."""
         tail = self.tails[question.number] = self.member.tail(question.number, question.filter)
         await tail.begin()
 
     async def next_lines(self, question: NextLines) -> Lines:
-        """Return the next lines of a tail; none for a listener that is gone."""
+        """Return the next lines of a tail; empty if the tail has ended."""
         tail = self.tails.get(question.number)
         return Lines(b"") if tail is None else Lines(await tail.next(), tail.dropped)
 
@@ -169,13 +169,13 @@ class WorkerAnswers:
             tail.end()
 
     async def begin_view(self, question: BeginView) -> None:
-        """Begin to keep rows. Raises FilterError, which the supervisor has found before."""
+        """Start a view. Raises FilterError, which the supervisor has already checked."""
         source = self.member.view(question.number, question.filter, question.rows, question.after)
         self.views[question.number] = source
         await source.begin()
 
     async def next_part(self, question: NextPart) -> ViewPart:
-        """Return the next part of a view; nothing for a viewer that is gone."""
+        """Return the next part of a view; empty if the view has ended."""
         source = self.views.get(question.number)
         return ViewPart(0) if source is None else await source.next()
 
@@ -209,7 +209,7 @@ def refused(problem: Problem) -> Operated:
 
 
 async def dumped(items: Iterator[Shown]) -> list[dict[str, Any]]:
-    """Make the items as plain values, some at a time."""
+    """Convert the items to plain values, some at a time."""
     rows: list[dict[str, Any]] = []
     await in_turns(map(rows.append, (item.model_dump(mode="json") for item in items)))
     return rows
@@ -232,8 +232,8 @@ class ChangingConfig(Protocol):
 # ignored.
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """State that could be put into force. `running`: its live rules at work by the number they were born with.
-    `change`: to the config that comes with it, if one does."""
+    """State that is prepared. `running`: its live rules at work by their birth number. `change`: to the config of the
+    same question, if included."""
 
     state: RulesState
     models: dict[bytes, Rule]
@@ -254,11 +254,11 @@ class WorkerRules:
         self.models: dict[bytes, Rule] = {}
         self.running: dict[int, Running] = {}
         self.in_force: tuple[Running, ...] = ()
-        self.asked = 0  # number of the state that was asked for last
+        self.asked = 0  # number of the last requested state
         self.prepared: Prepared | None = None
 
     def begin(self, state: bytes) -> RuleSet:
-        """Return the rules to begin with. Blocks. Raises InternalError for rules that cannot be made here."""
+        """Return the rules at the start. Blocks. Raises InternalError for rules that cannot be made here."""
         prepared = self._read(state)
         self._take(prepared)
         return prepared.rule_set
@@ -287,7 +287,7 @@ class WorkerRules:
         return None
 
     def forget(self, notice: Forget) -> None:
-        """Drop what was made ready for a state that does not come into force."""
+        """Drop the prepared parts of a state that is discarded."""
         if self.asked == notice.number:
             self.asked, self.prepared = 0, None
 
@@ -296,8 +296,8 @@ class WorkerRules:
         return self._ready(read, models(read, self.models))
 
     def commit(self, question: Commit) -> Awaitable[None]:
-        """Put a state into force: its config at once, its rules before the answer. Raises InternalError when it is not
-        what was prepared."""
+        """Commit a state: its config at once, its rules before the answer. Raises InternalError if it is not the
+        prepared one."""
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.state.number != question.number:
             number = "none" if prepared is None else prepared.state.number
@@ -311,7 +311,7 @@ class WorkerRules:
         return self._swap(prepared.rule_set, before)
 
     async def _swap(self, rules: RuleSet, before: tuple[Running, ...]) -> None:
-        """Put rules into force for all connections, and let go what those of before hold that leave."""
+        """Put rules into force for all connections, and release requests held by removed rules."""
         await in_turns(self.swap(rules) or ())
         staying = set(map(id, self.in_force))
         for running in before:
@@ -319,11 +319,11 @@ class WorkerRules:
                 await in_turns(running.releasing("rule_gone"))
 
     def count(self, question: CountRules) -> list[RuleCount]:
-        """Return the counters of the rules that have any: of thousands of rules most have none."""
+        """Return the counters of the rules with nonzero ones: of thousands of rules most have none."""
         return [counted(one) for one in self.running.values() if one.matched or one.held]
 
     async def release(self, question: ReleaseRule) -> int:
-        """Let go the requests that the rule holds here; return how many."""
+        """Release the requests that the rule holds here; return their number."""
         running = self.running.get(question.born)
         return 0 if running is None else await release_in_turns(running)
 
@@ -347,7 +347,7 @@ class WorkerRules:
         return Prepared(state, rule_models, running, rule_set)
 
     def _take(self, prepared: Prepared) -> None:
-        """Put the state into force: the part that cannot fail."""
+        """Commit the state: the part that cannot fail."""
         for one in prepared.state.rules:
             running = prepared.running.get(one.born)
             if running is None:
@@ -372,7 +372,7 @@ def owner(born: int, lives: int) -> bytes:
 
 
 def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
-    """Return the models of all rules, by their content. Raises InternalError where one cannot be made."""
+    """Return the models of all rules, by their content. Raises InternalError if one cannot be made."""
     by_content = {}
     for handed in state.rules:
         rule = known.get(handed.content)

@@ -104,9 +104,9 @@ class RuleNewsSender:
 
 
 PATIENCE = 30.0
-"""Seconds that a worker may take to make the models of new rules: ten thousand take some three."""
+"""Timeout in seconds for a worker to make the models of new rules: ten thousand take some three."""
 COMMIT_PATIENCE = 10.0
-"""Seconds to put into force what is ready: it takes as long as one look at each connection."""
+"""Timeout in seconds for a commit: it takes one step for each connection."""
 COUNT_PATIENCE = 2.0
 LOOK = 0.02
 """Seconds between two polls of counters while a request waits for one."""
@@ -142,9 +142,9 @@ class PoolRuleKeeper(RuleKeeper):
         self.packed = packed(self.in_force)
         self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
         self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
-        self.numbers: dict[int, int] = {}  # by worker: the state that it has
-        self.attempts = 0  # states that were made so far, each with a number of its own
-        self.told: ToldConfig | None = None  # the config in force, if it is another one than that of the start
+        self.numbers: dict[int, int] = {}  # by worker: its current state
+        self.attempts = 0  # number of states so far, which numbers the next one
+        self.told: ToldConfig | None = None  # the config in force, if it differs from the one at the start
         self.told_since = 0  # the state that it started with
         self.owners = self._owners()
 
@@ -174,7 +174,7 @@ class PoolRuleKeeper(RuleKeeper):
             self.numbers[worker.index] = number
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Add up what workers count, until cancelled."""
+        """Add up the workers' counts, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK_AFTER)
@@ -185,7 +185,7 @@ class PoolRuleKeeper(RuleKeeper):
     async def load_everywhere(
         self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
     ) -> StoreChange:
-        """Take in rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
+        """Apply rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
         async with self.one_at_a_time(check):
             before, saved = self.store.rule_set.id, self.store.saved()
             change = await self._tried(origin, operation)
@@ -203,7 +203,7 @@ class PoolRuleKeeper(RuleKeeper):
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
         told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
     ) -> None:  # fmt: skip
-        """Take in rules together with another config, in all processes or in none."""
+        """Apply rules together with another config, in all processes or in none."""
 
         def decide() -> None:
             if ending():
@@ -231,7 +231,7 @@ class PoolRuleKeeper(RuleKeeper):
             return change
 
     async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
-        """Reset in all processes at the same time, as nearly as that is possible."""
+        """Reset in all processes as simultaneously as possible."""
         async with self.one_at_a_time(check):
             number = self.store.reset(name, monotonic())
             await self._hand_out(self.store.saved())
@@ -239,7 +239,7 @@ class PoolRuleKeeper(RuleKeeper):
             return number
 
     async def release_everywhere(self, name: str) -> int:
-        """Let go all requests that are held by this rule now; return how many. Raises NoSuchRule."""
+        """Release all requests that this rule holds now; return their number. Raises NoSuchRule."""
         running = self.running(name)
         if running is None:
             return 0
@@ -264,7 +264,7 @@ class PoolRuleKeeper(RuleKeeper):
             change = self.store.expire(now)
             try:
                 await self._hand_out(saved)
-            except NotEverywhere as error:  # nothing new was to be made: the worker hangs
+            except NotEverywhere as error:  # no new model was needed: the worker hangs
                 self.log.error("rules cannot change now, kproxy tries again", error=str(error))
                 self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
                 return
@@ -341,7 +341,7 @@ class PoolRuleKeeper(RuleKeeper):
         return dict.fromkeys(owner(one.born, one.lives) for one in self.in_force.rules if one.born)
 
     async def _forget(self) -> None:
-        """Free the common numbers of rules that have left, and forget what ended workers counted for them."""
+        """Free the shared numbers of removed rules, and drop the counts of ended workers for them."""
         before, self.owners = self.owners, self._owners()
         if gone := before.keys() - self.owners.keys():
             await trio.to_thread.run_sync(self.table.forget, gone)
@@ -349,7 +349,7 @@ class PoolRuleKeeper(RuleKeeper):
         self.lost = {born: count for born, count in self.lost.items() if born in here}
 
     def _add_up(self) -> None:
-        """Add up what rules have done, in all processes that are and were."""
+        """Add up the counts of rules, in all current and former processes."""
         for stored_rule in self.store.stored_rules.values():
             running = stored_rule.running
             if running is None:

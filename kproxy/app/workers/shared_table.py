@@ -44,7 +44,7 @@ _STAMP = Struct("<d")
 
 
 class SharedTable:
-    """Shared table. `create` makes one, `open` is for those who inherit it."""
+    """Shared table. `create` makes one, `open` attaches to an inherited one."""
 
     def __init__(self, fd: int, groups: int) -> None:
         self.fd, self.groups = fd, groups
@@ -90,12 +90,12 @@ class SharedTable:
                     self.unlock(group)
 
     def used(self) -> int:
-        """Count the slots that are taken. For tests: goes over all of them in Python."""
+        """Count the used slots. For tests: iterates over all of them in Python."""
         memory = self.memory
         return sum(memory[at : at + KEY] != FREE for at in range(HEAD.size, len(memory), SLOT))
 
     def close(self) -> None:
-        """Let go of the memory; others keep it."""
+        """Unmap the memory; other processes keep it."""
         self.memory.close()
         os.close(self.fd)
 
@@ -115,7 +115,7 @@ class SharedTable:
 
 
 class SharedCells:
-    """Numbers of one key, wherever its slot is now."""
+    """Numbers of one key, in any slot."""
 
     __slots__ = ("at", "first", "group", "key", "now", "stays", "table")
 
@@ -138,7 +138,7 @@ class SharedCells:
         return _NUMBERS[MOST_NUMBERS].unpack_from(memory, self.at + KEY + STAMP)
 
     def put(self, *numbers: float, until: float | None = None) -> None:
-        """Write the numbers and unlock. Nothing is written without numbers."""
+        """Write the numbers and unlock. Without numbers, nothing is written."""
         memory, at = self.table.memory, self.at
         try:
             if numbers:
@@ -149,7 +149,7 @@ class SharedCells:
             self.table.unlock(self.group)
 
     def find(self, memory: mmap.mmap) -> bool:
-        """Return True if the key is in another slot than the last time, and set `at` to that."""
+        """Return True if the key has moved to another slot, and set `at` to that."""
         for at in range(self.first, self.first + GROUP, SLOT):
             if memory[at : at + KEY] == self.key:
                 self.at = at

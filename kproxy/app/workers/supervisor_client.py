@@ -1,4 +1,4 @@
-"""Supervisor as a worker sees it: asked for clients' addresses of nodes, and told of the worker's load."""
+"""Supervisor in the view of a worker: it gives clients' addresses of nodes, and receives the worker's load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms
 FRESH = 60.0
 """Seconds for which an address is cached here: a port stays a node's for 300 after its last use (port_pool.py)."""
 MOST_ADDRESSES = 20_000
-"""Addresses remembered, by node and way of advertising (listener, rule, local address); then all are forgotten."""
+"""Maximum number of cached addresses, by node and way of advertising (listener, rule, local address); then the cache is
+cleared."""
 SOON = 0.005
 """Seconds for which changes of the load are collected into one notice: the maximum age of the supervisor's numbers."""
 BEAT = 1.0
@@ -34,8 +35,7 @@ AddressKey = tuple[int, bytes, str]
 
 
 class RemotePortChange:
-    """Change to the ports of another config, which the supervisor has opened. `terms` of it are to be set before
-    `commit`."""
+    """Change to the ports of another config, which the supervisor has opened. Set its `terms` before `commit`."""
 
     terms: NetworkTerms
 
@@ -47,21 +47,21 @@ class RemotePortChange:
         """Do nothing: the supervisor opens the ports."""
 
     def commit(self) -> None:
-        """Note which ports the supervisor has now, and which it has no more."""
+        """Note the ports that the supervisor has opened and closed."""
         after = self.terms.listeners
         for name, place in self.service.terms.listeners.items():
             if name not in after or after[name].number != place.number:
                 self.left[name] = place.number
         self.service.terms = self.terms
-        self.service.known.clear()  # a node may get another port, by ways that have changed
+        self.service.known.clear()  # a node may get another port, because advertising has changed
 
     def undo(self) -> None:
         """Do nothing: nothing was opened here."""
 
 
 class RemotePorts:
-    """Port service of the supervisor, as a server of a worker sees it. `terms` are those of the config in force;
-    `topologies`, of the clusters, are to be set."""
+    """Port service of the supervisor, in the view of a worker's server. `terms` are those of the config in force; set
+    `topologies` of the clusters as well."""
 
     topologies: Mapping[str, Topology]
 
@@ -113,11 +113,11 @@ class RemotePorts:
         return self.terms.listeners[listener].port
 
     def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
-        """Return none: the supervisor has the ports, and is asked for them."""
+        """Return none: the supervisor has the ports and answers questions about them."""
         return {}
 
     def listens(self, notice: Listens) -> None:
-        """Note that the supervisor listens there now, or no more."""
+        """Note that the supervisor listens there now, or has stopped."""
         if notice.now:
             self.own.add(notice.address)
         else:
@@ -125,7 +125,7 @@ class RemotePorts:
 
     def met(self, notice: NodesMoved) -> None:
         topology = self.topologies.get(notice.cluster)
-        if topology is not None and topology.number == notice.topology:  # else it is of another config
+        if topology is not None and topology.number == notice.topology:  # otherwise it belongs to another config
             topology.learn(notice.nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
@@ -146,7 +146,7 @@ class RemotePorts:
 
     def _ask(self, request: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
         def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
-            if given is None:  # the supervisor is gone, and so are we in a moment
+            if given is None:  # the supervisor has ended, and this process is about to
                 return
             self._remember(request, key, given.addresses)
             then(given.addresses)
@@ -167,7 +167,7 @@ class RemotePorts:
 class Reporter:
     """Reporter of the worker's number of connections: soon, and before any answer to the supervisor.
 
-    `taken`: how many have arrived since the process began.
+    `taken`: number of connections since the process began.
     """
 
     def __init__(self, channel: Channel, reactor: Reactor, server: Server, taken: Callable[[], int]) -> None:
@@ -177,7 +177,7 @@ class Reporter:
         channel.before_answers = self.catch_up
 
     def changed(self, host: str | None = None) -> None:
-        """Report soon that a connection has come or gone, from that address."""
+        """Report soon that a connection from that address has opened or closed."""
         if host is not None:
             self.hosts.add(host)
         if not self.soon:
@@ -190,7 +190,7 @@ class Reporter:
         self.changed()
 
     def catch_up(self) -> None:
-        """Report what has changed, if anything has."""
+        """Report changes, if any."""
         if self.soon:
             self.report()
 

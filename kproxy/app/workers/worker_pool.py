@@ -1,4 +1,4 @@
-"""Pool of all workers: started together, looked after, asked together, and ended together."""
+"""Pool of all workers: starts, watches, asks and ends them together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .messages import GiveUp, Start, StartDrain, WorkerFailed
 from .pool_worker import PoolWorker
 
 LOOK = 0.5
-"""Seconds between two looks at whether all of them answer."""
+"""Seconds between two liveness checks of all workers."""
 LAST_WORDS = 15.0
 """Seconds for workers to write their recorded events, after the drain or after a request to end at once."""
 
@@ -82,21 +82,21 @@ class WorkerPool:
             self.reactor.call_at(now + LOOK, self.look)
 
     def tell(self, notice: Notice) -> None:
-        """Send it to all workers that run; one that starts later has it in its first message."""
+        """Send it to all running workers; one that starts later has it in its first message."""
         for worker in self.workers:
             if worker.channel is not None:
                 worker.channel.tell(notice)
 
     def restart(self, worker: PoolWorker, reason: str) -> None:
-        """End a worker's process at once; another takes its place."""
+        """Kill a worker's process at once; another one replaces it."""
         self.log.error("worker is ended", of_worker=worker.index, reason=reason)
         worker.kill()
 
     # ---- another config
 
     def hold_back(self, *, by_address: bool) -> None:
-        """Give no clients to workers until each has the config in force. `by_address`: connections from one address
-        are limited by it."""
+        """Send no clients to workers until each has the config in force. `by_address`: it limits connections by
+        address."""
         for worker in self.workers:
             worker.behind = worker.ready
             if worker.by_address != by_address:
@@ -104,14 +104,14 @@ class WorkerPool:
                 worker.ledger.count_addresses(by_address)
 
     def has_taken(self, worker: PoolWorker) -> None:
-        """Give a worker clients again, which has the config in force."""
+        """Allow clients again for a worker that has the config in force."""
         worker.behind = False
         self.on_room(worker)
 
     # ---- the end
 
     def drain(self, timeout: float) -> None:
-        """End open connections when nothing is in flight, all of them after `timeout` seconds."""
+        """Close open connections when no request is in flight, all of them after `timeout` seconds."""
         self._end(StartDrain(), timeout + LAST_WORDS)
 
     def give_up(self) -> None:
@@ -136,7 +136,7 @@ class WorkerPool:
                 worker.kill()
 
     def close(self) -> None:
-        """Kill all processes at once and without a word; wait for them."""
+        """Kill all processes at once, without a message; wait for them."""
         self.ending = True
         for worker in self.workers:
             if worker.process is not None:
@@ -197,7 +197,7 @@ A = TypeVar("A")
 
 
 class Recipient(Protocol):
-    """Worker that can be asked; `channel` is None while no process is in its place, `ready` once it takes
+    """Worker that can be asked; `channel` is None while it has no process, `ready` is True once it takes
     connections."""
 
     @property
@@ -215,7 +215,7 @@ class Recipients(Protocol):
     def workers(self) -> Sequence[Recipient]: ...
 
     def restart(self, worker: Any, reason: str) -> object:
-        """End the worker's process at once; another is started."""
+        """Kill the worker's process at once; another one is started."""
 
 
 async def ask_all(
