@@ -1,4 +1,4 @@
-"""Server of the process, with all its listeners and connections: opening, limits, and the orderly end."""
+"""Server of the process, with all its listeners and connections: start, limits, and drain."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from kproxy.app.config.document import Config
 
 MANY = 64
-"""Connections at which, and at each doubling of which, it is asked whether clusters lead back to kproxy."""
+"""Connection count that triggers loop detection, as does each doubling of it."""
 
 NO_GATE = Gate(())
 Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal[False]"]
 
 
 def of_listener(listener: Listener, facts: Facts, bound: BoundRules | None = None) -> Advertise | Literal[False]:
-    """Return how brokers appear to a connection, as the listener's own config says."""
+    """Return the `advertise` setting of the listener's config."""
     return listener.config.advertise
 
 
 class Server:
-    """Server of one process. `serve` opens everything and returns after a drain; `drain` may be called from anywhere.
+    """Server of one process. `serve` opens all ports and returns after a drain; `drain` may be called from any task.
 
-    `advertise` says how brokers appear to a connection, where rules may have a say; by default the listener's config.
-    `rules` are all that it may say. `port_service`: where clients come in, if that is in another process.
+    `advertise` returns how brokers appear to a connection and can depend on rules (default: the listener's config).
+    `rules`: all values that it can return. `port_service`: accepts clients in another process, if set.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Server:
         rules: Sequence[Advertise] = (), port_service: PortService | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
-        self.log: FilteringBoundLogger = log.bind()  # a logger that is still lazy would be made anew at each call
+        self.log: FilteringBoundLogger = log.bind()  # a lazy logger would be built at each call
         self.advertise = advertise
         self.gate: Callable[[], Gate] = lambda: NO_GATE
+        """Returns the rules in force for access to the proxy."""
         self.desk = HoldingDesk()
-        """Gives the rules in force about who may connect."""
         self.closes = LogThrottle(self.log)
         self.last_ends: deque[ConnectionEnd] = deque(maxlen=MOST_ENDS)
         self.own: OwnPorts | None = None if port_service is None else port_service.own
         self.locating: dict[str, tuple[NodeLocator, Background]] = {}
         self.limits = config.limits
-        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until it is known
+        self.capacity = Capacity(0, self.limits.max_connections, self.limits.max_connections)  # until `admit`
         self.alone = port_service is None
         self.former = FormerListeners()
         self.many = MANY
@@ -117,8 +117,7 @@ class Server:
         return list(self.network.listeners.values())
 
     def is_outdated(self, connection: Connection) -> bool:
-        """Return True if the config in force has another word for its listener than the one that the connection came
-        in by, or none."""
+        """Return True if the connection's listener was removed, or has a different `word` in the config in force."""
         listener = connection.listener
         current = self.network.listeners.get(listener.name)
         if current is listener or not isinstance(listener, Listener):
@@ -128,8 +127,7 @@ class Server:
     # ---- another config
 
     def put_in_force(self, change: NetworkChange) -> None:
-        """Put a change that is ready in force, at once: for those who connect from now on, and for limits. Connections
-        of listeners that go are drained."""
+        """Commit a prepared change for new connections and limits. Connections of removed listeners are drained."""
         before = self.listeners
         self.use_limits(change.config)
         change.commit()
@@ -142,7 +140,7 @@ class Server:
             work_through(self.reactor, end_connections(self, list(self.connections)))
 
     def use_limits(self, config: Config) -> None:
-        """Have the limits of a config hold from the next check on."""
+        """Apply the limits of a config from the next check."""
         before, self.limits = self.limits, config.limits
         if before.max_connections != self.limits.max_connections:
             self.admit(find_capacity(self.limits))
@@ -159,8 +157,8 @@ class Server:
         return ports if self.admin_port is None else ports | {self.admin_port}
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open all ports and serve until a drain is over. Needs the reactor to run. Raises InternalError or
-        DocumentError when it cannot start."""
+        """Open all ports and serve until a drain is finished. The reactor must run. Raises InternalError or
+        DocumentError for a failed start."""
         self.admit(find_capacity(self.limits))
         if self.alone:
             log_capacity(self.capacity, self.limits, self.log)
@@ -179,15 +177,16 @@ class Server:
 
     @property
     def handshaking(self) -> int:
-        """Return the number of connections in the middle of their TLS handshakes."""
+        """Return the number of TLS handshakes in progress."""
         return self.half_open.total
 
     # ---- connections
 
     def refusal(self, client: HostPort) -> tuple[str, str] | None:
-        """Return (cause, reason) if a connection from there may not begin now. None: it may.
+        """Return (cause, reason) if a connection from this client must be refused now, otherwise None.
 
-        If all places are taken, a connection or handshake of the network with the most ends for another network.
+        At the connection limit, a connection or handshake of the network with the most is ended to make room for
+        another network.
         """
         if self.draining:
             return "shutdown", "kproxy is shutting down"
@@ -201,7 +200,7 @@ class Server:
         return None
 
     def crowd(self, crowded: bool) -> None:
-        """Note whether all workers together have reached max_connections, as seen by the supervisor."""
+        """Set whether all workers together have reached max_connections, as counted by the supervisor."""
         self.crowded = crowded
 
     def began(self, connection: Connection) -> None:
@@ -216,16 +215,17 @@ class Server:
         self.sweep.begin(connection)
 
     def grown(self) -> None:
-        """Call `on_growth`: there are many more connections than before, as where each makes another one."""
+        """Call `on_growth`, since the number of connections has doubled. In a proxy loop, each connection opens another
+        one."""
         self.many = 2 * len(self.connections)
         self.on_growth()
 
     def swept(self) -> None:
-        """Expect growth anew where connections have become fewer."""
+        """Lower the growth threshold after the number of connections has fallen."""
         self.many = max(MANY, min(self.many, 2 * len(self.connections)))
 
     def report(self, connection: Connection, now: float) -> None:
-        """Note the end of a connection, and log it unless the log has had the same of late."""
+        """Record the end of a connection, and log it rate-limited."""
         self.last_ends.append(ConnectionEnd(connection, now))
         report_end(connection, now, self.log, self.closes)
 
@@ -252,29 +252,29 @@ class Server:
             self.check_finished()
 
     def bytes(self) -> tuple[int, int]:
-        """Return the bytes read from clients and from brokers so far, open connections included."""
+        """Return (bytes read from clients, bytes read from brokers), including open connections."""
         return (
             self.counts.client_bytes + sum(each.client.got for each in self.connections),
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
     def wake(self, sessions: Sequence[MemoryWaiter]) -> None:
-        """Give these sessions their turn soon: they have memory, or are first in the line of a quota.
+        """Schedule these sessions: they received memory, or are at the head of a quota's queue.
 
-        Never within the caller's own turn. If that were put aside, all sessions that are woken later would wait for it.
+        They never run in the caller's turn. If that turn were suspended, all sessions woken later would wait for it.
         """
         if not self.woken:
             self.reactor.soon(self.wake_all)
         self.woken.extend(sessions)
 
     def wake_all(self) -> None:
-        """Wake the sessions in order, in slices: each may wake others, so thousands may follow each other."""
+        """Wake the sessions in order, in slices: each may wake others, so there can be thousands."""
         work_through(self.reactor, self.wake_steps())
 
     def wake_steps(self) -> Iterator[None]:
         while self.woken:
             self.wake_one(self.woken[0], monotonic())
-            self.woken.popleft()  # not before: `wake` would plan another call
+            self.woken.popleft()  # popped afterwards, since `wake` schedules a call if the queue is empty
             yield
 
     def wake_one(self, session: MemoryWaiter, now: float) -> None:
@@ -283,7 +283,7 @@ class Server:
                 session.owner.granted(now)
             else:
                 session.granted(now)
-        except Exception as error:  # it ends that one; the others still get their turn
+        except Exception as error:  # only this connection ends
             self.log.error("a connection cannot be woken", exc_info=error)
             if session.owner is not None:
                 session.owner.crashed(error)
@@ -291,7 +291,7 @@ class Server:
     # ---- the end
 
     def drain(self) -> None:
-        """Take no new connections; open ones end when nothing is in flight, and all of them in `drain_timeout`."""
+        """Refuse new connections. Open ones end when they are idle, and all of them after `drain_timeout`."""
         if self.draining:
             return
         self.draining = True
@@ -332,12 +332,12 @@ class Server:
         self.give_up("drain_timeout", f"answers did not come within {self.limits.drain_timeout:g} s")
 
     def give_up(self, cause: str, reason: str) -> None:
-        """End all open connections, whatever is in flight."""
+        """End all open connections, even with requests in flight."""
         self.for_each(self.connections, lambda connection: connection.end(cause, reason), self.check_finished)
 
     def close(self) -> None:
-        """Close all ports and end all connections, at once."""
-        self.draining = True  # a handshake may be through just now, and its task not yet cancelled
+        """Close all ports and end all connections immediately."""
+        self.draining = True  # a handshake may complete before its task is cancelled
         self.port_service.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")

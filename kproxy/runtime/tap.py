@@ -1,12 +1,13 @@
-"""Shows what passes on a connection to an observer, on the client's side and, for captures, on the broker's.
+"""Tap: forwards the traffic of a connection to an observer on the client side and, for captures, to one on the broker
+side.
 
-Strategy. A tap stands in front of the `feed` of both sides and is told of every Send, so a connection that nobody
-watches pays nothing. One that was open before begins when no frame is under way in either direction.
+Strategy. A tap wraps the `feed` of both sides and receives every Send, so a connection without observers has no
+overhead. On a connection that is already open, it begins between frames of both directions.
 
-Where all that watches are samplers (`record.fanout`), and they have had their time, the tap is *asleep*: its observers
-are gone, and a read pays for one comparison. It wakes as it begins late, with the next read after they look again. A
-connection that is silent meanwhile misses nothing, and stays awake; so does one with an exchange that takes long, since
-nothing much can pass behind it.
+If all sinks are samplers (`record.fanout`) with an exhausted time budget, the tap is *asleep*: its observers are
+removed, and a read costs one comparison. It wakes up with the next read after the samplers resume, in the same way as
+on an open connection. A connection without traffic in that time misses nothing and stays awake. So does one with a
+long-running exchange, since little can follow it.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ JournalFor = Callable[[Who], Journal | None]
 
 
 LONG_WAIT = 1.0
-"""Seconds after which an exchange that is under way is worth watching on; what is behind it waits as well."""
+"""Seconds after which a pending exchange keeps the tap awake; later exchanges wait for it as well."""
 NOT_SEEN = -3
-"""Stands for the API of a request that passed while the tap was asleep: its response is not handed out."""
+"""Placeholder API key of a request that passed while the tap was asleep. Its response is not reported."""
 
 
 class Tap:
-    """Observer of one connection that gives what passes to its observers.
+    """Tap of one connection, which forwards traffic to its observers.
 
-    `observer` watches the client's side, and is told by the session what rules do; `behind` watches the broker's, while
-    a sink wants that. `settled`: all that is wanted has begun. `silent`: see `ExchangeBuilder`. `turn`: that of the
-    fan-out that it knows of. `again`: it has slept, so requests in flight when it begins are half of what was missed.
+    `observer` watches the client side, and the session reports the actions of rules to it. `behind` watches the broker
+    side while a sink needs it. `settled`: all required observers have begun. `silent`: see `ExchangeBuilder`. `turn`:
+    the last seen turn of the fan-out. `again`: it has slept, so requests in flight at its start were only partly
+    observed.
     """
 
     __slots__ = (
@@ -83,7 +85,7 @@ class Tap:
             self.sleep()
 
     def wake(self, *, late: bool = True) -> None:
-        """Watch with a new observer, from a moment on when no frame is under way if the connection has begun before."""
+        """Start a new observer. `late`: the connection is already open, so the observer begins between frames."""
         connection, who = self.connection, self.who
         self.asleep, self.settled = False, not late
         self.observer = ConnectionObserver(
@@ -95,7 +97,7 @@ class Tap:
         connection.session.observer, connection.tap = self.observer, self
 
     def sleep(self) -> None:
-        """Watch no more until samplers look again; what is open is given up without a word."""
+        """Stop observing until samplers resume. Open exchanges are dropped without a report."""
         self.asleep = self.again = True
         self.settled = False
         self.connection.session.observer = self.connection.tap = None
@@ -108,11 +110,11 @@ class Tap:
     # ---- what passes
 
     def put_in_place(self) -> None:
-        """Stand before the session's feeds, with as little between as may be."""
+        """Wrap the session's feeds with the cheapest variant."""
         connection = self.connection
-        if connection.leaving is not None:  # another feed stands in front already, and must stay
+        if connection.leaving is not None:  # another wrapper is in place and must stay
             return
-        if connection.phase is not ConnectionPhase.OPEN:  # bytes that still come are thrown away
+        if connection.phase is not ConnectionPhase.OPEN:  # later bytes are discarded
             return
         if self.fanout.samplers:
             connection.client.feed, connection.broker.feed = self.sampled_requests, self.sampled_responses
@@ -123,7 +125,7 @@ class Tap:
             connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
 
     def take_away(self) -> bool:
-        """Leave the connection as if it had never been watched; return False if another feed stands in front."""
+        """Restore the session's feeds. Return False if another wrapper is in place."""
         connection = self.connection
         if connection.leaving is not None or connection.phase is not ConnectionPhase.OPEN:
             return False
@@ -133,7 +135,7 @@ class Tap:
         return True
 
     def sampled_requests(self, view: memoryview, n: int, now: float) -> int:
-        """Do as `client_feed`, as far as samplers have time for it, and tell how long the observers took."""
+        """Variant of `client_feed` for samplers, which charges the observers' time to their budget."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
             begun = thread_time()
@@ -157,7 +159,7 @@ class Tap:
         return go
 
     def sampled_responses(self, view: memoryview, n: int, now: float) -> int:
-        """Do as `broker_feed`, as far as samplers have time for it, and tell how long the observers took."""
+        """Variant of `broker_feed` for samplers, which charges the observers' time to their budget."""
         fanout = self.fanout
         if fanout.turn != self.turn and view is not NOT_LOOKED_AT:
             begun = thread_time()
@@ -179,7 +181,7 @@ class Tap:
         return go
 
     def take_turn(self, now: float) -> None:
-        """Follow the fan-out, whose samplers look again, or no more."""
+        """Follow a change of the fan-out: samplers have resumed or stopped."""
         fanout = self.fanout
         self.turn = fanout.turn
         if not fanout.steady and not fanout.looking:
@@ -191,7 +193,7 @@ class Tap:
             self.refocus()
 
     def client_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Give bytes of the client to the observers and to the session's feed, whose result is returned."""
+        """Forward client bytes to the observers and the session's feed. Return the feed's result."""
         if not self.settled:
             self.begin()
         if self.observer.began:
@@ -204,7 +206,7 @@ class Tap:
         return go
 
     def broker_feed(self, view: memoryview, n: int, now: float) -> int:
-        """Give bytes of the broker to the observers and to the session's feed, whose result is returned."""
+        """Forward broker bytes to the observers and the session's feed. Return the feed's result."""
         if not self.settled:
             self.begin()
         if self.behind is not None:
@@ -215,7 +217,7 @@ class Tap:
         return go
 
     def sent(self, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Give the observers bytes that the session itself sends to a `side`, behind those that passed."""
+        """Forward bytes that the session itself sends to `side`, after the bytes that passed before."""
         if not data:
             return
         if side == CLIENT:
@@ -228,8 +230,8 @@ class Tap:
             self.behind.from_client(data, len(data), now)
 
     def unseen(self, side: int) -> int:
-        """Return how many of the next bytes from a side the observers need only be told the number of. An observer that
-        has not begun needs none: it begins between frames, and long ones go by unread until then."""
+        """Return how many of the next bytes from a side the observers need as a count only. An observer that has not
+        begun needs no bytes: it begins between frames, and long frames pass unread until then."""
         if self.connection.leaving is not None:
             return 0
         response = side != CLIENT
@@ -237,7 +239,7 @@ class Tap:
         return unseen if self.behind is None else min(unseen, self.behind.unseen(response))
 
     def pass_over(self, side: int, n: int, now: float) -> None:
-        """Tell session and observer of `n` bytes that go from socket to socket without being looked at."""
+        """Report `n` bytes that are spliced from socket to socket to the session and the observers."""
         began = self.observer.began
         if side == CLIENT:
             if began:
@@ -257,7 +259,7 @@ class Tap:
     # ---- exchanges that are over
 
     def let_go(self) -> None:
-        """Hand out the exchanges that are due no response, unless requests wait in the session for their rules."""
+        """Report exchanges without a response, unless the session holds requests for their rules."""
         if self.connection.session.requests.kept is None:
             self.observer.let_go()
 
@@ -268,7 +270,7 @@ class Tap:
         self.fanout.take(seen)
 
     def begin(self) -> None:
-        """Begin in the middle of the connection, if no frame is under way and no raw SASL tokens may come."""
+        """Begin on an open connection, if it is between frames and raw SASL tokens cannot follow."""
         session = self.connection.session
         if not session.between_frames or session.tokens_may_come:
             return
@@ -284,7 +286,7 @@ class Tap:
         self.put_in_place()
 
     def refocus(self) -> None:
-        """Have the observers watch what the sinks want now, since sinks have come or gone."""
+        """Update the observers after sinks were added or removed."""
         fanout = self.fanout
         self.turn = fanout.turn
         if self.asleep:
@@ -292,7 +294,7 @@ class Tap:
                 return
             self.wake()
         summary = self.summary_for(self.who)
-        if summary is not None:  # else it keeps the one that it has, in which what is in flight may be counted
+        if summary is not None:  # otherwise it keeps its summary, which may count requests in flight
             self.observer.summary = summary
         self.observer.refocus(fanout.depth)
         if not fanout.broker_side:
@@ -304,7 +306,7 @@ class Tap:
         self.put_in_place()
 
     def end(self, now: float) -> None:
-        """End the observers, since the connection is over; open requests count as closed if kproxy closed it."""
+        """End the observers at the end of the connection. Open requests count as closed if kproxy closed it."""
         if self.asleep:
             return
         ours = not self.connection.cause.startswith(("client_", "broker_"))
@@ -317,7 +319,7 @@ Watch = Callable[[bytearray, int, float], None]
 
 
 def watched_requests(tap: Tap, feed: Feed) -> Feed:
-    """Return a feed that gives bytes to the tap's observer and then to `feed`."""
+    """Return a feed that forwards bytes to the tap's observer and then to `feed`."""
     watch, silent, let_go = tap.observer.from_client, tap.silent, tap.let_go
 
     def watched(view: memoryview, n: int, now: float) -> int:
@@ -331,7 +333,7 @@ def watched_requests(tap: Tap, feed: Feed) -> Feed:
 
 
 def watched_responses(watch: Watch, feed: Feed) -> Feed:
-    """Return a feed that gives bytes to `feed`, and those that pass then to `watch`."""
+    """Return a feed that forwards bytes to `feed`, and the passed bytes to `watch`."""
 
     def watched(view: memoryview, n: int, now: float) -> int:
         go = feed(view, n, now)

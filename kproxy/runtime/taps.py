@@ -1,4 +1,4 @@
-"""The taps of all connections: put in place when a sink wants to know what passes, taken away when none does."""
+"""Taps of all connections: installed while there is a sink, removed without one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Taps:
-    """Taps of all connections of one process, for as long as sinks want to know what passes.
+    """Taps of all connections of one process while there are sinks.
 
-    `connections()`: those that are open. `summary_for(who)`: the summary that counts a connection, or None.
-    `journal_for(who)`: the journal that takes its exchanges as lines, or None. While `shut`, no client is read, since
-    what happens could not be recorded.
+    `connections()`: open connections. `summary_for(who)`: the summary that counts a connection, or None.
+    `journal_for(who)`: the journal that takes its exchanges as lines, or None. While `shut`, clients are not read,
+    since their requests could not be recorded.
     """
 
     def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
@@ -35,25 +35,25 @@ class Taps:
         self.shut = False
         self.by_connection: dict[Connection, Tap] = {}
         self.awaited: set[HostPort] = set()
-        """Clients' addresses of connections that samplers are shown whether there is time or not."""
+        """Client addresses of connections that samplers observe regardless of the time budget."""
         fanout.changed, fanout.changed_samplers = self.changed, self.changed_samplers
         self.slowly: Callable[[Iterator[None]], object] = list
-        """Goes through steps that may be many, some at a time."""
+        """Runs an iterator with many steps in slices."""
 
     @property
     def needed(self) -> bool:
-        """Return True if `opened` must be called for new connections: there are sinks, or reading is shut."""
+        """Return True if `opened` must be called for new connections: there are sinks, or reads are paused."""
         return self.shut or self.fanout.wanted
 
     def opened(self, connection: Connection) -> None:
-        """Watch a connection that begins, on which nothing has passed, if there are sinks."""
+        """Watch a new connection without traffic, if there are sinks."""
         if self.fanout.wanted:
             self.watch(connection, connection.since, late=False)
         if self.shut:
             connection.client.mute(RECORDING)
 
     def summary_of(self, who: Who) -> Summary | None:
-        """Return what `summary_for` does now: who counts may come and go while a connection is watched."""
+        """Return the current result of `summary_for`, which can change while a connection is watched."""
         return self.summary_for(who)
 
     def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None:
@@ -71,7 +71,7 @@ class Taps:
             tap.who.let_go()
 
     def stop_reading(self) -> None:
-        """Take nothing more from clients; what is in flight is still answered."""
+        """Pause reads from clients. Requests in flight are still answered."""
         self.shut = True
         for connection in self.connections():
             connection.client.mute(RECORDING)
@@ -82,16 +82,16 @@ class Taps:
             connection.client.unmute(RECORDING)
 
     def changed(self) -> None:
-        """Watch all open connections for what the sinks want now, since sinks have come or gone."""
+        """Update all taps after sinks were added or removed."""
         for _ in self.follow():
             pass
 
     def changed_samplers(self) -> None:
-        """Do so some connections at a time: who takes what there is time for misses nothing by that."""
+        """Update all taps in slices after samplers were added or removed, since samplers need no complete record."""
         self.slowly(self.follow())
 
     def follow(self) -> Iterator[None]:
-        """Watch each open connection for what the sinks want, a connection a step."""
+        """Update the tap of each open connection, one connection per step."""
         now = monotonic()
         for connection, tap in list(self.by_connection.items()):
             if tap is self.by_connection.get(connection):
@@ -107,18 +107,18 @@ class Taps:
             self.watch(connection, now, late=True)
 
     def forget(self, connection: Connection, tap: Tap) -> None:
-        """Watch a connection no more, if nobody wants to know; one whose tap cannot be taken away keeps it."""
+        """Remove the tap of a connection without sinks, if the tap can be removed."""
         if not self.fanout.wanted and tap.take_away():
             self.by_connection.pop(connection, None)
         else:
             tap.refocus()
 
     def open_taps(self) -> Iterator[Tap]:
-        """Return an iterator over the taps of connections that are watched now."""
+        """Return an iterator over the active taps."""
         return (tap for tap in list(self.by_connection.values()) if not tap.asleep)
 
     def watch(self, connection: Connection, now: float, late: bool) -> None:
-        from .tap import Tap  # not before somebody listens: most processes need none of it
+        from .tap import Tap  # imported late: most processes have no sinks
 
         fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
         tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_of, self.journal_for, late=late)
@@ -126,7 +126,7 @@ class Taps:
 
 
 def ended(connection: Connection, tap: Tap, now: float) -> Ended:
-    """Return how a connection ended, with the counts of what passed on it."""
+    """Return the `Ended` event of a connection, with its traffic counts."""
     observer = tap.observer
     return Ended(
         cause=connection.cause,

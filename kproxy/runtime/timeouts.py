@@ -1,6 +1,6 @@
-"""Sweep of all connections about once a second, for the time-outs of each phase.
+"""Periodic sweep of all connections, about once a second, for the timeouts of each phase.
 
-Progress is read from byte counts, so the fast path stores no times.
+Progress is derived from byte counts, so the fast path stores no timestamps.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ if TYPE_CHECKING:
     from kproxy.app.config.document import Config
 
 FLUSH = 30.0
-"""Seconds without progress after which a closing connection gives up what its peer does not take."""
+"""Seconds without progress before a closing connection discards queued bytes."""
 LINGER = 2.0
-"""Seconds that a client gets to close its end after our FIN; most need none."""
+"""Seconds for a client to close its end after kproxy's FIN."""
 INTERVAL = 1.0
-"""Seconds between two looks at all connections: time-outs are late by that much; 10,000 of them cost 1 % of a core."""
+"""Seconds between two sweeps. Timeouts are late by up to this time. 10,000 connections cost 1 % of a core."""
 SHORTEST = 0.02
-"""Seconds between two looks where limits are shorter than that."""
+"""Minimum seconds between two sweeps, for short limits."""
 AWAY = 1.0
-"""Seconds that a look may be late. If it is later the process was stopped, or busy: what clients have sent meanwhile is
-not read yet, so their times begin anew."""
+"""Seconds that a sweep may be late. A later sweep means that the process was stopped or busy. Bytes that clients sent
+in that time are not read yet, so timeouts restart."""
 
 
 class SweptServer(DrainedServer, Protocol):
-    """Server whose connections are swept."""
+    """Server with connections to sweep."""
 
     def swept(self) -> None:
-        """Note that all connections have been looked at."""
+        """Called after each sweep of all connections."""
 
 
 class Sweep:
-    """Sweep of `server`: runs as long as there are connections."""
+    """Periodic sweep of `server`, active while there are connections."""
 
     def __init__(self, server: SweptServer, ages: MaxAges) -> None:
         self.server, self.ages = server, ages
         self.planned = False
-        self.last = 0.0  # when all connections were last looked at
+        self.last = 0.0  # start of the last sweep
         self.use(ages)
 
     def use(self, ages: MaxAges) -> None:
-        """Look as often as the server's limits and these ages ask for, from the next look on."""
+        """Set the interval from the server's limits and these ages, starting with the next sweep."""
         ages.credit, self.ages = self.ages.credit, ages
         limits = self.server.limits
         timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
         self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
 
     def begin(self, connection: Connection) -> None:
-        """Look at the connections from now on: there is a new one."""
+        """Start the sweep, if it is not planned, for a new connection."""
         self.ages.began(connection)
         if not self.planned:
             self.planned, self.last = True, monotonic()
             self.server.reactor.call_at(self.last + self.interval, self.run)
 
     def run(self) -> None:
-        """Look at all connections once, in slices, and plan the next look."""
+        """Sweep all connections once, in slices, and plan the next sweep."""
         work_through(self.server.reactor, self.steps(), self.plan_next)
 
     def steps(self) -> Iterator[None]:
@@ -88,7 +88,7 @@ class Sweep:
         self.last = now
         for connection in list(server.connections):
             yield
-            if connection.closed:  # by the end of one before it
+            if connection.closed:  # by an earlier step
                 continue
             if away:
                 connection.unread = now
@@ -113,8 +113,8 @@ class Sweep:
 
 
 def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
-    """Close the connection if it has been in its phase for longer than a limit allows."""
-    if connection.turn is not None:  # it waits for us: its times begin anew
+    """Close the connection if a timeout of its phase has expired."""
+    if connection.turn is not None:  # it waits for kproxy: its timeouts restart
         connection.active = connection.unread = now
         return
     client, broker = connection.client, connection.broker
@@ -132,9 +132,9 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
     if not connection.looked_after and broker.sock is not None:
         connection.looked_after = True
         keep_alive(broker.sock)
-    if client.muted & ~ENDED:  # it is us who do not read: its times begin anew when we do
+    if client.muted & ~ENDED:  # kproxy has paused reads: its timeouts restart when they resume
         connection.unread = now
-        if connection.leaving is None:  # else it is read no more, and may be gone
+        if connection.leaving is None:  # a leaving client is not read again and may have disconnected
             connection.active = now
             return
     if broker.muted & ~ENDED:
@@ -155,7 +155,8 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
 
 
 def note_progress(connection: Connection, now: float) -> None:
-    """Note whether bytes were read since the last look. If not, remove low-water marks: fewer bytes may be waiting."""
+    """Record whether bytes were read since the last sweep. If not, remove low-water marks, since fewer bytes may be
+    pending."""
     client, broker = connection.client, connection.broker
     moved = client.got + broker.got
     if moved != connection.moved:
@@ -167,7 +168,7 @@ def note_progress(connection: Connection, now: float) -> None:
 
 
 def may_be_idle(connection: Connection, limits: Limits, now: float) -> bool:
-    """Return True unless an answer is due to a client that is still read, or is on its way to it."""
+    """Return True unless a response to a client that is still read is pending or being written."""
     session = connection.session
     if session.idle or session.cut_off:
         return True
@@ -176,14 +177,15 @@ def may_be_idle(connection: Connection, limits: Limits, now: float) -> bool:
 
 
 MOST = 50
-"""Connections that begin to drain in a second at most, in all workers together."""
+"""Maximum connections per second that begin to drain, in all workers together."""
 
 
-# Ages at which connections are drained, drawn when they begin, and the pace at which this is done.
+# Maximum ages of connections, drawn at random when they begin, and the rate of drains.
 #
-# Each connection that goes comes back with a handshake, here and at a broker, hence the pace. The oldest go first.
+# The rate is limited, since each drained client reconnects with a handshake at kproxy and at a broker. The oldest
+# connections are drained first.
 class MaxAges:
-    """Greatest ages of connections, by the names of their listeners, and the pace of one process."""
+    """Maximum connection ages by listener name, and the drain rate of one process."""
 
     def __init__(self, config: Config) -> None:
         limits = config.limits
@@ -199,18 +201,18 @@ class MaxAges:
 
     @property
     def shortest(self) -> float:
-        """Return the shortest age that a listener has; infinite if none has any."""
+        """Return the shortest age of any listener; infinite without ages."""
         return min((age for age, _ in self.ages.values()), default=inf)
 
     def began(self, connection: Connection) -> None:
-        """Draw the age of a connection that has just begun, if its listener has one."""
+        """Draw the maximum age of a new connection, if its listener has one."""
         age, jitter = self.ages.get(connection.listener.name, (0, 0))
         if age:
             connection.drain_at = connection.since + uniform(age * (1 - jitter), age * (1 + jitter))
 
     def take(self, connections: Collection[Connection], now: float, interval: float) -> list[Connection]:
-        """Return the connections that are to drain now, the oldest that are due. `interval`: seconds between two calls
-        at least; where it was longer, nothing is made up for."""
+        """Return the connections to drain now, oldest first. `interval`: minimum seconds between two calls. Longer gaps
+        do not add credit."""
         if not self.ages:
             return []
         self.credit = min(self.credit, 1.0) + self.pace * interval
@@ -221,23 +223,23 @@ class MaxAges:
 
 
 def drain(connection: Connection, now: float) -> None:
-    """Answer what is in flight, then close: the connection has reached its age."""
+    """Drain a connection that has reached its maximum age."""
     connection.drain_at = inf
     connection.drain(now, "max_age", f"the connection was {now - connection.since:.1f} s old")
 
 
 def may_drain(connection: Connection) -> bool:
-    """Return True for one that is neither about to end nor in the middle of work that was put aside."""
+    """Return True for a connection that is not about to end and has no suspended work."""
     return connection.phase is ConnectionPhase.OPEN and connection.leaving is None and connection.turn is None
 
 
-MEMORY_INTERVAL = 0.1  # seconds between two looks
+MEMORY_INTERVAL = 0.1  # seconds between two checks
 FULL = {"full"}
-"""Reasons of `FlowControl` for not reading a client with too many requests in flight."""
+"""Reasons of `FlowControl` for pausing a client with too many requests in flight."""
 
 
 class MemoryServer(Protocol):
-    """Server whose connections share the watched memory."""
+    """Server with connections that share the watched memory."""
 
     @property
     def reactor(self) -> Reactor: ...
@@ -246,12 +248,11 @@ class MemoryServer(Protocol):
     def wake(self, sessions: Sequence[Any]) -> None: ...
 
 
-# Eviction of held frames that keep memory from others: `session/held_memory.py` decides, this module measures and
-# closes.
+# Eviction of held frames when memory is short: `session/held_memory.py` decides, this class measures and closes.
 #
-# Runs only while frames wait for memory, every `INTERVAL` seconds, in short steps.
+# Runs only while frames wait for memory, every `MEMORY_INTERVAL` seconds, in short steps.
 class MemoryWatch:
-    """Watch over one budget of held frames."""
+    """Monitor of one memory budget for held frames."""
 
     def __init__(self, memory: HeldMemory, server: MemoryServer) -> None:
         self.memory, self.server = memory, server
@@ -274,7 +275,7 @@ class MemoryWatch:
             if hold is not None:
                 try:
                     evict(hold)
-                except Exception as error:  # other reservations are evicted all the same
+                except Exception as error:  # other reservations are still evicted
                     self.server.log.error("a held frame cannot be evicted", exc_info=error)
             elif granted := self.memory.grant():
                 self.server.wake([lane.session for lane in granted])
@@ -287,7 +288,7 @@ class MemoryWatch:
 
 
 def ends_of(hold: Hold) -> tuple[Connection, Side, Side] | None:
-    """Return (connection, side that sends the frame, side that gets it); None: the connection has ended."""
+    """Return (connection, sending side, receiving side) of the frame. None: the connection has ended."""
     connection: Connection | None = hold.lane.session.owner
     if connection is None or connection.closed:
         return None
@@ -296,9 +297,9 @@ def ends_of(hold: Hold) -> tuple[Connection, Side, Side] | None:
 
 
 def progress(hold: Hold) -> Movement | None:
-    """Return how far the frame is; None: kproxy itself, a rule, or a dial under way is why it does not move.
+    """Return the progress of the frame. None: kproxy itself, a rule, or a pending dial blocks it.
 
-    A client that is not read because it does not read, or has too many requests in flight, is the one to act.
+    If a client is paused because it does not read or has too many requests in flight, the client is responsible.
     """
     ends, lane = ends_of(hold), hold.lane
     if ends is None:
@@ -338,20 +339,20 @@ def evict(hold: Hold) -> None:
 
 
 LOOK = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 ASK = 2
-"""Seconds between two questions whether a client that sends nothing more is still there."""
+"""Seconds between TCP keep-alive probes of a client that has sent FIN."""
 
 
-# Clients that end while a rule holds a frame of theirs: nobody reads their sockets, so their end would not be seen.
+# Detection of clients that disconnect while a rule holds their frame. Their sockets are not read, so the end would go
+# unnoticed.
 #
-# Strategy. A FIN says no more than that the client sends nothing more. It may have left, or it may wait for its answer;
-# and what it sent before, the last write of a producer with acks 0, say, is for the broker all the same. So what is
-# held stays held, and those who look are told. The kernel of a client that has left entirely answers for another
-# minute, then it resets the connection: that is an end like any other. It is asked again and again, so that this is
-# seen soon.
+# Strategy. A FIN means only that the client sends nothing more. It may have disconnected, or it may wait for its
+# response. Its earlier requests, such as the last Produce with acks=0, must still reach the broker. So held frames stay
+# held, and their viewers receive an update. After a full disconnect, the client's kernel still acknowledges for another
+# minute, and then resets the connection, which is handled like any other end. TCP keep-alive probes detect this soon.
 class HeldWatch:
-    """Watch over the clients of all frames that are held in this process; at work only while there are any."""
+    """Monitor of the clients of all held frames in this process. Active only while there are held frames."""
 
     def __init__(self, desk: HoldingDesk, reactor: Reactor) -> None:
         self.desk, self.reactor = desk, reactor
@@ -360,13 +361,13 @@ class HeldWatch:
         desk.tell.append(self.told)
 
     def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
-        """Begin to look when a frame is held."""
+        """Start the checks when a frame is held."""
         if not self.planned and self.desk.held:
             self.planned = True
             self.reactor.call_at(monotonic() + LOOK, self.look)
 
     def look(self) -> None:
-        """Look at the clients of all held frames, some at a time."""
+        """Check the clients of all held frames, in slices."""
         work_through(self.reactor, self.steps(), self.plan_next)
 
     def steps(self) -> Iterator[None]:

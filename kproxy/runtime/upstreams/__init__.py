@@ -1,1 +1,1 @@
-"""Ways out to brokers: clusters with their nodes, names looked up, connects that race, and requests of kproxy's own."""
+"""Connections to brokers: clusters and their nodes, DNS look-ups, connect races, and kproxy's own requests."""

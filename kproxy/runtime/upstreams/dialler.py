@@ -1,4 +1,4 @@
-"""Types between the dialler of a cluster and those who want its brokers, and the topology: where its nodes are."""
+"""Dialler of a cluster: its caller interface, the topology (addresses of nodes), and the connect race."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from .resolve import REASON, Endpoint, OwnPorts, Resolver
 
 
 class Cancellable(Protocol):
-    """Race or login that is under way."""
+    """Pending race or login."""
 
     def cancel(self) -> None: ...
 
 
 class Caller(Protocol):
-    """Party that wants to be connected, to `node` or, if that is None, to any broker."""
+    """Requester of a connection to `node`. None: any broker."""
 
     node: int | None
     race: Cancellable | None
     route: Route | None
     """Broker and source address to dial, None if the dialler chooses them."""
     anonymous: bool
-    """True if the socket is handed over without a login of kproxy's own."""
+    """True if kproxy does not log in on the socket."""
 
     @property
     def origin(self) -> AddressPair | None:
-        """Return the ends of the client's connection; None: it is kproxy's own wish."""
+        """Return the addresses of the client's connection. None: kproxy's own connection."""
 
     def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        """Take the socket. `login`: how kproxy has logged in there, where it does that itself."""
+        """Receive the connected socket. `login`: result of kproxy's own login, if any."""
 
     def unreachable(self, reason: str, refused: bool = False) -> None:
-        """Take the reason why there is no socket. `refused`: the broker does not take kproxy's credentials."""
+        """Receive the reason of a failed dial. `refused`: the broker rejected kproxy's credentials."""
 
 
 class Dialler(Protocol):
-    """Cluster whose brokers can be dialled: the part of `upstream.Upstream` that requests of kproxy's own use."""
+    """Cluster to dial: the part of `upstream.Upstream` that kproxy's own requests use."""
 
     name: str
     reactor: Reactor
@@ -68,9 +68,9 @@ class Dialler(Protocol):
 class Topology:
     """Map of node id → (host, port). Ids below -1 are controllers (`session.rewrite.addresses.controller_id`).
 
-    Beyond `most` nodes, those named longest ago are removed, and connections to them go to a bootstrap server.
+    Beyond `most` nodes, the least recently named ones are evicted, and connections to them go to a bootstrap server.
     `number`: id of this topology among those of its cluster, in all processes. `was_used`: clients had received nodes
-    of the cluster before these were removed.
+    of the cluster before their removal.
     """
 
     number = 0
@@ -86,7 +86,7 @@ class Topology:
         return self.was_used or bool(self.nodes)
 
     def learn(self, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:
-        """Remember these nodes; return those that were not known, or elsewhere."""
+        """Store these nodes; return the new ones and those with a changed address."""
         known = self.nodes
         changed: dict[int, HostPort] = {}
         for node, (host, port) in nodes.items():
@@ -106,16 +106,15 @@ STAGGER = 0.25
 Greet = Callable[[socket.SocketType], bytes]
 
 
-# Dialler: connects to one of several servers, the first that answers wins, and dead ones cost a quarter of a second.
+# Dialler: connects to one of several servers. The first success wins, and a dead server costs a quarter of a second.
 #
-# Strategy. All of it is callbacks of the reactor, save name look-ups and TLS handshakes, which are trio tasks. An
-# attempt that fails lets the next one begin at once, one that hangs after `STAGGER` (RFC 8305, "happy eyeballs", for
-# servers as well as for addresses of one server). On the same host or for a refusal the kernel knows the outcome before
-# `connect` is asked a second time, and then no event is waited for.
+# Strategy. It uses callbacks of the reactor, except for DNS look-ups and TLS handshakes, which are trio tasks. After a
+# failed attempt the next one begins at once; after a hanging one it begins after `STAGGER` (RFC 8305, "happy eyeballs",
+# for servers as well as for addresses of one server). On the same host or for a refusal, a second `connect` already
+# returns the outcome, without waiting for an event.
 class DialOptions(NamedTuple):
-    """Options of a connect: `greet` gives the first bytes of a connected socket, `mark` is for the firewall (0:
-    none), `source` is the address to come from if it is not the machine's own; `own` are the addresses where kproxy
-    listens."""
+    """Options of a connect. `greet` returns the first bytes for a connected socket. `mark`: firewall mark (0: none).
+    `source`: source address if it is not the machine's own. `own`: addresses where kproxy listens."""
 
     greet: Greet | None = None
     mark: int = 0
@@ -131,12 +130,12 @@ Lost = Callable[[dict[str, str]], None]
 def connect(endpoint: Endpoint, options: DialOptions = PLAIN) -> tuple[socket.SocketType, int]:
     """Connect a non-blocking socket; return it and 0 (connected), EINPROGRESS, or the error number of the failure.
 
-    Raises OSError when no socket can be made, or kproxy would connect to itself.
+    Raises OSError if the socket cannot be created, or if kproxy would connect to itself.
     """
     family, sockaddr = endpoint
     if options.own is not None and options.own.has(sockaddr):
         raise OSError(ELOOP, REASON)
-    sock = socket.SocketType(family, STREAM)  # the class below socket.socket: a third of the time to make and to close
+    sock = socket.SocketType(family, STREAM)  # base class of socket.socket: a third of its cost
     if not NONBLOCK:
         sock.setblocking(False)
     if family != UNIX:
@@ -147,7 +146,7 @@ def connect(endpoint: Endpoint, options: DialOptions = PLAIN) -> tuple[socket.So
     if code in UNDER_WAY:
         if not CONNECT_TELLS:
             return sock, EINPROGRESS
-        code = sock.connect_ex(sockaddr)  # on this host the kernel knows by now
+        code = sock.connect_ex(sockaddr)  # on the same host the outcome is known by now
         if code == EALREADY:
             return sock, EINPROGRESS
     return sock, 0 if code == EISCONN else code
@@ -166,7 +165,7 @@ def disguise(sock: socket.SocketType, family: int, options: DialOptions) -> None
 
 
 def say(sock: socket.SocketType, greet: Greet) -> int:
-    """Send the greeting on a new connection, which has room for all of it; return 0, or the error number."""
+    """Send the greeting on a new connection (its send buffer has room); return 0 or the error number."""
     try:
         data = greet(sock)
         return 0 if sock.send(data) == len(data) else ENOBUFS
@@ -175,7 +174,7 @@ def say(sock: socket.SocketType, greet: Greet) -> int:
 
 
 class Attempt:
-    """Connect to one endpoint that is under way."""
+    """Pending connect to one endpoint."""
 
     __slots__ = ("endpoint", "fd", "race", "server", "sock")
 
@@ -194,9 +193,9 @@ class Attempt:
 
 
 class Race:
-    """Race of connects to `servers`: calls `won(socket, server)`, or `lost({server: reason})` when none is left.
+    """Race of connects to `servers`: calls `won(socket, server)`, or `lost({server: reason})` after all have failed.
 
-    Either may be called before `start` returns. After `cancel` neither is.
+    Both can be called before `start` returns, but not after `cancel`.
     """
 
     __slots__ = ("attempts", "deadline", "done", "looking", "lost", "options", "reactor", "resolver", "servers",
@@ -211,13 +210,13 @@ class Race:
         self.targets: deque[tuple[HostPort, Endpoint]] = deque()
         self.attempts: list[Attempt] = []
         self.tried: dict[str, str] = {}
-        self.looking = 0  # tasks that may bring more targets, or the end
+        self.looking = 0  # pending look-ups and TLS handshakes
         self.done = False
         self.deadline: Deadline | None = None
         self.stagger: Deadline | None = None
 
     def start(self, begun: socket.SocketType | None = None) -> None:
-        """Begin with the first endpoint of the first server, to which `begun` is on its way already, if given."""
+        """Start the race. `begun`: socket with a pending connect to the first endpoint of the first server."""
         for server in self.servers:
             endpoints = self.resolver.known(server)
             if endpoints is None:
@@ -244,7 +243,7 @@ class Race:
             self.next()
 
     def next(self) -> None:
-        """Begin the next attempt, and the one after it when it fails at once."""
+        """Begin the next attempt; continue with the following one if it fails at once."""
         self.stop_stagger()
         while self.targets and not self.done:
             server, endpoint = self.targets.popleft()
@@ -259,7 +258,7 @@ class Race:
             self.wait()
 
     def wait(self) -> None:
-        """Wait for the attempts that are under way, but not for ever, and let the next one begin meanwhile."""
+        """Set the deadline of the race and the timer of the next attempt."""
         now = monotonic()
         if self.deadline is None:
             self.deadline = self.reactor.call_at(now + self.timeout, self.expire)
@@ -267,7 +266,7 @@ class Race:
             self.stagger = self.reactor.call_at(now + STAGGER, self.next)
 
     def begin(self, server: HostPort, endpoint: Endpoint) -> bool:
-        """Begin an attempt; return True if it is under way or through."""
+        """Begin an attempt; return True if it is pending or has succeeded."""
         try:
             sock, code = connect(endpoint, self.options)
         except OSError as error:  # out of descriptors
@@ -277,7 +276,7 @@ class Race:
         return self.go_on(attempt) if code == EINPROGRESS else self.settle(attempt, code)
 
     def go_on(self, attempt: Attempt) -> bool:
-        """Have the reactor tell the outcome of an attempt that is under way."""
+        """Register a pending attempt with the reactor."""
         self.attempts.append(attempt)
         self.reactor.add(attempt.fd, attempt.ready, OUT)
         return True
@@ -287,7 +286,7 @@ class Race:
             self.next()
 
     def settle(self, attempt: Attempt, code: int) -> bool:
-        """Greet a connected server or note the failure; return True if the socket is of use."""
+        """Greet a connected server or record the failure; return True if the socket is usable."""
         sock, server = attempt.sock, attempt.server
         if not code and self.options.greet is not None:
             code = say(sock, self.options.greet)
@@ -305,7 +304,7 @@ class Race:
         return True
 
     async def secure(self, sock: socket.SocketType, server: HostPort, tls: BrokerTls) -> None:
-        """Make the TLS handshake; when it fails, the race goes on with the servers that are left."""
+        """Run the TLS handshake. If it fails, the race continues with the remaining servers."""
         try:
             secured = await tls.handshake(sock, server[0])
         except (OSError, ValueError) as error:
@@ -327,7 +326,7 @@ class Race:
             self.won(secured, server)
 
     def put_others_back(self) -> None:
-        """Stop the other attempts; they begin again if the handshake with the first one fails."""
+        """Stop the other attempts. They are repeated if the handshake of the first one fails."""
         self.stop_stagger()
         self.targets.extendleft((attempt.server, attempt.endpoint) for attempt in reversed(self.attempts))
         self.drop_attempts()

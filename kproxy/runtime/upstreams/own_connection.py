@@ -1,7 +1,7 @@
-"""Requests and logins of kproxy's own at brokers, on connections that are dialled as those of clients are.
+"""kproxy's own requests and logins at brokers, on connections that are dialled like those of clients.
 
-Both are trio tasks on non-blocking sockets, like a TLS handshake. A login is done when a broker has just been reached,
-before the connection is anybody's; its outcome goes to the caller that wants the connection.
+Both are trio tasks on non-blocking sockets, like a TLS handshake. A login runs right after the connect, before the
+connection is handed over. Its outcome is passed to the caller of the dialler.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from kproxy.session.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 from .dialler import Caller, Cancellable, Dialler
 
 CORRELATION_AT = slice(8, 12)
-"""Bytes of the correlation id in a request, its size included."""
+"""Slice of the correlation id in a request that includes its size prefix."""
 TLS_WORDS = (0x1503, 0x1603)
-"""How an alert or a handshake of TLS begins."""
+"""First two bytes of a TLS alert or handshake."""
 MAX_METADATA = 32 << 20  # bytes of a Metadata response about all topics: some 800,000 partitions
 LONGEST_TOKEN = 65536
-"""Bytes of a token file; anything larger is another file by mistake."""
+"""Maximum bytes of a token file; a larger file is not a token."""
 NONCE = 24
-"""Bytes; RFC 5802 wants what cannot be guessed."""
+"""Random bytes of a nonce, which must be unpredictable (RFC 5802)."""
 WITHHELD = "…"
 SHORTEST = 4
-"""Characters of a secret that is looked for in a broker's words: shorter ones stand in too many words by chance."""
+"""Minimum characters of a secret to redact from broker messages: shorter ones occur in text by chance."""
 
 
 class OwnConnection:
-    """Connection of kproxy's own, as the dialler sees it: `settled` is set when there is a socket, or a reason why
-    not."""
+    """kproxy's own connection as a caller of the dialler. `settled` is set with a socket or a failure reason."""
 
     race: Cancellable | None = None
     origin: AddressPair | None = None
@@ -73,14 +72,14 @@ class OwnConnection:
 async def own_connection(
     upstream: Dialler, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
 ) -> AsyncIterator[socket.SocketType]:
-    """Open a non-blocking socket to this broker or to any, logged in where kproxy does that unless it is to be
-    `anonymous`; it is closed at the end.
+    """Open a non-blocking socket to this broker or to any, and close it at the end. kproxy logs in if the cluster has
+    `sasl`, unless `anonymous`.
 
-    Raises OSError when no broker can be reached.
+    Raises OSError if no broker is reachable.
     """
     own = OwnConnection(upstream, node, route, anonymous)
     try:
-        async with upstream.reactor.step:  # kproxy may have thousands of clusters to ask at the same time
+        async with upstream.reactor.step:  # thousands of clusters may be dialled at the same time
             upstream.dial(own)
         await own.settled.wait()
         if own.sock is None:
@@ -93,8 +92,8 @@ async def own_connection(
 async def send_request(sock: socket.SocketType, request: bytes, longest: int) -> bytes:
     """Send a request; return the frame of its response, without its size, of at most `longest` bytes.
 
-    Raises ConnectionError for a connection that closes, a longer response and one to another request. Nothing of a
-    longer response is read. Raises OSError for other failures of the connection.
+    Raises ConnectionError for a closed connection, a longer response, or a wrong correlation id. A longer response is
+    not read. Raises OSError for other failures of the connection.
     """
     try:
         await send(sock, request)
@@ -110,7 +109,7 @@ async def send_request(sock: socket.SocketType, request: bytes, longest: int) ->
 
 
 class OwnCredentials:
-    """Credentials of a cluster's `sasl`, ready for use: a `session.sasl.login.Credentials`."""
+    """Credentials from a cluster's `sasl` config: a `session.sasl.login.Credentials`."""
 
     def __init__(self, config: UpstreamSasl) -> None:
         self.config, self.mechanism = config, str(config.mechanism)
@@ -121,7 +120,7 @@ class OwnCredentials:
         self.scram = ScramClient(self.mechanism, self.user, self.password, lambda: token_hex(NONCE)) if scram else None
 
     def tokens(self) -> Tokens:
-        """Return the tokens of one login. Raises LoginFailed when the file of the token cannot be read."""
+        """Return the tokens of one login. Raises LoginFailed if the token file cannot be read."""
         if self.scram is not None:
             return self.scram.tokens()
         if self.mechanism == OAUTH:
@@ -131,7 +130,7 @@ class OwnCredentials:
         return plain(self.user, self.password)
 
     def clean(self, text: str) -> str:
-        """Return the text in one line and without the secrets, should a broker have them in its words."""
+        """Return a broker message as one line with secrets redacted."""
         for secret in (self.password, self.token):
             if len(secret) >= SHORTEST:
                 text = text.replace(secret, WITHHELD)
@@ -149,7 +148,7 @@ def read_token(path: Path) -> str:
 
 
 class Login:
-    """Login on one connection; stands in the place of its race until it is over."""
+    """Login on one connection. It replaces the race as the caller's `race` until it ends."""
 
     def __init__(self, upstream: Dialler, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
         self.upstream, self.caller, self.sock, self.server = upstream, caller, sock, server
@@ -157,12 +156,12 @@ class Login:
         self.done = False
 
     def cancel(self) -> None:
-        """Stop: nobody wants the connection any more. The task closes the socket."""
+        """Cancel the login. The task closes the socket."""
         self.done = True
         self.scope.cancel()
 
     async def run(self, credentials: OwnCredentials) -> None:
-        """Log in, then give the connection or the reason of the failure to the caller."""
+        """Log in, then pass the connection or the failure reason to the caller."""
         upstream, caller = self.upstream, self.caller
         failed: LoginFailed | OSError = LoginFailed(f"no login in {upstream.handshake_timeout:g} s")
         login = None
@@ -193,7 +192,7 @@ class Login:
 
 
 async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
-    """Send what `steps` gives and hand in the answers. Raises LoginFailed and OSError."""
+    """Send the requests of `steps` and feed the responses back. Raises LoginFailed and OSError."""
     try:
         request = next(steps)
         while True:

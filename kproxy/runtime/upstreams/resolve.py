@@ -1,5 +1,5 @@
-"""Resolver of names to addresses, numbers at once, names from a cache or by a look-up in a thread; and the addresses on
-which this kproxy listens itself, so that it never connects to them."""
+"""DNS resolver with a cache and look-ups in threads, and kproxy's own listen addresses, so that it never connects to
+itself."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from kproxy.runtime.io.socket_io import is_own
 from kproxy.runtime.protocols import HostPort, host_port
 
 FRESH = 30.0
-"""Seconds that an answer is used without asking again; as long as Java keeps one (networkaddress.cache.ttl)."""
+"""Seconds that a DNS answer is cached, as in Java (networkaddress.cache.ttl)."""
 
 MOST = 10_000
-"""Addresses remembered; then all are forgotten. Clusters have hundreds, but diverted clients may go anywhere."""
+"""Maximum number of cached addresses; the cache is cleared when it is full. Clusters have hundreds, but diverted
+clients may go anywhere."""
 AT_ONCE = 8
-"""Names of one cluster that are looked up at a time. A name server that does not answer holds a thread for half a
-minute, and what other clusters and the rest of kproxy do in threads must not wait for it."""
+"""Concurrent look-ups of one cluster. A dead name server blocks a thread for half a minute, and must not delay the
+threads of other clusters and the rest of kproxy."""
 
 Endpoint = tuple[int, Any]
 """(address family, address for `socket.connect`)."""
 
 
 def numeric(server: HostPort) -> list[Endpoint] | None:
-    """Return the endpoint of an IP address, or of a Unix socket, whose "host" is its path; None for a name."""
+    """Return the endpoint of an IP address or of a Unix socket (its "host" is the path). None: a name."""
     if server[0].startswith("/"):
         return [(UNIX, server[0])]
     try:
@@ -46,13 +47,13 @@ def ask(server: HostPort) -> list[Endpoint]:
     """Return all endpoints of a name, in the system's order of preference (RFC 6724). Blocks; raises OSError."""
     try:
         answers = socket.getaddrinfo(*server, type=socket.SOCK_STREAM)
-    except ValueError:  # brokers may name any bytes: labels too long, no UTF-8
+    except ValueError:  # brokers may send any bytes: long labels, invalid UTF-8
         raise OSError(EINVAL, "no name of a host") from None
     return list(dict.fromkeys((family, sockaddr) for family, _, _, _, sockaddr in answers))
 
 
 class Resolver:
-    """Cache of endpoints. `known` never blocks; where it has no answer, `look_up` gets one."""
+    """Cache of endpoints. `known` never blocks. On a miss, `look_up` resolves the name."""
 
     def __init__(self, ask: Callable[[HostPort], list[Endpoint]] = ask) -> None:
         self.ask = ask
@@ -60,7 +61,7 @@ class Resolver:
         self.names: dict[HostPort, tuple[float, list[Endpoint]]] = {}
         self.threads = trio.CapacityLimiter(AT_ONCE)
         self.asking: dict[HostPort, LookUp] = {}
-        """Names that are being looked up: each by one task, for which the others wait."""
+        """Pending look-ups by name. One task resolves a name, and other tasks wait for it."""
 
     def known(self, server: HostPort) -> list[Endpoint] | None:
         endpoints = self.numbers.get(server)
@@ -77,7 +78,8 @@ class Resolver:
         return endpoints
 
     async def look_up(self, server: HostPort) -> list[Endpoint]:
-        """Ask the system; if it fails, the last good answer is used on. Raises OSError when there was none."""
+        """Resolve a name with the system's resolver. If that fails, return the last good answer. Raises OSError if no
+        answer is cached."""
         question = self.asking.get(server)
         if question is None:
             question = self.asking[server] = LookUp()
@@ -99,7 +101,7 @@ class Resolver:
 
 
 class LookUp:
-    """Question to the system, for all tasks that want to know the same at the same time."""
+    """Pending look-up, shared by all tasks that need the same name."""
 
     def __init__(self) -> None:
         self.done = trio.Event()
@@ -109,7 +111,7 @@ class LookUp:
     async def run(
         self, ask: Callable[[HostPort], list[Endpoint]], server: HostPort, threads: trio.CapacityLimiter
     ) -> None:
-        """Ask; the outcome stands in `endpoints` or `error`."""
+        """Resolve the name, and store the outcome in `endpoints` or `error`."""
         try:
             self.endpoints = await trio.to_thread.run_sync(ask, server, abandon_on_cancel=True, limiter=threads)
         except OSError as error:
@@ -122,7 +124,8 @@ REASON = "this is kproxy itself, connections would go round in a circle"
 
 
 class OwnPorts:
-    """Addresses where kproxy listens, by port. With workers the supervisor listens, and tells workers by `changed`."""
+    """Addresses where kproxy listens, by port. With workers, the supervisor listens and notifies workers through
+    `changed`."""
 
     def __init__(self, addresses: Iterable[HostPort] = ()) -> None:
         self.by_port: dict[int, set[str]] = {}
@@ -135,7 +138,7 @@ class OwnPorts:
         self.changed(address, True)
 
     def discard(self, address: HostPort) -> None:
-        """Note that kproxy does not listen at this address any more."""
+        """Remove an address where kproxy no longer listens."""
         hosts = self.by_port.get(address[1], set())
         hosts.discard(address[0])
         if not hosts:
@@ -146,7 +149,7 @@ class OwnPorts:
         return [(host, port) for port, hosts in self.by_port.items() for host in hosts]
 
     def has(self, sockaddr: Any) -> bool:
-        """Return True if a connection to this address, as the socket module has it, would come in at this kproxy."""
+        """Return True if a connection to this address (of the socket module) would reach this kproxy."""
         if isinstance(sockaddr, str) or sockaddr[1] not in self.by_port:
             return False
         host, port = host_port(sockaddr)

@@ -1,4 +1,4 @@
-"""Upstream: a cluster as something to connect to, with its bootstrap servers, its nodes, and how to reach them."""
+"""Upstream: a cluster to connect to, with its bootstrap servers, its nodes, and their addresses."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from .own_connection import MAX_METADATA, Login, OwnCredentials, own_connection,
 from .resolve import OwnPorts, Resolver
 
 AVOIDED = 30.0
-"""Seconds that a bootstrap server which was not reachable is tried after the others."""
+"""Seconds that an unreachable bootstrap server is tried last."""
 
 
 class Upstream:
-    """Cluster to connect to. `topology` is what connections have learnt of its nodes."""
+    """Cluster to connect to. `topology`: its nodes, as learned from responses."""
 
     def __init__(
         self, name: str, config: ClusterConfig, reactor: Reactor, counts: ConnectionCounts,
@@ -73,14 +73,14 @@ class Upstream:
         bootstrap = [(address.host, address.port) for address in config.bootstrap]
         self.bootstrap: list[HostPort] = [self.overrides.get(server, server) for server in bootstrap]
         self.own: OwnPorts | None = None
-        """Where kproxy listens itself, once it is known."""
+        """kproxy's own listen addresses. None until they are known."""
         self.leads_back = False
-        """Whether connections to its brokers come back to this kproxy, by way of others."""
+        """True if connections to its brokers come back to this kproxy through other proxies."""
         self.first = 0
         self.failed: dict[HostPort, float] = {}
 
     def use_timeouts(self, connect_timeout: float, handshake_timeout: float) -> None:
-        """Set the seconds that connections and handshakes may take from now on."""
+        """Set the timeouts in seconds for new connections and handshakes."""
         self.connect_timeout, self.handshake_timeout = connect_timeout, handshake_timeout
         if self.tls is not None:
             self.tls.timeout = handshake_timeout
@@ -88,8 +88,8 @@ class Upstream:
     def servers(self, node: int | None) -> list[HostPort]:
         """Return the servers to try for this node, best first; None: for any.
 
-        A node that is not known yet (its port was restored, its name came by SNI) is replaced by a bootstrap server: a
-        wrong broker answers NOT_LEADER_OR_FOLLOWER, and clients then ask Metadata, which makes it known.
+        An unknown node (restored port, name from SNI) is replaced by a bootstrap server. A wrong broker answers
+        NOT_LEADER_OR_FOLLOWER, so clients send Metadata, and its response contains the node.
         """
         known = None if node is None else self.topology.nodes.get(node)
         if known is not None:
@@ -97,7 +97,7 @@ class Upstream:
         return self.bootstrap_servers() if len(self.bootstrap) > 1 else self.bootstrap
 
     def bootstrap_servers(self) -> list[HostPort]:
-        """Return the bootstrap servers, each in its turn the first; those that failed of late come last."""
+        """Return the bootstrap servers in round-robin order, with recently failed ones last."""
         count = len(self.bootstrap)
         self.first = (self.first + 1) % count
         turned = self.bootstrap[self.first :] + self.bootstrap[: self.first]
@@ -108,7 +108,7 @@ class Upstream:
 
     @property
     def prepares(self) -> bool:
-        """Return True if there is something to do between a TCP connection and its use."""
+        """Return True if a TCP connection needs TLS or a login before its use."""
         return self.tls is not None or self.credentials is not None
 
     def dial(self, caller: Caller) -> None:
@@ -135,7 +135,7 @@ class Upstream:
     def race(
         self, caller: Caller, servers: list[HostPort], begun: socket.SocketType | None, options: DialOptions
     ) -> None:
-        """Try all servers; `begun` is on its way to the first."""
+        """Try all servers. `begun`: socket with a pending connect to the first one."""
 
         def won(sock: socket.SocketType, server: HostPort) -> None:
             if (race.tried or self.failed) and caller.route is None:
@@ -158,13 +158,13 @@ class Upstream:
         race.start(begun)
 
     def begin(self, server: HostPort, options: DialOptions) -> tuple[socket.SocketType | None, bool]:
-        """Connect without a race; return a socket, and whether it is connected already, as it mostly is on one host."""
+        """Connect without a race; return (socket, True if it is already connected), which is usual on the same host."""
         endpoints = self.resolver.known(server)
         if not endpoints:
             return None, False
         try:
             sock, code = connect(endpoints[0], options)
-        except OSError:  # the race will say why
+        except OSError:  # the race reports the reason
             return None, False
         if code not in (0, EINPROGRESS):
             sock.close()
@@ -174,36 +174,36 @@ class Upstream:
     def note(self, race: Race, winner: HostPort | None) -> None:
         now = monotonic()
         for server in race.servers:
-            if show(server) in race.tried and server in self.bootstrap:  # of others there is no end
+            if show(server) in race.tried and server in self.bootstrap:  # other addresses are unbounded
                 self.failed[server] = now
         if winner is not None:
             self.failed.pop(winner, None)
 
 
 FRESH = 30.0
-"""Seconds for which an answer is kept: a broker that comes back with another version has ended its connections, and is
-asked anew then; its features may change meanwhile."""
+"""Seconds that a response is cached. A broker with a new version has closed its connections, which evicts the entry;
+its features can change within this time."""
 VERSIONS_RETRY = 0.5
-"""Seconds for which nobody is asked again after a failure: clients come back sooner."""
+"""Seconds without a new request after a failure, since clients retry faster."""
 VERSIONS_TIMEOUT = 5.0
-"""Seconds that an answer may take, once there is a connection."""
+"""Seconds for a response on an open connection."""
 MOST = 1024
-"""Answers kept; a broker gives some five."""
+"""Maximum cached responses; a broker has about five."""
 CORRELATION_BYTES = 4
 
 BrokerKey = HostPort | int | None
-"""A broker: the address, its node id, or any of the cluster."""
+"""Broker by address or node id. None: any broker of the cluster."""
 
 
-# Answers of a cluster's brokers to ApiVersions, asked for by kproxy itself and kept for a while.
+# Cache of ApiVersions responses of a cluster's brokers, requested by kproxy itself.
 #
-# They are for clients that have not authenticated yet: what these send costs no broker anything, however many they are.
-# One question is asked for all clients that wait for its answer, on a connection of its own and without a login, which
-# brokers want none for (KIP-35).
+# The responses are for clients that have not authenticated yet, so their requests cause no load on brokers. One request
+# serves all clients that wait for its response. It uses a separate connection without a login, since ApiVersions needs
+# no authentication (KIP-35).
 class CachedVersions(NamedTuple):
-    """Answer to ApiVersions in the cache, valid `until` a time of `monotonic()`.
+    """Cached ApiVersions response, valid `until` a time of `monotonic()`.
 
-    `body` is all behind the correlation id; None: no answer came, `reason` says why.
+    `body`: bytes after the correlation id. None: the request failed with `reason`.
     """
 
     until: float
@@ -212,14 +212,14 @@ class CachedVersions(NamedTuple):
 
 
 class VersionsRequester(Protocol):
-    """Connection that waits for the versions of its broker."""
+    """Connection that waits for the API versions of its broker."""
 
     node: int | None
     route: Route | None
 
     @property
     def closed(self) -> bool:
-        """Return True if the versions are needed no more."""
+        """Return True if the versions are not needed any more."""
 
     def versions_known(self, answer: bytes) -> None: ...
     def unreachable(self, reason: str, refused: bool = False) -> None: ...
@@ -255,13 +255,13 @@ class BrokerVersions:
         return requester.node if requester.node in self.upstream.topology.nodes else None
 
     def forget(self, requester: VersionsRequester) -> None:
-        """Drop the answers of a broker that has ended a connection: it may have another version when it is back."""
+        """Evict the responses of a broker that has closed a connection, since it may return with another version."""
         place = self.place(requester)
         for key in [key for key in self.known if key[0] in (place, None)]:
             del self.known[key]
 
     async def find(self, key: tuple[BrokerKey, AskVersions], node: int | None, route: Route | None) -> None:
-        """Ask the broker, keep its answer, and give it to all that wait for it."""
+        """Send the request, cache the response, and pass it to all waiting requesters."""
         upstream, what = self.upstream, key[1]
         try:
             with trio.fail_after(upstream.connect_timeout + VERSIONS_TIMEOUT):
@@ -289,13 +289,13 @@ class BrokerVersions:
                 requester.unreachable(answer.reason)
             else:
                 requester.versions_known(answer.body)
-        except Exception as error:  # it ends that one; the others still hear
+        except Exception as error:  # only this connection ends
             self.upstream.reactor.log.error("a connection cannot be told of versions", exc_info=error)
             requester.crashed(error)
 
 
 def question(what: AskVersions) -> bytes:
-    """Build the ApiVersions request that `what` describes, its size in front."""
+    """Build the ApiVersions request for `what`, with its size prefix."""
     struct = layout.body(API_VERSIONS, what.version, "request")
     body = struct.defaults()
     for name in ("client_software_name", "client_software_version"):
@@ -305,35 +305,35 @@ def question(what: AskVersions) -> bytes:
 
 
 METADATA_TIMEOUT = 30.0
-"""Seconds that all of an answer may take; of a large cluster it has some ten MB."""
+"""Seconds for a complete response; for a large cluster it has about 10 MB."""
 BROKERS_ONLY = 1 << 20  # bytes of a response without topics, if the cluster may have at most 1,000 nodes
-NODE_BYTES = 1024  # of a larger cluster, for each node of limits.max_nodes
+NODE_BYTES = 1024  # bytes per node of limits.max_nodes, for larger clusters
 POLL_RETRY = 5.0
-"""Seconds to the next question when the cluster could not be asked."""
+"""Seconds until the next request after a failure."""
 EVERY = 300.0
-"""Seconds between two questions; clients ask for new brokers as often (metadata.max.age.ms)."""
+"""Seconds between two requests, as in clients (metadata.max.age.ms)."""
 
 
 class MetadataConsumer(Protocol):
-    """Consumer of answers to Metadata."""
+    """Consumer of Metadata responses."""
 
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
 
 
-# Poller of each cluster's topics, on a connection of kproxy's own, for the record of its topology, and locator of nodes
-# by their addresses.
+# Poller of each cluster's topics for the recorded topology, on kproxy's own connection, and locator of nodes by
+# address.
 #
-# A cluster that wants authentication, and at which kproxy does not log in itself, does not answer; then what clients
-# are shown has to do.
+# A cluster that requires authentication does not respond if kproxy does not log in itself. Then only responses to
+# clients are recorded.
 #
-# For listeners that are not transparent, answers are rewritten, and what they say is known from that. At transparent
-# ones they pass unread, and where a diverted connection goes is an address only. So kproxy asks Metadata for the
-# brokers now and then, looks their names up, and finds the node of a connection by its destination. Until then, and
-# where the brokers do not answer it, there is none.
+# For regular listeners, kproxy learns the nodes from the Metadata responses that it rewrites. At transparent listeners
+# responses pass unread, and a diverted connection has only a destination address. So kproxy periodically requests
+# Metadata, resolves the names of the brokers, and finds the node of a connection by its destination. The node is
+# unknown before the first response, and if brokers do not respond.
 class MetadataPoller:
-    """Poller of one cluster's Metadata; `picture` learns the responses. `request` makes the requests.
+    """Poller of one cluster's Metadata; `picture` receives the responses. `request` builds the requests.
 
-    A response beyond `longest` bytes is not read. The log names both sizes, and the next request follows after `every`
+    A response beyond `longest` bytes is not read. Both sizes are logged, and the next request follows after `every`
     seconds.
     """
 
@@ -346,7 +346,7 @@ class MetadataPoller:
         self.log = log.bind(cluster=upstream.name)
 
     async def run(self) -> None:
-        """Ask every so often, until cancelled."""
+        """Poll every `every` seconds until cancelled, and sooner after most failures."""
         logged = False
         while True:
             try:
@@ -362,7 +362,7 @@ class MetadataPoller:
             await trio.sleep(pause)
 
     async def ask(self) -> None:
-        """Send one request on a connection of its own. Raises OSError and DecodeError."""
+        """Send one request on a separate connection. Raises OSError and DecodeError."""
         async with own_connection(self.upstream) as sock:
             frame = await send_request(sock, self.request(), self.longest)
         # Decoding takes seconds for a large cluster, so it is done in a thread. librdkafka's mock sends an extra byte.
@@ -370,14 +370,14 @@ class MetadataPoller:
         bodies = [(await trio.to_thread.run_sync(read)).body]
 
         def learn() -> None:
-            body = keep(bodies.pop())  # which nobody else has, so that it is freed in pieces
+            body = keep(bodies.pop())  # the only reference, so it is freed in slices
             self.picture.learn(body, lambda name: None, own=True)
 
         await in_a_turn(self.upstream.reactor, f"cluster {self.upstream.name}", lambda: freeing(len(frame), learn))
 
 
 class NodeLocator(MetadataPoller):
-    """Locator of one cluster. `nodes` are those that the brokers have named, by IP address and port."""
+    """Locator of one cluster. `nodes`: node ids from Metadata by IP address and port."""
 
     def __init__(self, upstream: Upstream, log: FilteringBoundLogger) -> None:
         longest = max(BROKERS_ONLY, NODE_BYTES * upstream.topology.most)
@@ -386,17 +386,17 @@ class NodeLocator(MetadataPoller):
         self.nodes: dict[HostPort, int] = {}
 
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
-        """Take the brokers of an answer; of more than a cluster may have, the first ones."""
+        """Store the brokers of a response, up to the node limit."""
         nodes = [(one["node_id"], one["host"], one["port"]) for one in each(body["brokers"])]
         reachable = [(node, (host, port)) for node, host, port in each(nodes) if is_reachable(host, port)]
         self.named = dict(reachable[: self.upstream.topology.most])
 
     async def ask(self) -> None:
-        """Ask, and find the addresses of all brokers that are named. Raises OSError and DecodeError."""
+        """Request the brokers and resolve their addresses. Raises OSError and DecodeError."""
         await super().ask()
         before, self.nodes = self.nodes, {}
         for node, address in self.named.items():
-            with suppress(OSError):  # of those that cannot be found, nobody gets the address
+            with suppress(OSError):  # unresolved brokers are skipped
                 endpoints = self.upstream.resolver.known(address) or await self.upstream.resolver.look_up(address)
                 self.nodes.update({host_port(sockaddr): node for _, sockaddr in endpoints})
         if self.nodes != before:
