@@ -1,7 +1,7 @@
-"""The broker-side topics of a cluster, asked for by a Metadata request of kproxy's own when a rule needs them.
+"""The broker-side topics of a cluster, requested by a Metadata request made by kproxy when a rule needs them.
 
-Patterns are evaluated by name, as the broker would; ids identify the topic that a client refers to. For the name of an
-id the broker is asked by that id; only for DeleteTopics, which is older than that question, it is asked for all topics.
+Patterns are evaluated by name, as the broker would; ids identify the topic that a client refers to. The name of an id
+is looked up by that id; only for DeleteTopics, which is older than such lookups, all topics are requested.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Cluster:
         self.context, self.topics = context, topics
 
     def topic_of(self, topic_id: UUID) -> str | None:
-        """Return the clients' name of the topic; None: no answer has told it, or clients do not see the topic."""
+        """Return the clients' name of the topic; None: not in any response yet, or hidden from clients."""
         name = recall(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
         if name is not None and self.topics is not None:
             name = self.topics.to_client(name)
@@ -164,8 +164,8 @@ class Cluster:
         return tuple(sorted(self.context.nodes))
 
     def asks(self, topic_id: UUID, listed: bool) -> bool:
-        """Return True if the brokers have to be asked for this id first, and note that they are to be. They are asked
-        once a connection for an id, and once for a request. `listed`: ask for all topics, not for this one (see
+        """Return True if this id has to be looked up first, and note it for the lookup. They are asked once a
+        connection for an id, and once for a request. `listed`: ask for all topics, not for this one (see
         `VisibleIds`)."""
         context, key = self.context, topic_id.bytes
         asked = recall(context.memory, ASKED_IDS)

@@ -1,7 +1,6 @@
 """Selectors of one rule for one (api, version), compiled: everything independent of the request is decided beforehand.
 
-Finds the rules that can be about a request without asking each of them: a thousand rules for a thousand topics cost
-what one does.
+Finds the candidate rules for an entity by an index: a thousand rules for a thousand topics cost as much as one.
 
 Strategy. A rule that selects by text is indexed by the first field that it selects by. Exact texts are a dict. Globs
 and regular expressions are one RE2 set, so a text is matched once against all of them; the result is cached. Rules that
@@ -74,13 +73,13 @@ class Part(NamedTuple):
     by_error: bool = False
     """Set if it selects on the broker's error, so that it can be applied to the response only."""
     screens: bool = False
-    """Answers may mention what it forbids."""
+    """Responses may mention names that it forbids."""
     letters: tuple[bytes, ...] | None = None
     """A frame without any of these names does not mention what the rule selects (`LiveRule.letters`); None: unknown."""
     wanted: str = ""
     """Text of the filter that the exchange must also pass; empty for none."""
     late: bool = False
-    """Set if that filter is asked of the response only."""
+    """Set if that filter is evaluated with the response only."""
 
 
 def entity_test(rule: LiveRule) -> EntityTest | None:
@@ -194,7 +193,7 @@ class PartIndex:
         return sorted(numbers)
 
     def about(self, entity: Entity) -> list[int]:
-        """Return the numbers of the rules that select entities and that select this one; `not:` is not looked at."""
+        """Return the numbers of the rules that select entities, this one among them, ignoring `not:`."""
         found = [number for number, test in self.tested if test(entity)]
         for name, field in self.by_entity:
             for number in field.about(getattr(entity, name)):

@@ -12,9 +12,9 @@ client must not get a session with partitions that were not judged here:
   a client chooses does not identify a session.
 - A request that continues a session whose start was not seen on this connection is answered with
   FETCH_SESSION_ID_NOT_FOUND (`NOT_FOUND`): brokers would let any connection continue it. The client starts over.
-- A request that continues a session while the previous one is pending is answered in the same way. So whatever this
-  side remembers of a session has been confirmed: had another connection used the session, the epoch would be wrong, and
-  the broker's error ends it here. Clients get the next epoch from the response, so they do not send such requests.
+- A request that continues a session while the previous one is pending is answered in the same way. So the cached state
+  of a session is confirmed: had another connection used the session, the epoch would be wrong, and the broker's error
+  ends it here. Clients get the next epoch from the response, so they do not send such requests.
 - If access rules refused some partitions of a request, it is forwarded without them and without a session (epoch -1): a
   broker's session never contains a refused partition.
 
@@ -46,7 +46,7 @@ from kproxy.session.partition_session import CLOSING, OPENING, Key, Listing, Par
 NOT_FOUND: Final = 70
 SESSIONS_SINCE: Final = 7  # the version of Fetch
 MOST_SESSIONS: Final = 16
-"""Sessions of a connection: a client has one. The one used longest ago goes, and cannot be continued."""
+"""Sessions of a connection: a client has one. LRU; an evicted session cannot be continued."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions of all sessions of a connection together. A larger session is not cached, nor one that exceeds the
 process's limit (`Room`): its request is forwarded without a session, as if the broker had reached its limit."""
@@ -95,7 +95,7 @@ class FetchSessions(RememberedSessions[int]):
     def forward(
         self, session: PartitionSession | None, message: Message, removed: Collection[Key] = ()
     ) -> dict[str, Any] | None:
-        """Return the body to send to the broker, without the partitions `removed`; None: the request goes as it is.
+        """Return the body to forward, without the partitions `removed`; None: the request is unchanged.
 
         To be called once after `request`, for every request that is forwarded.
         """
@@ -114,7 +114,7 @@ class FetchSessions(RememberedSessions[int]):
         return alone
 
     def response(self, session: PartitionSession, error: int, number: int) -> None:
-        """Note the broker's answer: it opens a session, confirms the partitions that were asked of one, or ends it."""
+        """Process the broker's response: it opens a session, confirms the requested partitions of one, or ends it."""
         session.awaited = False
         if error or not number or session.number not in (0, number):
             self.forget(session)
@@ -130,7 +130,7 @@ class FetchSessions(RememberedSessions[int]):
                 self.counters.count("sessions_without_room")
 
     def own_answer(self, session: PartitionSession, error: int, body: dict[str, Any]) -> None:
-        """Note an answer of kproxy's own: a session goes on with the next epoch, and none is opened by it."""
+        """Process a response made by kproxy: a session continues with the next epoch; it does not open one."""
         if error == NOT_FOUND or not session.number:
             self.forget(session)
         if not session.followed:
@@ -223,7 +223,7 @@ class ShareSessions(RememberedSessions[Owner]):
     ) -> dict[str, Any] | None:
         """Return the request body to forward when rules answer for the partitions `removed`.
 
-        To be called once after `request`, for every request that is forwarded. None: the request goes as it is.
+        To be called once after `request`, for every request that is forwarded. None: the request is unchanged.
         """
         body = message.body
         if session is not None:
@@ -238,13 +238,13 @@ class ShareSessions(RememberedSessions[Owner]):
         return {**body, "share_session_epoch": epoch, "topics": SHARE_LISTING.topics(kept.items())}
 
     def response(self, session: PartitionSession, request: Message, error: int) -> None:
-        """Note the broker's answer, which confirms what was asked of the session, or ends it."""
+        """Process the broker's response, which confirms the requests to the session, or ends it."""
         session.awaited = False
         if error:
             self.forget_at(owner_of(request), session)
 
     def own_answer(self, session: PartitionSession, request: Message, error: int) -> None:
-        """Note an answer of kproxy's own: the session goes on, unless a start was refused."""
+        """Process a response made by kproxy: the session continues, unless a start was refused."""
         if error and request.body["share_session_epoch"] == OPENING:
             self.forget_at(owner_of(request), session)
 

@@ -28,11 +28,11 @@ from .plan import Step
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""
 UNREAD: Final = -2
-"""Stands for a part of a header that has not been looked at."""
+"""Placeholder for a part of a header that is not decoded yet."""
 
 
 class FrameView:
-    """Frame in a buffer: `buf[start:have]` of it is here, its size included, and it ends at `end`.
+    """Frame in a buffer: `buf[start:have]` has been received, including its size, and it ends at `end`.
 
     `correlation` is the id in its header, `now` the time of the read that brought it.
     """
@@ -51,7 +51,7 @@ class FrameView:
 
     @property
     def body(self) -> int | None:
-        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        """Return where the body starts, None if the header continues after `have`. Raises DecodeError."""
         raise NotImplementedError
 
     @property
@@ -72,7 +72,7 @@ class FrameView:
 
 
 class RequestView(FrameView):
-    """Request that is looked at; `id_length` is that of its client id, -1 for null."""
+    """Request to decode; `id_length` is that of its client id, -1 for null."""
 
     __slots__ = ("_acks", "_client_id", "id_length")
 
@@ -110,7 +110,7 @@ class RequestView(FrameView):
 
     @property
     def body(self) -> int | None:
-        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        """Return where the body starts, None if the header continues after `have`. Raises DecodeError."""
         version = schema.load(self.step.key).header_version("request", self.step.version)
         return body_start(self.buf, self.start + 4, self.have, version, "request")
 
@@ -145,7 +145,7 @@ class ResponseView(FrameView):
 
     @property
     def body(self) -> int | None:
-        """Return where the body starts, None if the header goes on after `have`. Raises DecodeError."""
+        """Return where the body starts, None if the header continues after `have`. Raises DecodeError."""
         version = schema.load(self.step.key).header_version("response", self.step.version)
         return body_start(self.buf, self.start + 4, self.have, version, "response")
 
@@ -192,7 +192,7 @@ class Wait:
 
 
 class LongFrame(Protocol):
-    """Long frame with the id `correlation`. `length`: bytes at its end that are looked at."""
+    """Long frame with the id `correlation`. `length`: bytes at its end to decode."""
 
     correlation: int
     length: int

@@ -1,8 +1,8 @@
-"""Frame that a rule holds, and what may be decided about it. Decisions fill in the slots of the frame's own evaluation,
-so that whatever obeys that, counts and keeps the order, does so as for any other rule.
+"""Frame that a rule holds, and the possible decisions about it. Decisions fill in the slots of the frame's own
+evaluation, so that whatever obeys that, counts and keeps the order, does so as for any other rule.
 
-The frame is shown as the client sent it or would get it: names are rewritten when it leaves. It stays where its lane
-keeps it, and is copied only for who asks.
+The frame is shown as the client sent it or would get it: names are rewritten when it leaves. It stays in its lane's
+buffer, and is copied only on request.
 
 Desk of all frames that rules hold in this process, within bounds, and for a minute of how those went.
 """
@@ -33,7 +33,7 @@ LONGEST_HOLD = 600.0
 CLAIM = 30.0
 """Seconds that a claim lasts. The frame is held at least as long."""
 MOST_BEHIND = 100
-"""Frames that wait behind a held one, as far as they are counted."""
+"""Frames that wait after a held one, up to the maximum that is counted."""
 
 
 class HoldingLane(Protocol):
@@ -57,7 +57,7 @@ class HeldEvaluation(Protocol):
 
 
 class HeldFrame:
-    """Request or response that one rule holds. `evaluation` is the frame's own, and waits as long as any rule holds it.
+    """Request or response that one rule holds. `evaluation` is the frame's own, and waits while any rule holds it.
 
     id        `CONNECTION-NUMBER`, the number counting the frames held on that connection
     since     its start, monotonic seconds; `until`: its timeout, None: never
@@ -93,7 +93,7 @@ class HeldFrame:
         return None if self.is_long else self.evaluation.frame or self.came()
 
     def came(self) -> bytes | None:
-        """Return the frame as it came, without its size: responses in the broker's names; None as for `frame`."""
+        """Return the frame as received, without its size: responses in the broker's names; None as for `frame`."""
         if not self.is_whole or self.is_long:
             return None
         with memoryview(self.lane.kept or b"") as kept:
@@ -106,13 +106,13 @@ class HeldFrame:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if all of it is here, which is not so where its rules look at headers only."""
+        """Return True if it is complete, which is not the case if its rules read headers only."""
         kept = self.lane.kept or b""
         return SIZE < SIZE + self.size <= len(kept)
 
     @property
     def behind(self) -> int:
-        """Return how many frames wait behind it that have come, whole or in part."""
+        """Return how many frames wait after it that have been received, fully or in part."""
         kept = self.lane.kept or b""
         at = count = 0
         while at < len(kept) and count <= MOST_BEHIND:
@@ -127,7 +127,7 @@ class HeldFrame:
 
     @property
     def is_decided(self) -> bool:
-        """Return True if kproxy answers in the broker's place already, so that no request goes on."""
+        """Return True if kproxy already answers in the broker's place, so that the request is not forwarded."""
         return getattr(self.evaluation, "answer", None) is not None
 
     def claimant(self, now: float) -> str:
@@ -153,7 +153,7 @@ class HeldFrame:
         self.decided()
 
     def answer(self, content: bytes) -> None:
-        """Answer the request with this frame, without its size; the broker never sees it."""
+        """Answer the request with this frame, without its size; it is not forwarded."""
         self.evaluation.answer = content  # type: ignore[attr-defined]  # of a request, checked by `is_answered`
         self.decided()
         self.evaluation.exchange.end()
@@ -215,7 +215,7 @@ class HeldFrame:
     # ---- the end
 
     def look(self, frame: FrameView) -> None:
-        """Do what is to be done when its time is over, if it is; `frame` is it, as it came."""
+        """Apply the timeout's action, if the time has passed; `frame` is the frame as received."""
         if self.until is None or frame.now < self.until or self.gone is not None:
             return
         if self.goes_nowhere:  # dropped by the hold of another rule
@@ -280,7 +280,7 @@ def let_all_go(held: Iterable[HeldFrame], how: HowGone) -> None:
 
 
 TellHeld = Callable[[str, HeldFrame, HowGone | None, str], None]
-"""Is told ("added", frame, None, ""), ("changed", frame, None, "") or ("gone", frame, how, who)."""
+"""Callback for ("added", frame, None, ""), ("changed", frame, None, "") or ("gone", frame, how, who)."""
 
 
 KNOWN = 60.0
@@ -305,8 +305,8 @@ class GoneFrame(NamedTuple):
 class HoldingDesk:
     """Held frames of this process, by id, and those released within the last minute.
 
-    `clock` gives monotonic seconds, `judge` asks filters; both are set by who runs the process. `tell` are callbacks
-    for frames that arrive, change and leave; they must return quickly and not raise.
+    `clock` gives monotonic seconds, `judge` evaluates filters; the process sets both. `tell` are callbacks for frames
+    that arrive, change and leave; they must return quickly and not raise.
     """
 
     clock: Callable[[], float] = staticmethod(lambda: 0.0)

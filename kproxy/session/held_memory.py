@@ -383,7 +383,7 @@ class HeldMemory:
         return self.grant()
 
     def grant(self) -> list[Holder]:
-        """Reserve what fits for lanes that wait, in turns; return these lanes."""
+        """Reserve memory for waiting lanes if it fits, in turns; return these lanes."""
         granted = []
         for area in (self.small, self.general):
             while (share := area.next()) is not None:

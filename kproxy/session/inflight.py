@@ -6,10 +6,10 @@ entry is indexed once.
 
 Requests in flight, in order (promise 2).
 
-An entry is a tuple (correlation id, step, time, note): `time` is when the request's header was read, `note` what the
-request's rewrite left for the response's. Two steps of their own mark entries without a client's request. `ANSWER` is a
-response made by kproxy that waits for its turn (note: the bytes). `OWN` is a request made by kproxy (note: callback for
-the response's frame).
+An entry is a tuple (correlation id, step, time, note): `time` is when the request's header was read, `note` the state
+that the request's rewrite keeps for the response's. Two steps of their own mark entries without a client's request.
+`ANSWER` is a response made by kproxy that waits for its turn (note: the bytes). `OWN` is a request made by kproxy
+(note: callback for the response's frame).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_TAKEN = 1000
 
 class IdIndex:
     """Index of a queue that grows only at its end and shrinks only at its front, keyed by `id_of` (None: not indexed).
-    The queue is given with each question, since it may be what has the index. Entries elsewhere are removed by `take`;
-    replacing one requires a new index, unless `last` is updated."""
+    The queue is a parameter, since it may own the index. Entries elsewhere are removed by `take`; replacing one
+    requires a new index, unless `last` is updated."""
 
     __slots__ = ("first", "id_of", "ids", "last", "numbers", "taken")
 
@@ -74,7 +74,7 @@ class IdIndex:
         return number - self.first - bisect_left(self.taken, number)
 
     def forget(self) -> None:
-        """Forget all entries: none that is known is left, or they are to be gone through again."""
+        """Clear the index: no indexed entry is left, or the queue is to be indexed again."""
         self.ids.clear()
         self.numbers.clear()
         self.taken.clear()
@@ -126,7 +126,7 @@ ANSWERED, ASKED = -1, -2
 
 REMEMBERED = 1024
 """acks=0 Produce requests whose unrequested response is still recognised. librdkafka's mock answers them, real brokers
-do not; more than a thousand frames behind the newest no answer is outstanding on any of them."""
+do not; none of them answers more than a thousand frames late."""
 
 
 def clients_id(entry: FifoEntry) -> int | None:
@@ -168,7 +168,7 @@ class InFlight:
         return self.unanswered is not None and correlation in self.unanswered
 
     def forget_unanswered(self, correlation: int) -> None:
-        """Forget an acks=0 request that has been answered although it asked for no answer."""
+        """Remove an acks=0 request that has been answered although it requested no response."""
         assert self.unanswered is not None
         self.unanswered.remove(correlation)
 
@@ -181,6 +181,6 @@ class InFlight:
         return ready
 
     def rest(self) -> None:
-        """Let go of the entry that the index knows last, if nothing is in flight: it may hold a long answer."""
+        """Release the last indexed entry, if nothing is in flight: it may hold a long response."""
         if not self.fifo:
             self.index = None

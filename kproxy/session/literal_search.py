@@ -1,4 +1,4 @@
-"""A quick test whether a frame can name what rules forbid, before anything of it is read.
+"""A quick test if a frame can name entities that rules forbid, before it is decoded.
 
 Strategy. A rule lists the literals of frames that name its entities (`rules/select/match.py`); the frame is searched
 for all of them at once. Topics that a frame gives by their ids alone are found by a walk, and their names searched
@@ -7,10 +7,10 @@ and malformed messages are left to the decoder.
 
 First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
 
-Strategy. A walk reads the fields that rules are indexed by (`PartIndex`), from where entities have them, and nothing
-else; the index knows the rules for each name. Rules that select by names elsewhere in requests, or that screen
-responses, are searched by the bytes of names. It gives up where names are not sufficient: in fetch sessions, which are
-tracked, and for topic ids without a known name. Then the request is decoded as usual.
+Strategy. A walk reads only the fields that rules are indexed by (`PartIndex`); the index has the rules for each name.
+Rules that select by names elsewhere in requests, or that screen responses, are searched by the bytes of names. It gives
+up where names are not sufficient: in fetch sessions, which are tracked, and for topic ids without a known name. Then
+the request is decoded as usual.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class NameScan:
         self.meanings = [slots[mark.path].kind if mark.what == "value" else None for mark in marks]
 
     def may_name(self, cluster: Cluster, buf: Buffer, start: int, end: int, direction: Direction) -> bool:
-        """Return True if the frame buf[start:end], without its size, may name what one of the rules selects."""
+        """Return True if the frame buf[start:end], without its size, may name entities that one of the rules
+        selects."""
         if end - start > LONGEST or self.holds(bytes(buf[start:end])):
             return True
         return self.ids is not None and self.may_name_by_id(self.ids, cluster, buf, start, end, direction)
@@ -184,7 +185,7 @@ class NamePrefilter:
 
     def candidates(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
         """Return the numbers of the rules that can apply to the complete request. None: names are not sufficient.
-        Without any, its response may still mention what rules forbid that screen responses.
+        Without any, its response may still mention names forbidden by rules that screen responses.
 
         Raises DecodeError.
         """
@@ -199,7 +200,7 @@ class NamePrefilter:
         return found
 
     def matters(self, frame: WholeRequest) -> bool:
-        """Return True if rules apply to the request though it names nothing: it asks for all there is, or joins."""
+        """Return True if rules apply to the request though it names nothing: it requests all, or joins."""
         if not (self.lists or self.joins):
             return False
         request = decode_request(frame.content(), trailing=True)

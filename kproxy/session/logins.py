@@ -151,7 +151,7 @@ class Logins(LaneLogins):
             self.server.versions_known(answer, now)
 
     def computed(self, result: Any, now: float) -> None:
-        """Hand the result of a `Compute` to the SASL server that asked for it."""
+        """Pass the result of a `Compute` to the SASL server that requested it."""
         session = self.session
         if self.server is not None and not session.phase.ends:
             self.server.computed(result, now)
@@ -194,7 +194,7 @@ class Logins(LaneLogins):
     # ---- kproxy, at the broker
 
     def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
-        """Note that kproxy itself has logged in at the broker, before any request of the client goes there."""
+        """Note that kproxy itself has logged in at the broker, before any request of the client is forwarded."""
         if not self.session.phase.ends:
             self.renewal = Renewal(self.session, credentials, login, now)
 

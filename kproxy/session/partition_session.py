@@ -34,7 +34,7 @@ OWNER_SHARE = 3
 
 
 class Room:
-    """Partitions that all sessions of a process may remember together (`limit`), and do remember (`used`).
+    """Partitions that all sessions of a process may cache together (`limit`), and do cache (`used`).
 
     `several`: the config has several clusters, which have shares as well.
     """
@@ -56,7 +56,7 @@ class Room:
         return used <= self.limit and all(self.used_by[owner] + more <= most for owner in owners)
 
     def take(self, more: int, *owners: tuple[str, str]) -> None:
-        """Count `more` partitions of these owners as remembered, or fewer if it is below 0."""
+        """Count `more` partitions of these owners as cached, or fewer if it is below 0."""
         self.used += more
         for owner in owners:
             self.used_by[owner] += more
@@ -84,7 +84,7 @@ class RoomShare:
         return self.room.holds(more, self.network)
 
     def take(self, more: int) -> None:
-        """Count `more` partitions as remembered, or fewer if it is below 0."""
+        """Count `more` partitions as cached, or fewer if it is below 0."""
         self.room.take(more, self.network, self.cluster)
 
 
@@ -149,7 +149,7 @@ class PartitionSession:
         self.number = 0  # its id, once a broker has given one
         self.awaited = False  # one of its requests is with the broker, and not answered yet
         self.followed = True  # False: it has been given up, and no request may continue it
-        self.selection: Any = None  # which of its partitions rules are about (see selection.py)
+        self.selection: Any = None  # partitions that rules select (see selection.py)
         self.forgotten: list[Key] = []  # by the last request
         self.asked: dict[Key, dict[str, Any]] = {}  # by the client
         self.known: set[Key] = set()  # to the broker
@@ -188,8 +188,8 @@ class PartitionSession:
         return epoch
 
     def forward(self, body: Mapping[str, Any], removed: Collection[Key]) -> dict[str, Any] | None:
-        """Return the body to send to the broker, when rules have removed some partitions; None: the request goes as it
-        is.
+        """Return the body to send to the broker, when rules have removed some partitions; None: the request is
+        unchanged.
 
         Partitions removed before and not now are added to the broker's session; partitions removed now are taken out of
         it.
@@ -253,11 +253,11 @@ class RememberedSessions(Generic[SessionKey]):
             self.grow(-len(session.asked))
 
     def grow(self, more: int) -> None:
-        """Count `more` partitions as remembered, or fewer if it is below 0, here and in the room of all connections."""
+        """Count `more` partitions as cached, or fewer if it is below 0, here and in the room of all connections."""
         self.size += more
         self.room.take(more)
 
     def end(self) -> None:
-        """Forget all sessions when the connection is gone, and give back their room."""
+        """Remove all sessions when the connection has ended, and give back their room."""
         self.sessions.clear()
         self.grow(-self.size)

@@ -2,8 +2,8 @@
 
 The plan: for every (api, version), how deep to look, compiled from the rules that a connection is bound to.
 
-A `Plan` is a dict from `api key << 16 | version` to a `Step`, filled in as frames come: the look-up is one dict access,
-and what a message needs is compiled when the first frame of it passes.
+A `Plan` is a dict from `api key << 16 | version` to a `Step`, filled on first use: the lookup is one dict access, and
+the codec of a message is compiled when its first frame passes.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from .rule_program import RuleProgram, compile_rules, unread
 HEAD: Final = 1
 """A few leading fields are read, then the frame passes as it streams in (Produce: acks)."""
 WHOLE: Final = 2
-"""The frame is looked at once it is whole."""
+"""The frame is decoded once it is complete."""
 STREAM: Final = 3
 """Like WHOLE when it is short or complete in the buffer; otherwise it streams, and only its tail is decoded (Fetch:
 NodeEndpoints)."""
 STOP: Final = 4
 """The frame is not let through, and closes the connection."""
 LIVE: Final = 5
-"""Live rules may be about it; then it goes the way of the step's `plain` twin."""
+"""Live rules may apply; then it is handled by the step's `plain` twin."""
 
 Acks = Callable[..., int | None]
 Clean = Callable[[Buffer, int, int], bool]
@@ -142,7 +142,7 @@ class Step:
 
 
 class RuledStep(Step):
-    """Step of frames that live rules may be about: `plain` is the one to follow behind them, a step without any."""
+    """Step of frames that live rules may apply to: `plain` is the one to follow afterwards, a step without rules."""
 
     __slots__ = ("plain",)
 
@@ -156,10 +156,10 @@ class RuledStep(Step):
 CLUSTER_MEMBERS = frozenset(
     (UPDATE_FEATURES, UNREGISTER_BROKER, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER, UNREGISTER_CONTROLLER)
 )
-"""APIs that change what a cluster consists of."""
+"""APIs that change the membership of a cluster."""
 SHARE_STATE = frozenset(range(83, 88))
 """Requests of share groups' coordinators to the brokers that keep their state (KIP-932)."""
-STREAMED = frozenset((FETCH, SHARE_FETCH))  # their addresses come last, behind the records
+STREAMED = frozenset((FETCH, SHARE_FETCH))  # their addresses come last, after the records
 TAGGED_ENDPOINTS = frozenset((PRODUCE, FETCH))
 """Produce and Fetch name brokers in a tagged field, when a leader has moved (KIP-951): most responses do not."""
 MOST_STEPS = 4096
@@ -175,7 +175,7 @@ class Bound:
     advertise: bool = True
     hide_unknown_apis: bool = True
     versions: VersionLimits | None = None
-    ends_sasl: bool = False  # no request of SASL goes to the broker
+    ends_sasl: bool = False  # SASL requests are not forwarded to the broker
     rack: bytes | None = None  # of clients that send none
     telemetry: str = ""  # auto, always or never, where clients' metrics are taken
 
@@ -247,7 +247,7 @@ class Plan(dict[int, Step]):
 
     @cached_property
     def by_principal(self) -> bool:
-        """Return True if a rule that limits clients goes by who they are."""
+        """Return True if a rule that limits clients selects by principal."""
         limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.observes)
         return any(rule.reads_principal for rule in limiting)
 
@@ -381,7 +381,7 @@ class Plan(dict[int, Step]):
         rewrites = self.rewrites(step, "response")
         if not rewrites:
             return
-        repeats = step.key == METADATA and not self.isolates  # else ids of topics are learnt, and given other forms
+        repeats = step.key == METADATA and not self.isolates  # otherwise topic ids are cached, and converted
         step.rewrite_response = Rewriter(step.key, step.version, "response", rewrites, repeats=repeats)
         addresses = address_rewrite(step.key, step.version)
         step.response = WHOLE

@@ -1,4 +1,4 @@
-"""Live rules that can apply to one (api, version), and how deep they must see it: compiled once a plan."""
+"""Live rules that can apply to one (api, version), and the decode depth that they need: compiled once a plan."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RuleProgram:
 
     @cached_property
     def told_by_beginning(self) -> bool:
-        """Return True if the selectors of all rules look at nothing but what a `FrameTemplate` compares."""
+        """Return True if the selectors of all rules read only the bytes that a `FrameTemplate` compares."""
         return self.api.key not in SESSIONS and all(is_told_by_beginning(part) for part in self.parts)
 
     @cached_property
@@ -113,7 +113,7 @@ def sees_body(rule: LiveRule) -> bool:
 
 
 def selects_offsets(rule: LiveRule) -> bool:
-    """Return True if the selectors look at offsets that are asked for or committed."""
+    """Return True if the selectors read requested or committed offsets."""
     return any(one is not None and one.offset is not None for one in (rule.match, rule.not_))
 
 

@@ -1,10 +1,10 @@
-"""ApiVersions of clients that have not authenticated: answered as the broker would, which hears nothing of it.
+"""ApiVersions of clients that have not authenticated: answered as the broker would, without a request to it.
 
-Strategy. The request goes the way of any other, through rules and into the FIFO, but its bytes do not leave. The driver
-knows the broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as any
-response: versions are restricted, rules apply, it is recorded. The only difference for the client is the check of a
-cluster id or node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy
-answers as if there were none.
+Strategy. The request is handled as any other, by rules and the FIFO, but its bytes are not sent. The driver knows the
+broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as any response:
+versions are restricted, rules apply, it is recorded. The only difference for the client is the check of a cluster id or
+node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy answers as if
+there were none.
 
 SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker does not see it.
 
@@ -99,7 +99,7 @@ class EarlyVersions:
             sent, then = b"".join(disposition.pieces), disposition.then
         lane.disposition = Replace([], end, then=then)
         to_client, to_broker = session.marks.acted[CLIENT], session.marks.acted[BROKER]
-        to_client += to_broker  # the rules' changes count as applied when the answer has gone
+        to_client += to_broker  # the rules' changes count as applied when the response has been sent
         to_broker.clear()
         if not sent or then is not None:  # answered by kproxy, dropped by a rule, or the last that comes
             return pos
@@ -202,7 +202,7 @@ class SaslServer:
     # ---- the client's requests
 
     def require(self) -> None:
-        """Have the client authenticate (again) before its next request goes on."""
+        """Require the client to authenticate (again) before its next request is forwarded."""
         session = self.session
         if session.phase is NEW or session.phase is OPEN:  # a session that drains, or lets nothing pass, stays so
             session.phase = session.phase.to(LOGIN)

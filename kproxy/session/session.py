@@ -85,7 +85,7 @@ class Session(LanePair):
             self.engine.reshape(now)
 
     def tick(self, now: float) -> None:
-        """Call what is due, at a time that a `WakeAt` named."""
+        """Call the callbacks due, at a time that a `WakeAt` named."""
         if not self.phase.ends:
             self.timers.tick(now)
 
@@ -107,12 +107,12 @@ class Session(LanePair):
             return
         self.plan = plan
         if self.requests.rules is None or not self.requests.rules.has_begun:
-            self.requests.plan = plan  # else when the frame that is being evaluated has gone
+            self.requests.plan = plan  # otherwise when the frame under evaluation has been sent
         if plan.shaped or (self._engine is not None and self._engine.shapes):
             self.engine.reshape(now)
 
     def drain(self, now: float) -> None:
-        """Take no more requests; when those in flight are answered, ask to be closed.
+        """Take no more requests; when those in flight are answered, emit a command to close.
 
         Nothing that kproxy itself holds is waited for. Responses leave at once, and mutes and traffic shapes end. A
         request that waits for a rule or for memory is not sent: the broker has not seen it, and the client repeats it
@@ -138,11 +138,11 @@ class Session(LanePair):
         if self.phase is STALLED:
             self.close("stalled", "a connection on which a rule had let nothing pass has ended")
             return
-        if self.phase is REFUSED and side == CLIENT:  # it need not hear why, but the log does
+        if self.phase is REFUSED and side == CLIENT:  # the client need not receive the reason, but it is logged
             assert self.logins.server is not None
             self.close("authentication", self.logins.server.refusal, "client")
         elif (self.requests if side == CLIENT else self.responses).blocked or (side == CLIENT and self.logins.hashing):
-            self.ended |= {side}  # judged when what came before has gone on
+            self.ended |= {side}  # judged when the earlier bytes have been sent
         elif side == BROKER:
             awaited = len(self.inflight.fifo)
             if self.responses.speaks_tls:
@@ -211,7 +211,7 @@ class Session(LanePair):
         self.has_pending = bool(waits or (fifo and any(entry[1] is ANSWER for entry in fifo)))
 
     def has_news(self) -> bool:
-        """Return True if the request lane has what it waits for: topics, or the client's principal."""
+        """Return True if the topics or the client's principal that the request lane waits for have arrived."""
         topics_came = self._lookups is not None and self._lookups.take_news()
         blocked = self.requests.blocked
         return (topics_came and blocked == TOPICS) or (blocked == IDENTITY and not self.logins.await_broker)

@@ -1,13 +1,12 @@
 """Phases of a session, and the transitions between them.
 
-Strategy. A session is in one phase at a time, and moves only by `SessionPhase.to`, which refuses what the table does
-not have. The diagram in ARCHITECTURE.md is drawn from the table, and a test drives real sessions through each line of
-it. The state of a login is separate (protocol/sasl/mechanisms.py), for a login can go on while a session
-drains.
+Strategy. A session is in one phase at a time, and moves only by `SessionPhase.to`, which rejects transitions outside
+the table. The diagram in ARCHITECTURE.md is drawn from the table, and a test drives real sessions through each line of
+it. The state of a login is separate (protocol/sasl/mechanisms.py), for a login can go on while a session drains.
 
-Flow control of a session: which of its sides is read, the reasons why one is not, and what is due later.
+Flow control of a session: which of its sides is read, the reasons why one is not, and the pending timers.
 
-State of a session that its parts share, and what they ask of the session without knowing how it is done.
+State of a session that its parts share, and the calls that they make on the session.
 """
 
 from __future__ import annotations
@@ -48,11 +47,10 @@ class SessionPhase(Enum):
     OVER = "the connection is gone, and has given back what it held"
 
     next: tuple[SessionPhase, ...]
-    """Phases into which a session goes from this one, by TRANSITIONS: to look there takes a hash in Python."""
+    """Phases that a session may enter from this one, by TRANSITIONS: a lookup there takes a hash in Python."""
 
     def to(self, phase: SessionPhase) -> SessionPhase:
-        """Return `phase`, into which a session goes from this one. Raises InternalError if the table does not have
-        it."""
+        """Return `phase`, which a session enters from this one. Raises InternalError if the table does not have it."""
         if phase not in self.next:
             raise InternalError(f"a session that is {self.name} cannot become {phase.name}")
         return phase
@@ -208,7 +206,7 @@ NOWHERE = Facts("", "", "")
 
 class Marks:
     """Marks in one session's commands, of rules with pending changes: they are applied when the kernel has the changed
-    bytes (promise 7). A mark is an empty Send with a token below 0, behind the bytes that rules changed."""
+    bytes (promise 7). A mark is an empty Send with a token below 0, after the bytes that rules changed."""
 
     __slots__ = ("acted", "commands", "number", "waiting")
 
@@ -241,7 +239,7 @@ class Marks:
 
 
 class SessionState:
-    """State of one session. `owner` is for the driver's use; `rules` is what the connection is bound to until it ends.
+    """State of one session. `owner` is for the driver's use; `rules` are bound to the connection until it ends.
 
     Attributes: commands (for the driver, always the same list); phase; flow (which side is read); inflight (the FIFO);
     has_pending (a lane is to call `run_pending` once its bytes have gone).
@@ -294,7 +292,7 @@ class SessionState:
     def counted(self, running: Running, correlation: int, *, fired: bool, answered: bool | None) -> None:
         """Count a match of a rule, and that it `fired`; report a rule that fired to the observer.
 
-        `answered`: a request is at hand, and a response to it is due or not; None: a response is at hand.
+        `answered`: the current frame is a request, and a response to it is due or not; None: it is a response.
         """
         running.count(fired=fired)
         if fired:
@@ -317,14 +315,14 @@ class SessionState:
                 self.observer.throttled(correlation, running.name, evaluation.throttle, older=older)
 
     def wake_next(self, turn: Turn) -> None:
-        """Have the sessions ask again that are first in a line now, because this turn has left it."""
+        """Make the sessions that are first in a queue now try again, because this turn has left it."""
         if turn.woken:
             self.commands.append(Wake(tuple(turn.woken)))
             turn.woken.clear()
 
     @property
     def client_left(self) -> bool:
-        """Return True if the client has closed its end, as far as the driver can see without reading."""
+        """Return True if the client has closed its end, as far as the driver can detect without reading."""
         return CLIENT in self.ended or getattr(self.owner, "client_left", False)
 
     def full(self) -> None:

@@ -45,7 +45,7 @@ class CircleMark:
         return PREFIX + proof.encode() + b"-" + cluster
 
     def question(self, cluster: str) -> bytes:
-        """Return an ApiVersions request of version 0, with its size, which asks if that cluster leads back here."""
+        """Return an ApiVersions request of version 0, with its size, that detects if that cluster leads back here."""
         name = self.client_id(cluster.encode())
         body = API_VERSIONS.to_bytes(2, "big") + bytes(6) + len(name).to_bytes(2, "big") + name
         return framed(body)

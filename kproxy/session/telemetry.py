@@ -119,7 +119,7 @@ class TelemetryTerms:
 
 
 class TelemetryGateway:
-    """Answerer of one connection's telemetry (see the module). `broker_serves`: its broker lists both APIs."""
+    """Handler of one connection's telemetry (see the module). `broker_serves`: its broker lists both APIs."""
 
     __slots__ = (
         "asked_at",
@@ -155,7 +155,8 @@ class TelemetryGateway:
         self.broker_serves = listed >= TELEMETRY
 
     def answer(self, step: Step, frame: RequestView) -> bytes | None:
-        """Return the answer to a whole request, with its size; None: it goes to the broker. Raises DecodeError."""
+        """Return the response to a whole request, with its size; None: it is forwarded to the broker. Raises
+        DecodeError."""
         if not self.answers:
             if step.key == PUSH_TELEMETRY and frame.length <= LONGEST_FRAME:
                 self.read_along(frame)

@@ -39,7 +39,7 @@ class Forwarder:
     session: LaneHost
     target: int
     disposition: Disposition | None = None  # disposition of the frame where the scan has stopped
-    reserved: Hold | None = None  # for the frame at hand
+    reserved: Hold | None = None  # for the current frame
     handed_over: deque[Hold] | None = None  # of frames that the driver has not written yet, in their order
 
     def put_back(self, replace: Replace, buf: Buffer, at: int, stop: int) -> int | None:
@@ -74,7 +74,7 @@ class Forwarder:
             self.put(joined(pieces))
 
     def put_pieces(self, pieces: Sequence[Buffer]) -> None:
-        """Send a copy of a few pieces behind everything that the lane has sent before."""
+        """Send a copy of a few pieces after all earlier bytes of the lane."""
         before = self.last_sent()
         if before is None:
             self.put(bytearray().join(pieces))
@@ -203,7 +203,7 @@ class Assembler(Forwarder):
     # Defaults of attributes that most connections never set: they cost nothing to set up.
     held_since: float | None = None
     need = 0
-    reserved_at = 0.0  # since when memory is reserved for the frame at hand
+    reserved_at = 0.0  # since when memory is reserved for the current frame
     blocked = ""
     arrived: float | None = None  # when the bytes came that are kept because something has to wait
     clock: WaitClock | None = None  # while bytes are kept
@@ -212,7 +212,7 @@ class Assembler(Forwarder):
     def keep(self, data: bytearray, cause: Need | Wait, now: float, gone: int = 0) -> None:
         """Keep `data` until it has the bytes of `Need`, or until the cause of `Wait` is over.
 
-        `gone`: bytes before `data` that have left, where all of them were kept before.
+        `gone`: bytes before `data` that have been sent, if all of them were kept before.
         """
         self.kept = data
         if self.clock is None:
@@ -244,10 +244,10 @@ class Assembler(Forwarder):
             self.clock.begin(self.blocked in BY_RULE if self.blocked else False if self.source == CLIENT else None, now)
 
     def incomplete(self, now: float) -> None:
-        """Note that the frame at hand is not whole yet."""
+        """Note that the current frame is incomplete."""
 
     def complete(self) -> None:
-        """Note that the frame at hand is whole."""
+        """Note that the current frame is complete."""
 
     def reserve(self, size: int) -> None:
         """Reserve memory for a frame that must be held, or wait for it. Close if the frame is longer than the budget
@@ -269,12 +269,12 @@ class Assembler(Forwarder):
 
     @property
     def missing(self) -> int:
-        """Return how many bytes of the frame at hand have not arrived."""
+        """Return how many bytes of the current frame have not arrived."""
         return 0 if self.kept is None else max(self.need - len(self.kept), 0)
 
     @property
     def unsent(self) -> int:
-        """Return how many bytes have not been sent of a frame that goes on as it comes."""
+        """Return how many bytes of a streaming frame have not been sent."""
         tail = 0 if self.stream is None else max(self.stream.length - len(self.kept or b""), 0)
         return self.skip + tail
 
@@ -283,7 +283,7 @@ class Assembler(Forwarder):
         self.session.flow.pause(self.source, "blocked")
 
     def unblock(self, now: float) -> None:
-        """Go on with the kept bytes, as the lane has got what it waited for."""
+        """Continue with the kept bytes, after the end of the lane's wait."""
         if self.dead:
             return
         self.blocked = ""
@@ -301,7 +301,7 @@ class Assembler(Forwarder):
             self.unblock(now)
 
     def granted(self, now: float) -> None:
-        """Go on with the frame at hand: the lane waited for memory, and has it now."""
+        """Continue with the current frame: the memory that the lane waited for is reserved."""
         self.reserved_at = now
         self.unblock(now)
 
@@ -361,11 +361,11 @@ class Assembler(Forwarder):
             self.clock = None
 
     def waited(self, offset: int) -> float:
-        """Return the seconds that the byte at `offset` of the bytes at hand has waited here."""
+        """Return the seconds that the byte at `offset` of the current bytes has waited here."""
         return 0.0 if self.clock is None else sum(self.clock.of(offset))
 
     def since(self, now: float) -> float:
-        """Return when the frame at hand came: before `now`, if others before it have waited."""
+        """Return when the current frame arrived: before `now`, if others before it have waited."""
         return now if self.arrived is None else self.arrived
 
     def receive_slowly(self, buf: Buffer, pos: int, n: int, now: float) -> None:

@@ -1,9 +1,9 @@
-"""Questions about nodes and topics, for frames that wait since their rewrites did not know enough.
+"""Lookups of nodes and topics, for frames whose rewrites wait for them.
 
-The driver is asked for ports of nodes, the broker for topics by a request of kproxy's own. When the result arrives, the
-frame is tried again.
+Ports of nodes are requested from the driver, topics from the broker by a request made by kproxy. When the result
+arrives, the frame is tried again.
 
-Session as its lanes see it: its state, the engine of live rules, and what finds out what a frame waits for.
+Session as its lanes see it: its state, the engine of live rules, and the lookups for waiting frames.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Lookups:
         self.session.commands.append(Send(BROKER, request))
 
     def nodes_ready(self, addresses: Mapping[int, tuple[str, int] | None]) -> None:
-        """Take the answer to EnsureNodes, see `Session.nodes_ready`."""
+        """Process the response to EnsureNodes, see `Session.nodes_ready`."""
         context = self.session.context
         for node, address in self.nodes.items():
             context.nodes[node] = (*address, addresses.get(node) or GONE)

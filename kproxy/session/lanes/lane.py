@@ -137,7 +137,7 @@ class Lane(Assembler):
                 if direct and (end := self.put_back(disposition, buf, passed, stop)) is not None:
                     passed = end
                     break
-                direct = False  # the bytes that follow go behind the pieces
+                direct = False  # the bytes that follow are sent after the pieces
                 self.emit(*disposition.pieces, buf[disposition.after : stop])
             elif isinstance(disposition, Streaming):
                 self.stream = disposition.stream
@@ -150,7 +150,7 @@ class Lane(Assembler):
                 self.session.close(disposition.cause, disposition.message, disposition.blame)
             elif isinstance(disposition, (Need, Wait)):
                 self.report_waits(buf, pos, stop)
-                if stop > pos:  # a frame has passed, so what is kept has only begun
+                if stop > pos:  # a frame has passed, so the kept frame has only begun
                     self.complete()
                     self.hand_over()
                 self.keep(bytearray(buf[stop:n]), disposition, now, gone=stop)
@@ -201,8 +201,8 @@ class Lane(Assembler):
         return Replace(pieces, stop, rest=frame.end - stop)
 
     def begin_hold(self, evaluation: Evaluation, at: Direction, size: int, now: float) -> None:
-        """Have the rules hold the frame at hand that are to. While a long frame is evaluated, a rule may end without
-        releasing it, and other frames may take the room."""
+        """Start the holds that rules decided for the current frame. While a long frame is evaluated, a rule may end
+        without releasing it, and other frames may take the room."""
         session = self.session
         in_force = set(session.plan.live)
         evaluation.holds = [

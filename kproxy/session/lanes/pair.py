@@ -50,7 +50,7 @@ class LanePair(LaneHost):
 
     @property
     def tokens_may_come(self) -> bool:
-        """Return True if raw SASL tokens may come, now or behind the answer to a SaslHandshake v0 that is in flight."""
+        """Return True if raw SASL tokens may come, now or after the response to a SaslHandshake v0 in flight."""
         handshakes = (step.key == SASL_HANDSHAKE and not step.version for _, step, _, _ in self.inflight.fifo)
         return self.logins.raw is not None or any(handshakes)
 
@@ -145,7 +145,7 @@ class LanePair(LaneHost):
         self.marks.settle()
         self.let_all_go("rule")
         self.kill_lanes()
-        self.flow.resume_all()  # bytes are thrown away, but the connection's end is seen
+        self.flow.resume_all()  # bytes are discarded, but the connection's end is noticed
 
     def kill_lanes(self) -> None:
         """Pass no more bytes. Frames that will not go on free their memory now: the connection may stay open for long,

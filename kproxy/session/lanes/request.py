@@ -103,7 +103,7 @@ class RequestLane(RequestScan):
     # ---- rewrite
 
     def rewrite(self, frame: RequestView, plain: Step) -> Disposition:
-        """Return the disposition of a frame by the step without live rules, and enter it if it goes on."""
+        """Return the disposition of a frame by the step without live rules, and enter it if it is forwarded."""
         if plain.request is None:
             return self.enter(frame, plain)
         if plain.request == HEAD:
@@ -146,7 +146,7 @@ class RequestLane(RequestScan):
         return self.replace(frame, [])
 
     def rewrite_evaluated(self, frame: RequestView, plain: Step) -> Disposition:
-        """Rewrite a frame that the rules have been asked about; they are done with it if it is answered here."""
+        """Rewrite a frame after the evaluation of its rules; their state is released if it is answered here."""
         disposition = self.rewrite(frame, plain)
         if isinstance(disposition, Replace):
             assert self.rules is not None
@@ -199,7 +199,7 @@ class RequestLane(RequestScan):
     # ---- enter
 
     def enter(self, frame: RequestView, step: Step, note: dict[str, Any] | None = None) -> Pass:
-        """Enter a request that goes on in the FIFO, or note that it is due no response."""
+        """Enter a forwarded request in the FIFO, or note that it expects no response."""
         entry: FifoEntry = (frame.correlation, step, frame.now, note)
         rules = self.rules
         charged = () if rules is None else tuple(rules.charged)

@@ -1,4 +1,4 @@
-"""Live rules in the request lane: a request is evaluated once, waits if it has to, and is remembered if they need its
+"""Live rules in the request lane: a request is evaluated once, waits if it has to, and is kept if they need its
 response."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Unfinished(NamedTuple):
 
 
 class MeteredFrame:
-    """Rest of a long request, charged as it arrives. While a limit owes, the client is not read.
+    """Rest of a long request, charged as it arrives. While a limit is in debt, the client is not read.
 
     `length` bytes are still to come. `turns` are those of the next `chunk` bytes, which wait.
     """
@@ -108,8 +108,8 @@ class RequestRules:
     """Live rules of one request lane.
 
     `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched`
-    has its step and a note instead. `remembered` are bytes of requests that rules remember, and of some answered since.
-    `unfinished` is the last request with turns at quotas that had not arrived completely.
+    has its step and a note instead. `remembered` are bytes of requests with state for rules, and of some answered
+    since. `unfinished` is the last request with turns at quotas that had not arrived completely.
     """
 
     __slots__ = ("charged", "evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
@@ -121,16 +121,16 @@ class RequestRules:
         self.watched: tuple[Step, Watched] | None = None
         self.remembered = 0
         self.unfinished: Unfinished | None = None
-        self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the frame at hand
+        self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the current frame
 
     @property
     def has_begun(self) -> bool:
-        """Return True if rules were asked about the frame at hand, so that the rules in force have to stay for it."""
+        """Return True if rules were evaluated for the current frame, so that it keeps the rules in force."""
         return self.evaluation is not None or self.lane.drawn is not None or self.watched is not None
 
     @property
     def has_decided(self) -> bool:
-        """Return True if the frame at hand is one that rules have to do with."""
+        """Return True if rules apply to the current frame."""
         return self.evaluation is not None or self.watched is not None
 
     def evaluate(self, frame: RequestView) -> RequestEvaluation | SettledAnswer | Need | Wait | Reject | None:
@@ -182,7 +182,7 @@ class RequestRules:
         return None
 
     def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | None:
-        """Evaluate the rules for a frame, once `lacks` returns None, and learn its template. Raises DecodeError."""
+        """Evaluate the rules for a frame, once `lacks` returns None, and cache its template. Raises DecodeError."""
         lane, session, step = self.lane, self.session, frame.step
         session.context.now = frame.now
         since, size = lane.since(frame.now), frame.end - frame.start - 4
@@ -208,10 +208,10 @@ class RequestRules:
             made.turns = tuple(turns)
         drawn, lane.drawn = lane.drawn, None
         if made is None:
-            lane.plan = session.plan  # which waited, if triggers were asked before
+            lane.plan = session.plan  # which waited, if triggers were evaluated before
             self.expect(self.templates.learn(frame))
             return None
-        lane.template = None  # this frame may begin so, and its evaluation stays however often the frame is looked at
+        lane.template = None  # this frame may begin so, and its evaluation is kept when the frame is processed again
         if isinstance(made, Watched):
             self.watched = step, made
             return None
@@ -273,7 +273,7 @@ class RequestRules:
         return Need(need, hold=need == frame.length) if have < need else None
 
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
-        """Return the FIFO's entry for the frame that goes on now by this plain step."""
+        """Return the FIFO's entry for the frame forwarded by this plain step."""
         correlation, now = frame.correlation, frame.now
         if self.watched is not None:
             (step, watched), self.watched = self.watched, None
@@ -352,7 +352,7 @@ class RequestRules:
                 self.session.full()
 
     def leave(self) -> None:
-        """Forget what was decided about the frame, which has gone or will not go, and count its rules."""
+        """Release the decisions about the frame, which has been sent or dropped, and count its rules."""
         evaluation, self.evaluation, self.watched = self.evaluation, None, None
         if evaluation is not None:
             self.charged.clear()

@@ -121,9 +121,9 @@ class ResponseScan(Lane):
     # ---- stages of a response that is looked at
 
     def rewritten(self, frame: ResponseView, step: Step, note: Any) -> Pieces | Wait | Reject | None:
-        """Return the whole response with the proxy's addresses and the client's names, size in front; None: as it came.
+        """Return the whole response with the proxy's addresses and the client's names, with its size; None: unchanged.
 
-        `step` is the plain one, and `note` what the request's rewrite left.
+        `step` is the plain one, and `note` the state of the request's rewrite.
         """
         context = self.session.context
         if step.key == API_VERSIONS:
@@ -135,7 +135,7 @@ class ResponseScan(Lane):
             return None
         buf, start, end = frame.buf, frame.start, frame.end
         context.note = note
-        if note is not None and OPENS in note:  # an answer that rules look at has not been looked at before
+        if note is not None and OPENS in note:  # a response that rules read has not been decoded before
             learn_session(step.version, buf, start, end, end, context)
         try:
             pieces = step.rewrite_response.rewrite(buf, start + 4, end, context)
@@ -225,7 +225,7 @@ class ResponseRules:
         self.evaluation: ResponseEvaluation | None = None
 
     def handle(self, frame: ResponseView) -> Disposition:
-        """Return the disposition of a response that rules look at, or that leaves with another one behind it."""
+        """Return the disposition of a response that rules read, or that is sent with another one after it."""
         note = frame.note
         if isinstance(note, Watched):
             return self.handle_watched(frame, note)
@@ -262,7 +262,7 @@ class ResponseRules:
         return Replace([len(content).to_bytes(4, "big"), content], frame.end)
 
     def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Reject:
-        """Evaluate the rules, once as much of the response is here as they look at."""
+        """Evaluate the rules, once the bytes of the response that they read have arrived."""
         exchange = frame.note.exchange
         if exchange.response_depth() == FrameDepth.BODY:
             rewritten = self.client_side(frame, frame.note.rewrite)
@@ -296,7 +296,7 @@ class ResponseRules:
         return evaluation
 
     def more_of_head(self, exchange: EvaluatedExchange, frame: ResponseView) -> int:
-        """Return the bytes of the frame that have to arrive before throttle_time_ms can be written, 0 if they are here.
+        """Return the bytes of the frame that have to arrive before throttle_time_ms can be written, 0 if they have.
 
         Raises DecodeError.
         """

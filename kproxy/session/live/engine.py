@@ -1,8 +1,8 @@
 """Live rules and requests: which rules apply to a request, which of them fire, and how that changes the request.
 
-Strategy. Everything is decided in one call, once a frame: rules in file order, each about the entities that no rule
-before it has taken out (see `RequestEvaluation`). A waiting frame keeps its evaluation; nothing is counted twice. Rules
-that act on the response are kept with the exchange, and are evaluated in `response_evaluation.py`.
+Strategy. Everything is decided in one call, once a frame: rules in file order, each with the entities that no earlier
+rule has taken out (see `RequestEvaluation`). A waiting frame keeps its evaluation; nothing is counted twice. Rules that
+act on the response are kept with the exchange, and are evaluated in `response_evaluation.py`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Engine:
         self.screening = Screening(session.context, self.cluster)
         self.shapes: tuple[TrafficShape, ...] = ()
         self.shaping: dict[Running, TrafficShape] = {}  # by the rules in force, those that observe included
-        self.change: float | None = None  # when it has to be looked at again
+        self.change: float | None = None  # when it has to be processed again
 
     # ---- the connection
 
@@ -154,7 +154,7 @@ class Engine:
         drawn: dict[Running, bool] | None = None,
         template: FrameTemplate | None = None,
     ) -> RequestEvaluation | Watched | Wait | None:
-        """Evaluate the rules about a request; its first bytes, as many as the step's rule program needs, are here.
+        """Evaluate the rules for a request; the first bytes that the step's rule program needs have arrived.
 
         `drawn`: results of triggers evaluated earlier, by rule. `template`: cached facts of requests with the same
         beginning.
@@ -207,7 +207,7 @@ class Engine:
         self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
     ) -> Selection | SessionSelection | int | None:
         """Return the entities of the request that rules of the program `every` select, or the error code for a request
-        of an unknown session. None: a name has to be asked for. Raises DecodeError."""
+        of an unknown session. None: a name has to be looked up. Raises DecodeError."""
         if not exchange.program.reads_entities:
             return Selection(every, ())
         selection = None if template is None else template.selection(frame)
@@ -304,7 +304,7 @@ class Engine:
         self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
         evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
-        """Apply one rule: match its selectors, ask its trigger, and take what its effect decides."""
+        """Apply one rule: match its selectors, evaluate its trigger, and apply its effect's decision."""
         running, matcher = part.running, part.matcher
         excluded = matcher.holds(exchange)
         if excluded is None:
@@ -335,7 +335,7 @@ class Engine:
     def rehearse(self, part: Part, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float) -> None:
         """Count a rule that only observes: it fires if it would act on the request, or later on the response."""
         running, exchange = part.running, evaluation.exchange
-        if evaluation.drawn.get(running) is False:  # counted when the trigger was asked
+        if evaluation.drawn.get(running) is False:  # counted when the trigger was evaluated
             return
         fires = self.fires(running, exchange, evaluation, now, count=False)
         session = exchange.session
@@ -349,13 +349,13 @@ class Engine:
         self.counted(running, exchange, acts, response=False)
         if acts:
             exchange.counted.add(running)
-        if fires and part.response and not ends_session:  # also if it acts: the effect may remember the response
+        if fires and part.response and not ends_session:  # also if it acts: the effect may keep state for the response
             exchange.pending.append(Pending(part, matched, judged=True))
         if fires and part.screens:
             exchange.pending.append(Pending(part, (), judged=True, screens=True))
 
     def would_act(self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float) -> bool:
-        """Return True if the effect of a rule that only observes would act on the frame at hand.
+        """Return True if the effect of a rule that only observes would act on the current frame.
 
         An effect that raises is counted. It would have closed the connection if the rule forbids access.
         """
@@ -379,7 +379,7 @@ class Engine:
         self, part: Part, matched: Sequence[Entity], selection: Selection | SessionSelection,
         evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
-        """Have a rule act that has fired: take what its effect decides, and remember what it does to the response."""
+        """Apply the effect of a rule that has fired, and keep its decision about the response."""
         running, exchange = part.running, evaluation.exchange
         if running.holds:
             evaluation.hold(running, None)
@@ -400,12 +400,12 @@ class Engine:
         self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float, *,
         count: bool = True,
     ) -> bool:  # fmt: skip
-        """Return the result of the trigger of a rule that matches a request; ask it unless that was done before.
+        """Return the result of the trigger of a rule that matches a request; evaluate it unless that was done before.
 
         `count`: count the result here, with the match.
         """
         fired = evaluation.drawn.get(running)
-        if fired is False:  # which was counted when the trigger was asked
+        if fired is False:  # which was counted when the trigger was evaluated
             return False
         if fired is None:
             evaluation.asked.append(running)
@@ -428,7 +428,7 @@ class Engine:
         judge."""
         try:
             decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
-        except Exception as error:  # whatever a rule does, the traffic of others goes on
+        except Exception as error:  # traffic of others continues in any case
             if method == "on_request" and isinstance(error, DecodeError):
                 raise  # an unreadable request must not bypass a rule
             running.failed(error)
@@ -528,7 +528,7 @@ class Engine:
         them here."""
         failures = exchange.failures
         all_ = len(failures) == len(selection)
-        if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session goes on whatever faults there are
+        if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session continues despite faults
             exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
             exchange.late, exchange.failures = failures, {}
             evaluation.frame = b""

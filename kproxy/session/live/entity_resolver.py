@@ -34,7 +34,7 @@ UNREADABLE = -1
 
 
 def asks_nothing(exchange: EvaluatedExchange, found: Sequence[Entity]) -> bool:
-    """Return True if a request about topics names none, and does not ask for all of them either."""
+    """Return True if a request about topics names none, and does not request all of them either."""
     named = any(one.topic is not None or one.topic_id is not None for one in each(found))
     return not named and not asks_all(exchange.request)
 
@@ -55,7 +55,7 @@ class Subjects:
         """Return the entities of the request by the rules of `every`, or the error code that a request
         of an unknown session is answered by.
 
-        `context.incomplete` afterwards: the name of a topic has to be asked for, call again then. Raises DecodeError.
+        `context.incomplete` afterwards: the name of a topic has to be looked up, call again then. Raises DecodeError.
         """
         api, version = exchange.api, exchange.version
         body = frame.body
@@ -177,8 +177,8 @@ class Subjects:
     # ---- what becomes of requests and responses of sessions
 
     def forwarded(self, exchange: EvaluatedExchange, removed: Iterable[Entity] = ()) -> Message | None:
-        """Return the request to send to the broker, without some of its partitions; None: as it came. It may differ
-        because the broker's session lacks partitions that kproxy has answered."""
+        """Return the request to forward, without some of its partitions; None: unchanged. It may differ because the
+        broker's session lacks partitions that kproxy has answered."""
         sessions, session = self.sessions(exchange), exchange.session
         if sessions is None or (session is not None and not (session.followed or exchange.program.enforces)):
             return None
@@ -189,7 +189,7 @@ class Subjects:
         return None if body is None else Message(request.api, request.version, request.header, body)
 
     def over(self) -> None:
-        """End all sessions, as the connection is gone."""
+        """End all sessions when the connection has ended."""
         for sessions in (self.fetch, self.share):
             if sessions is not None:
                 sessions.end()
@@ -258,7 +258,7 @@ def same(first: RuleProgram, second: RuleProgram) -> bool:
 
 
 def unlisted(key: Key, group: str | None = None, member: str | None = None, offset: int | None = None) -> Entity:
-    """Return the entity of a session's partition that the request at hand does not list. `offset`: the client's offset
+    """Return the entity of a session's partition that the current request does not list. `offset`: the client's offset
     when it last listed it."""
     topic, partition = key
     if isinstance(topic, UUID):

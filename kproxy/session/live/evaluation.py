@@ -2,7 +2,7 @@
 
 Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
 
-The engine remembers of an exchange as much as it needs until the response has gone.
+The engine keeps the exchange's state until the response has been sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def passes_filter(
     request = b"" if exchange.content is None else exchange.content()
     try:
         return session.shared.desk.judge(part.wanted, session, exchange, request, response, now)
-    except Exception as error:  # noqa: BLE001  # whatever a rule does, the traffic of others goes on
+    except Exception as error:  # noqa: BLE001  # traffic of others continues in any case
         part.running.failed(error)
         session.counters.count("rules_failed")
         return False
@@ -144,7 +144,7 @@ class EvaluatedExchange(Exchange):
         return all(one.part.letters is not None for one in self.pending)
 
     def outlive(self, frame: FrameView) -> None:
-        """Copy the request's frame out of the driver's buffer if it can still be asked for."""
+        """Copy the request's frame out of the driver's buffer if it may still be needed."""
         kept = self.response_depth() == FrameDepth.BODY and (self.content is not None or self._request is None)
         if self.read_request is not None and kept:
             content = frame.content()
@@ -236,11 +236,11 @@ class Evaluation:
 
     @property
     def final(self) -> bool:
-        """Return True if the frame goes nowhere, so that no other rule is asked."""
+        """Return True if the frame is dropped, so that no other rule is evaluated."""
         return self.close is not None or self.drop is not None or self.swallow
 
     def act(self, running: Running) -> None:
-        """Note once that this rule did something to the frame at hand; all its decisions are taken in one go."""
+        """Note once that this rule had an effect on the current frame; all its decisions are applied at once."""
         if not self.acted or self.acted[-1] is not running:
             self.acted.append(running)
 

@@ -64,7 +64,7 @@ class ResponseEvaluation(Evaluation):
 
     def evaluate(self, size: int, frame: bytes | None) -> None:
         """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
-        One that cannot be read passes as it is, counted, unless a rule forbids what it may show."""
+        A response that cannot be decoded passes unchanged, counted, unless a rule forbids names that it may contain."""
         exchange = self.exchange
         exchange.response_size, self.content = size, frame
         if frame is not None and exchange.pending:
@@ -76,7 +76,7 @@ class ResponseEvaluation(Evaluation):
             self.session.counters.count("response_unreadable")
             deciding = (pending.part.running for pending in exchange.pending)
             if any(running.rule.family == "access" and not running.observes for running in deciding):
-                self.close = "fin"  # the response may show what the rule forbids
+                self.close = "fin"  # the response may contain names that the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
@@ -172,7 +172,7 @@ class ResponseEvaluation(Evaluation):
         return encode(fail(exchange.request, Failure(hold.then)))
 
     def screen(self, pending: Pending) -> None:
-        """Leave out what the rule forbids and the response mentions; count nothing if it mentions no such thing."""
+        """Leave out forbidden names from the response; count nothing if it contains none."""
         running, exchange = pending.part.running, self.exchange
         if pending.part.letters is not None and not self.shows:
             return

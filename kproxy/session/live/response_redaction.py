@@ -1,4 +1,4 @@
-"""Answers without what a rule forbids, wherever they mention it: assignments, subscriptions, topologies, group bytes.
+"""Responses without the names that a rule forbids, in all places: assignments, subscriptions, topologies, group bytes.
 
 Strategy. `rules/select/mentions.py` lists the response fields with names that the client did not request. The element
 of the innermost array with such a field is removed; a name outside an array becomes null; in the consumer protocol's
@@ -186,7 +186,7 @@ def is_around(slot: Slot) -> bool:
 
 
 MOST_IDS = 10_000
-"""Ids that a connection has to ask for; an answer with more new ones is not believed."""
+"""Ids that a connection has to look up; a response with more new ones is rejected."""
 MOST_CURSORS = 16
 """Cursors of paged responses that one connection may use: names after which a list continues."""
 PLACE = "?"
@@ -194,7 +194,7 @@ PLACE = "?"
 
 
 class Screening:
-    """Screening of one connection's answers: the topic ids to ask for, and the cursors given to it."""
+    """Screening of one connection's responses: the topic ids to look up, and the cursors given to it."""
 
     __slots__ = ("cluster", "context", "cursors", "given", "ids")
 
@@ -233,12 +233,12 @@ class Screening:
                 evaluation.frame = b""
 
     def changes(self, part: Part, exchange: EvaluatedExchange, *, remove: bool = False) -> bool:
-        """Return True if the groups' bytes in the request mention what the rule forbids; `remove` takes it out."""
+        """Return True if the groups' bytes in the request mention forbidden names; `remove` takes them out."""
         of_group = exchange.api.key in (JOIN_GROUP, SYNC_GROUP)
         return of_group and self.screen(part.running.rule, exchange, exchange.request, remove).found
 
     def find(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> bool:
-        """Return True if the message mentions what the rule forbids."""
+        """Return True if the message mentions names that the rule forbids."""
         return self.screen(rule, exchange, message, False).found
 
     def leave_out(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message) -> Failure | None:

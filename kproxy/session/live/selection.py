@@ -1,4 +1,4 @@
-"""Entities that rules select in a request: each entity is looked at once, not once for each rule.
+"""Entities that rules select in a request: each entity is matched once, not once for each rule.
 
 Strategy. The index (`PartIndex`) gives the candidate rules for an entity; those whose selectors match get it into their
 group. A request's groups are made and discarded with it. Those of a fetch session are kept with the session and updated
@@ -60,7 +60,7 @@ class SettledAnswer(NamedTuple):
 class Selection:
     """Entities of one request. `groups`: by the numbers of rules that select entities, those selected.
 
-    `asks_nothing`: the request lists nothing, and does not ask for all either. `answers` are those that kproxy has
+    `asks_nothing`: the request lists nothing, and does not request all either. `answers` are those that kproxy has
     made, behind the correlation id, by the error of the only entity; None if a selection is used once. `settled` is the
     last of them that triggers alone lead to.
     """
@@ -180,7 +180,7 @@ class SessionSelection:
 
 
 class Matched(Sequence[Entity]):
-    """View of those partitions of a session's group that have not failed, which costs nothing until it is gone through.
+    """View of those partitions of a session's group that have not failed, computed on iteration.
 
     A session's requests are answered one after another, so the group stays as it is until then."""
 
@@ -212,7 +212,7 @@ def key_of(entity: Entity) -> Key:
 CLIENT_ID = 12
 """Bytes in front of the client id's length: the size, the API, its version, the correlation id, which changes."""
 LONGEST = 1024
-"""Bytes of a beginning that is remembered. Names and ids are far shorter."""
+"""Bytes of a beginning that is cached. Names and ids are far shorter."""
 MOST = 100
 """Beginnings cached for a connection, 10 to 20 kB; when it is full, the cache is cleared."""
 MOST_SELECTIONS = 32
@@ -289,7 +289,7 @@ class FrameTemplate:
         return None if selection is None else selection.settled
 
     def remember(self, frame: RequestView, selection: Selection) -> None:
-        """Remember what a request that begins so is about, unless that depends on more than its bytes."""
+        """Cache the selection for requests with this beginning, unless it depends on more than its bytes."""
         if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
             if len(self.selections) >= MOST_SELECTIONS:
                 self.selections.clear()
