@@ -92,8 +92,7 @@ def log_capacity(capacity: Capacity, limits: Limits, log: FilteringBoundLogger) 
 
 
 class HalfOpen:
-    """Counter of handshakes under way, by address. Each takes a connection's place for as long as
-    `handshake_timeout`."""
+    """Counter of pending handshakes by address. Each occupies a connection for at most `handshake_timeout`."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity

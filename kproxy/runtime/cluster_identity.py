@@ -1,8 +1,8 @@
 """Cluster identity: whether a config would lead the clients of a listener to another cluster.
 
 Offsets, epochs, topic ids, groups and transactions belong to one cluster. Clients do not notice that their address
-leads to another one: they skip records or read them again, and their groups and transactions fail. So clusters that
-are reached in another way are asked for their ids, on connections of kproxy's own, before a config is put in force.
+leads to another one: they skip records or read them again, and their groups and transactions fail. So kproxy requests
+the ids of clusters with a changed route, on its own connections, before it puts a config in force.
 """
 
 from __future__ import annotations

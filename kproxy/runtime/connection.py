@@ -215,7 +215,7 @@ class Connection:
     def blame(self) -> str:
         return self.ending.blame
 
-    # ---- work that is put aside
+    # ---- suspended work
 
     @property
     def turns_of(self) -> Connection:
