@@ -98,7 +98,7 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Command to call `work()` outside the event loop, since it takes milliseconds, then `computed` with its result.
+    """Command to call `work()` in the background, since it takes milliseconds, then `computed` with its result.
 
     It touches nothing of the session. A driver that ends the connection may skip it.
     """

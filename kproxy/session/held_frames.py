@@ -284,7 +284,7 @@ TellHeld = Callable[[str, HeldFrame, HowGone | None, str], None]
 
 
 KNOWN = 60.0
-"""Seconds for which the outcome of a frame is kept."""
+"""Seconds that the outcome of a frame is kept."""
 MOST_KNOWN = 1000
 """Outcomes that are kept at a time."""
 

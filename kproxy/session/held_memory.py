@@ -39,7 +39,7 @@ NETWORK_SHARE = 15 / 16
 PATIENCE = 0.4  # seconds without enough progress, where the client is the one to read or send
 BROKER_PATIENCE = 5.0  # seconds; brokers pause for garbage collection, and only clients of their cluster wait for them
 PACE = 60.0  # seconds for a whole frame, while others wait: 1.7 MB/s for the longest request
-STALE = 4  # patiences after which the last measurement belongs to an earlier wait, or the process was suspended since
+STALE = 4  # patiences until the last measurement belongs to an earlier wait, or the process was suspended since
 NOBODY: Sequence[Any] = ()
 BATCH = 256  # reservations that `evictions` reads in one go
 

@@ -23,7 +23,7 @@ from .plan import WHOLE, Step
 
 QueueEntry = tuple[Any, ...]
 MOST_TAKEN = 1000
-"""Entries removed from the middle, after which the index is rebuilt."""
+"""Entries removed from the middle until the index is rebuilt."""
 
 
 class IdIndex:

@@ -38,11 +38,11 @@ from kproxy.session.session_state import STALLED
 from .sasl_server import SaslServer
 
 WHEN: Final = 0.85
-"""Part of its lifetime after which a session is renewed, and up to a tenth later, so that not all connections do it at
+"""Part of its lifetime until a session is renewed, and up to a tenth later, so that not all connections do it at
 once: Java clients use the same range (KIP-368)."""
 SPREAD: Final = 0.1
 SOONEST: Final = 1.05
-"""Seconds after a login before which brokers refuse the next one (a second, in KafkaChannel)."""
+"""Seconds after a login while brokers refuse the next one (a second, in KafkaChannel)."""
 MARGIN: Final = 1.0
 """Seconds that there are at least for the renewal itself, which waits for its turn like any request."""
 PATIENCE: Final = 30.0

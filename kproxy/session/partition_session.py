@@ -135,8 +135,7 @@ class Listing:
 
 @holds_many
 class PartitionSession:
-    """Fetch or share session: its partitions in the order in which the client first named them, each with its latest
-    state."""
+    """Fetch or share session: its partitions in the order of the client's first mention, each with its latest state."""
 
     __slots__ = (
         "asked", "awaited", "broker_epoch", "client_epoch", "dropped", "followed", "forgotten", "known", "listing",

@@ -3,8 +3,7 @@
 Strategy. The request is handled as any other, by rules and the FIFO, but its bytes are not sent. The driver knows the
 broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as any response:
 versions are restricted, rules apply, it is recorded. The only difference for the client is the check of a cluster id or
-node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy answers as if
-there were none.
+node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy ignores them.
 
 SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker does not see it.
 
@@ -18,7 +17,7 @@ SaslHandshake (KIP-368), and when the session has ended.
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
                  a password to hash │  ├── a wrong token ──▶ REFUSING ── a little later ──▶ REFUSED: it is answered
                                     ▼  │
-                                  HASHING: the driver has it done beside the traffic, and frames wait
+                                  HASHING: the driver runs it in the background, and frames wait
 """
 
 from __future__ import annotations
@@ -139,8 +138,8 @@ AFTER = "SaslAuthenticate request received after successful authentication"
 
 @dataclass(frozen=True)
 class Terms:
-    """Authentication settings of a listener. `session`: seconds after which a client has to authenticate again, 0:
-    never. `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a client has to
+    """Authentication settings of a listener. `session`: seconds until a client has to authenticate again, 0: never.
+    `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a client has to
     authenticate in, 0: any."""
 
     mechanisms: Sequence[str]

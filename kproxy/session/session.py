@@ -63,7 +63,7 @@ class Session(LanePair):
     # ---- calls of the driver
 
     def nodes_ready(self, nodes: Mapping[int, tuple[str, int] | None], now: float) -> None:
-        """Set the addresses, (host, port), at which clients of this connection reach the nodes in `EnsureNodes`; None:
+        """Set the addresses, (host, port), of the nodes in `EnsureNodes` for clients of this connection; None:
         that node is unreachable."""
         if not self.phase.ends:
             self.lookups.nodes_ready(nodes)

@@ -134,7 +134,7 @@ class Timers:
 
 
 class FlowControl:
-    """Flow control of one session. `paused`: the reasons for which a side is not read. `incomplete_since`: when an
+    """Flow control of one session. `paused`: by side, the reasons why it is not read. `incomplete_since`: when an
     incomplete frame of the client began or last grew; None: no such frame."""
 
     __slots__ = ("commands", "incomplete_since", "muted_until", "paused")
@@ -344,7 +344,7 @@ class SessionState:
         raise NotImplementedError
 
     def stall(self) -> None:
-        """Let nothing more pass on this connection, which stays open. Responses whose turn has come still leave."""
+        """Let nothing more pass on this connection, which stays open. Responses that are due still leave."""
         raise NotImplementedError
 
     def eof(self, side: int, now: float) -> None:

@@ -50,7 +50,7 @@ LONGEST_FRAME: Final = LONGEST_PAYLOAD + (1 << 17)
 RESERVED: Final = (UUID(int=0), UUID(int=1))
 """Reserved ids, never assigned to a client (Uuid.RESERVED)."""
 ASK_AGAIN: Final = ("UNKNOWN_SUBSCRIPTION_ID", "UNSUPPORTED_COMPRESSION_TYPE")
-"""Errors after which clients ask for their subscription at once."""
+"""Errors that make clients ask for their subscription at once."""
 WORDS: Final = {
     "THROTTLING_QUOTA_EXCEEDED": "telemetry_throttled",
     "UNKNOWN_SUBSCRIPTION_ID": "telemetry_unknown_subscriptions",

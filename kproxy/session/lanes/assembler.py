@@ -26,7 +26,7 @@ from kproxy.session.held_memory import HeldMemory, Hold
 from .host import LaneHost
 
 MOST_GROWTH = 4096
-"""Bytes by which a frame may grow in place in the driver's buffer, since the rest of the read may have to be copied."""
+"""Bytes that a frame may grow in place in the driver's buffer, since the rest of the read may have to be copied."""
 HELD_SENT = 2
 """Token of a Send that ends a held frame, without its lowest bit: the side."""
 MANY = 4096
@@ -94,7 +94,7 @@ class Forwarder:
             session.tail_position += 1
 
     def last_sent(self) -> bytearray | None:
-        """Return what this lane sends by the command before the place where it sends now, if it can be extended."""
+        """Return the payload of this lane's last command before its current position, if it can be extended."""
         session = self.session
         commands, end = session.commands, session.tail_position
         if not commands or end == 0:

@@ -28,9 +28,9 @@ from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway
 
 NODES: Final = "nodes"
-"""Reason for which a lane waits for the addresses of nodes."""
+"""Wait reason: the addresses of nodes."""
 TOPICS: Final = "topics"
-"""Reason for which a lane waits for the cluster's topics."""
+"""Wait reason: the cluster's topics."""
 
 
 class Lookups:

@@ -202,7 +202,7 @@ class RequestScan(Lane):
             first = buf[pos + 4] if size else -1
             raw = self.session.logins.raw
             if raw is None or not raw.client_sends_token(size, first):
-                if raw is not None and raw.rounds is None:  # the client speaks Kafka now: no more tokens follow
+                if raw is not None and raw.rounds is None:  # Kafka frames follow: no more tokens
                     self.session.logins.end_raw()
                 return self.scan_frames(buf, pos, n, now)
             if not 0 <= size <= MAX_TOKEN:

@@ -352,7 +352,7 @@ class ResponseRules:
         return self.forward_whole(frame, evaluation) if missing is None else missing
 
     def forward_plainly(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Send the frame as if there were no live rules, after those that act on the header."""
+        """Send the frame without live rules, except those that act on the header, which act first."""
         lane, plain, note = self.lane, frame.step.plain, frame.note
         if evaluation.hint:
             self.patch(frame, evaluation)

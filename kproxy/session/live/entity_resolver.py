@@ -95,7 +95,7 @@ class Subjects:
     def selected(
         self, session: PartitionSession, exchange: EvaluatedExchange, every: RuleProgram, listed: dict[Key, Entity]
     ) -> SessionSelection | None:
-        """Return the entities of a session's request. None: the session's state is no longer valid."""
+        """Return the entities of a session's request. None: the session's state is invalid now."""
         selection: SessionSelection | None = session.selection
         if selection is not None and selection.program is not every:
             if same(selection.program, every):

@@ -117,7 +117,7 @@ class EvaluatedExchange(Exchange):
         self.session: PartitionSession | None = None
         self.awaits = self.refuses = self.decided = False
         self.throttle = 0.0  # seconds of throttle in the response
-        self.mute = 0.0  # seconds for which it is not read afterwards
+        self.mute = 0.0  # seconds without reading it afterwards
 
     def response_depth(self) -> FrameDepth:
         if self.failures or self.late or self.whole is not None:

@@ -186,7 +186,7 @@ def is_around(slot: Slot) -> bool:
 
 
 MOST_IDS = 10_000
-"""Ids that a connection has to look up; a response with more new ones is rejected."""
+"""Ids that a connection has to look up; a response with more new ones does not cause a lookup."""
 MOST_CURSORS = 16
 """Cursors of paged responses that one connection may use: names after which a list continues."""
 PLACE = "?"

@@ -164,7 +164,7 @@ class SessionSelection:
         return self.partitions.get(key_of(entity)) == entity
 
     def all(self) -> tuple[Entity, ...]:
-        """Return every entity, in the order in which the client first named them."""
+        """Return every entity, in the order of the client's first mention."""
         return tuple(self.partitions.values())
 
     def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
@@ -385,7 +385,7 @@ def single_topic_end(frame: RequestView) -> int:
 
 
 def after_count(buf: Buffer, pos: int, end: int, *, compact: bool) -> int:
-    """Return the end of the number of partitions at `pos`; 0 if it is none or many, or incomplete."""
+    """Return the end of the partition count at `pos`; 0 if the count is 0, large or incomplete."""
     stop = pos + (1 if compact else 4)
     if not pos or stop > end:
         return 0
