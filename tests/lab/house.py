@@ -20,15 +20,15 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "kproxy"
 SMALL = 60  # lines of a module that its only importer could contain
 LIMITS = {  # figure: (limit, goal)
-    "lines": (126_655, 106_000),
-    "files": (815, 430),
-    "header lines, per mille": (133, 90),
+    "lines": (123_537, 106_000),
+    "files": (563, 430),
+    "header lines, per mille": (109, 90),
     "folders and loose modules": (14, 14),
     "cycles of modules": (0, 0),
-    "parts of a folder in cycles": (22, 0),
-    "protocols": (102, 30),
-    "lines of tests outside tests/lab": (130_805, 100_000),
-    "hard phrases per 10,000 words": (241, 50),
+    "parts of a folder in cycles": (0, 0),
+    "protocols": (99, 30),
+    "lines of tests outside tests/lab": (130_730, 100_000),
+    "hard phrases per 10,000 words": (44, 50),
 }
 
 
