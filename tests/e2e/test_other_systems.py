@@ -61,9 +61,9 @@ SUITE = """
                 importlib.import_module(module.name)
 
         from kproxy.runtime.io.pollers import make_poller, trio_poller
-        from kproxy.base.system import files, processes, sockets
+        from kproxy.base import sockets, system
 
-        parts = vars(files) | vars(processes) | vars(sockets)
+        parts = vars(system) | vars(sockets)
         assert {name for name, there in parts.items() if name.startswith("HAS_") and there} == {THERE}
         assert make_poller is trio_poller
 

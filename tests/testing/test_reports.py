@@ -192,7 +192,7 @@ def test_what_is_fetched_is_told_on_the_terminal(suite: Callable[..., Any]) -> N
     """Though pytest catches what tests print: who waits for minutes sees for what."""
     ran = suite(
         """
-        from kproxy import jars
+        from kproxy.base import jars
 
         def test_it():
             print("caught")

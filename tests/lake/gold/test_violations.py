@@ -170,7 +170,7 @@ TOLD = [
 
 FOUND = {
     "lost": {("lost-write", SUSPECT)},
-    "behind": {("watermark-behind", SUSPECT)},
+    "behind": {("watermark-behind", NOTE)},
     "twice": {("offset-given-twice", SUSPECT)},
     "twice by leaders": {("offset-given-twice", SUSPECT)},
     "another": {("inconsistent-offset", SUSPECT)},
