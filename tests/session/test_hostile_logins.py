@@ -105,7 +105,7 @@ def test_client_with_a_long_token_passes_no_rule_by_principal(mechanism: str) ->
 @pytest.mark.parametrize(("key", "version"), [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2), (API_VERSIONS, 4)])
 @pytest.mark.parametrize("rules", ["", ALICE])
 def test_login_request_beyond_the_limit_of_brokers_closes(key: int, version: int, rules: str) -> None:
-    """`protocol.sasl.mechanisms.max.receive.size` is 524,288 by default. The length is enough: nothing is gathered."""
+    """`sasl.server.max.receive.size` is 524,288 by default. The length is enough: nothing is gathered."""
     begins = request(key, version, 1)
     talk = Dialogue(rules).client((MAX_TOKEN + 1).to_bytes(4, "big") + begins[4:])
     assert talk.closed is not None
