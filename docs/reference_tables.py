@@ -141,7 +141,7 @@ def verify_models() -> str:
 
 def verify_doubts() -> str:
     """Return the table of the doubts of checks: name and text."""
-    from kproxy.tools.verify.checks import table
+    from kproxy.tools.verify.finding import table
 
     rows = ["| doubt | other cause of a finding |", "|---|---|"]
     rows += [f"| `{name}` | {text} |" for name, text in table()["doubts"].items()]

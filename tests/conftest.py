@@ -20,8 +20,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from kproxy.testing import one_request as ask
-from kproxy.testing import process
+from kproxy.testing import one_request, process
 from kproxy.testing.kafka import Kafka, kafka_libs
 from kproxy.testing.process import Proxy
 from tests.support.connection_watch import ConnectionWatch
@@ -207,7 +206,7 @@ class Route:
         """Return once every broker knows so many partitions of the topic; 0: once none knows it."""
         name = self.upstream_name(topic)
         for address in self.running():
-            until(lambda address=address: ask.topics(address, [name]).get(name, 0) == partitions)
+            until(lambda address=address: one_request.topics(address, [name]).get(name, 0) == partitions)
 
     def running(self) -> list[str]:
         """`host:port` of each broker that runs, past the proxy."""
@@ -216,7 +215,7 @@ class Route:
 
     def names_at_broker(self) -> set[str]:
         """The names that the brokers themselves list."""
-        return set(ask.topics(self.kafka.bootstrap("DIRECT").partition(",")[0]))
+        return set(one_request.topics(self.kafka.bootstrap("DIRECT").partition(",")[0]))
 
     def logs(self) -> str:
         """The last lines of the brokers and the proxy."""

@@ -22,8 +22,8 @@ from kproxy.protocol.table.api_keys import METADATA
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.rows import KeptExchange, exchange_id
 from kproxy.record.live_view.sink import Resent
-from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.read_only import CREATES
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.mentions import made
 from kproxy.runtime.connection_view import ConnectionWho
 from kproxy.runtime.listeners.listener import RESET, Listener, NotLetIn, OwnClient, secured

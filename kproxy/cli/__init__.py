@@ -15,9 +15,9 @@ COMMANDS = {
     "run": ("kproxy.cli.run:command", "Start the proxy."),
     "check": ("kproxy.cli.check:command", "Check rule and config files, every mistake at once."),
     "explain": ("kproxy.cli.explain:command", "Say what rules make of an API or a frame, and why."),
-    "test": ("kproxy.cli.check:run_tests_command", "Run the tests of rules, *.test.yaml."),
+    "test": ("kproxy.cli.run_tests:command", "Run the tests of rules, *.test.yaml."),
     "explore": ("kproxy.cli.explore:command", "Find the fault that breaks a program, and the smallest rules for it."),
-    "kinds": ("kproxy.cli.printouts:command", "List the kinds of rules, or show one with its fields."),
+    "kinds": ("kproxy.cli.kinds:command", "List the kinds of rules, or show one with its fields."),
     "schema": ("kproxy.cli.printouts:schema_command", "Print the JSON Schema of rule or config files, for editors."),
     "ready": (
         "kproxy.cli.admin_commands:ready_command",
@@ -52,9 +52,9 @@ COMMANDS = {
         "kproxy.cli.replay:command",
         "Send recorded requests to a cluster again, or serve recorded answers to clients.",
     ),
-    "redact": ("kproxy.cli.capture:redact_command", "Write a capture without what users wrote."),
+    "redact": ("kproxy.cli.redact:command", "Write a capture without what users wrote."),
     "filter-help": (
-        "kproxy.cli.exchange_input:filter_help_command",
+        "kproxy.cli.filters:command",
         "Print the filter language of tail, show, stats and captures.",
     ),
     "protocol": ("kproxy.cli.printouts:protocol_command", "List the protocol's APIs, or print the grammar of one."),

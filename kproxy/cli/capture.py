@@ -1,27 +1,18 @@
-"""`kproxy capture` and `kproxy redact`: record traffic of a running proxy in files, describe them, and redact them."""
+"""`kproxy capture`: record traffic of a running proxy in files, and describe them."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from kproxy.base.errors import InputError, KproxyError
+from kproxy.base.errors import KproxyError
 from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import Admin, segment, with_admin
-from kproxy.cli.exchange_input import said_of
-from kproxy.protocol.framing import MAX_FRAME
-from kproxy.record.captures.captured_connection import CapturedConnection
-from kproxy.record.captures.policy import Policy
-from kproxy.record.captures.reader import Capture
-from kproxy.record.captures.redact import Pseudonyms, Redaction
-from kproxy.record.captures.writer import CaptureWriter
 
 from .start import awaited_end
 
@@ -181,78 +172,3 @@ def info(file: str, ports: tuple[int, ...], as_json: bool) -> None:
         print_json(found)
     else:
         print_rows(("what", "value"), list(found.items()))
-
-
-BROKER = "broker"
-
-
-@click.command("redact")
-@click.argument("source", metavar="IN", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False))
-@click.option("--names", is_flag=True, help="Give clients, users and addresses other names, each always the same.")
-@click.option("--force", is_flag=True, help="Overwrite OUT.")
-def redact_command(source: str, target: str, names: bool, force: bool) -> None:
-    """Write the exchanges of the capture IN to OUT without what users wrote: keys, values and headers of records.
-
-    They keep their lengths, and batches get right checksums; compressed batches are compressed again and become
-    shorter. Credentials are never in what kproxy reads. Names of topics and groups, messages of errors, metadata of
-    commits and subscriptions of groups stay as they are.
-    """
-    if Path(target).exists() and not force:
-        raise click.UsageError(f"{target} is there already, overwrite it with --force")
-    if source != "-" and Path(target).exists() and os.path.samefile(source, target):
-        raise click.UsageError("IN and OUT are the same file")
-    if Path(target).exists() and not Path(target).is_file():
-        raise click.UsageError(f"{target} is a device or a pipe, and a file is wanted, which is whole when it is there")
-    redaction = Redaction(Pseudonyms() if names else None)
-    capture = write(source, target, redaction)
-    for text in (*said_of(capture), *said(redaction)):
-        say(f"kproxy: {text}", err=True)
-
-
-def write(source: str, target: str, redaction: Redaction) -> Capture:
-    """Write the redacted capture, under another name until it is whole, and return the one that was read.
-
-    Raises InputError if it has no Kafka exchange, CaptureError if it cannot be read.
-    """
-    part = Path(f"{target}.part")
-    ended: list[CapturedConnection] = []
-    capture = Capture(source, most=MAX_FRAME, side="both", closed=ended.append)
-    try:
-        with part.open("wb") as file:
-            writer = CaptureWriter(file, Policy("full"), about={"redacted": "records, names" if redaction.names else
-                                                                "records"})  # fmt: skip
-            last = 0.0
-            for seen in capture:
-                shown = redaction.exchange(seen)
-                who = shown.who
-                assert isinstance(who, CapturedConnection), "the reader made it"
-                server = (who.server_address, who.server_port)
-                if who.interface == BROKER and capture.own:
-                    writer.write_broker(shown, server, opened=who.opened, older=who.older)
-                else:
-                    writer.write(shown, server, opened=who.opened, older=who.older)
-                last = max(last, *(frame.last for frame in (shown.request, shown.response) if frame is not None))
-            for gone in ended:
-                writer.closed(gone, last if gone.over is None else gone.over)
-            writer.finish(last, "redacted")
-        if not redaction.exchanges:
-            raise InputError(f"{source}: no Kafka exchange was found in it")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-    return capture
-
-
-def said(redaction: Redaction) -> list[str]:
-    """Return in words what was redacted, and what was cut or filled because it could not be read."""
-    done = redaction.records
-    found = [f"{redaction.exchanges} exchanges, {done.records} records in {done.batches} batches redacted"]
-    if done.recompressed:
-        found.append(f"{done.recompressed} compressed batches were compressed again: {done.bytes_before} bytes before, "
-                     f"{done.bytes_after} after")  # fmt: skip
-    if done.unreadable:
-        found.append(f"{done.unreadable} batches could not be read and were filled")
-    if redaction.cut:
-        found.append(f"{redaction.cut} frames were cut, since they were not whole or could not be read")
-    return found

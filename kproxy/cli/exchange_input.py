@@ -8,21 +8,17 @@ of their columns, since a file may be damaged or foreign. Unknown columns pass: 
 from __future__ import annotations
 
 import gzip
-import sys
-import textwrap
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import click
 import msgspec
 
-from kproxy.base.errors import FilterError, InputError
+from kproxy.base.errors import InputError
 from kproxy.base.terminal import say
 from kproxy.record.captures.info import losses
 from kproxy.record.captures.pcapng import opened, standard_input
@@ -31,9 +27,8 @@ from kproxy.record.captures.reader import MOST_FRAME, Capture
 from kproxy.record.events.column import Column
 from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filters import EventView, ExchangeView, Filter, ViewedEvent
+from kproxy.record.filters import EventView, ExchangeView, ViewedEvent
 from kproxy.record.observer.records import OF_FILES
-from kproxy.rules.filter.fields import FIELDS, Field
 
 TYPES: Mapping[str, type] = {
     "string": str, "boolean": bool, "double": float, "timestamp": str, "int": int, "long": int,
@@ -225,112 +220,3 @@ def _bad(trouble: Trouble, where: str) -> None:
 def tell(trouble: Trouble) -> None:
     for text in trouble.lines():
         say(f"kproxy: {text}", err=True)
-
-
-FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
-
-
-def make_filter(text: str) -> Filter:
-    """Return the filter that a text stands for. Prints what is wrong with a bad one, and raises Exit with code 2."""
-    try:
-        return Filter(text)
-    except FilterError as error:
-        say(f"kproxy: {error}", err=True)
-        raise click.exceptions.Exit(2) from None
-
-
-def files_and_filter(words: Sequence[str]) -> tuple[list[str], Filter]:
-    """Return the files in front (- is standard input), and the filter of all words behind them.
-
-    Raises UsageError for a word with the ending of a file that does not exist: it would be an odd filter.
-    """
-    files: list[str] = []
-    for number, word in enumerate(words):
-        if not is_file(word):
-            return files, make_filter(" ".join(words[number:]))
-        files.append(word)
-    return files, Filter()
-
-
-def is_file(word: str) -> bool:
-    """Return True if a word names a file or a directory. Raises UsageError if it looks like a file but is not there."""
-    if word == "-":
-        return True
-    try:
-        there = Path(word).exists()
-    except OSError:  # a filter may be longer than file names can be
-        there = False
-    if not there and word.endswith(FILE_ENDINGS) and " " not in word:
-        raise click.UsageError(f"there is no file {word}")
-    return there
-
-
-OPERATORS = (
-    ("field", "it is there, and is not 0, empty or false"),
-    ("==  !=", "equal; none is equal"),
-    ("~  !~", "a regular expression (RE2) is found in it; in none (behind ~ stands a blank)"),
-    ("<  <=  >  >=", "less, more; durations and sizes have units: 200ms 10s 5m, 100 64KiB 1MB"),
-    ("in (a, b)", "equal to any of these"),
-    ("not A   !A", "A does not hold"),
-    ("A and B   A & B   A B", "both hold; this binds more than or"),
-    ("A or B   A | B", "at least one holds"),
-    ("\"…\"  '…'", 'values with blanks, quotes or signs in them; a backslash is itself, but before " and \\'),
-)
-NOTES = """\
-Of several values (topics, partitions, errors) any may fit; with != and !~ none may. Short forms need no operator: ~t
-looks for an expression, ~p and ~acks compare. Filters on records (key, value, header, keyless, tombstone) need frames
-that were kept whole: live, and in captures with payload; events hold no records.
-"""
-WIDTH = 100
-"""Columns of text; wider is hard to read."""
-
-
-@click.command("filter-help")
-def filter_help_command() -> None:
-    """Print the fields and operators of the filter language that `tail`, `show`, `stats` and captures share."""
-    print_help()
-
-
-def print_help() -> None:
-    say("\n".join(lines(sys.stdout.isatty())))
-
-
-def lines(people: bool) -> Iterator[str]:
-    """Yield the lines of the whole help. `people`: with styles."""
-    yield from _head("operators", people)
-    width = max(len(sign) for sign, _ in OPERATORS) + 2
-    for sign, meaning in OPERATORS:
-        yield from _entry(sign, meaning, width)
-    name_width = max(len(_names(one)) for one in FIELDS) + 2
-    for group, fields in groupby(FIELDS, key=lambda one: one.group):
-        yield ""
-        yield from _head(group, people)
-        for one in fields:
-            yield from _entry(_names(one), f"{one.meaning}; {one.example}", name_width)
-    yield ""
-    yield NOTES.rstrip()
-
-
-def _names(field: Field) -> str:
-    return f"{'~' + field.short if field.short else '':10}{field.name}"
-
-
-def _head(title: str, people: bool) -> Iterator[str]:
-    yield click.style(title, bold=True) if people else title
-
-
-def _entry(name: str, text: str, width: int) -> Iterator[str]:
-    first, *more = textwrap.wrap(text, WIDTH - width - 2)
-    yield f"  {name:{width}}{first}"
-    for line in more:
-        yield f"  {'':{width}}{line}"
-
-
-def markdown() -> str:
-    """Return the fields of the filter language as a Markdown table for the documentation."""
-    found = ["| short | field | meaning | example |", "|---|---|---|---|"]
-    for one in FIELDS:
-        short = f"`~{one.short}`" if one.short else ""
-        example = one.example.replace("|", "\\|")
-        found.append(f"| {short} | `{one.name}` | {one.meaning} | `{example}` |")
-    return "\n".join(found) + "\n"

@@ -19,17 +19,17 @@ from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import console, print_rows, say
 from kproxy.rules.values.address import Address, parse_target
 from kproxy.tools.replay.compare import IgnoredFields
-from kproxy.tools.replay.player import PATIENCE, Pace, ReplayPlayer
-from kproxy.tools.replay.recording import Recording
-from kproxy.tools.replay.report import ApiRow, ReplayReport, percentiles, samples
-from kproxy.tools.replay.responder import RecordingResponder
+from kproxy.tools.replay.player import PATIENCE, Pace
 
-from .exchange_input import files_and_filter
+from .filters import files_and_filter
 
 if TYPE_CHECKING:
     from kproxy.record.exchange import ObservedExchange
     from kproxy.record.filters import Filter
+    from kproxy.tools.replay.player import ReplayPlayer
     from kproxy.tools.replay.recording import Recording, ReplayOutcome
+    from kproxy.tools.replay.report import ApiRow, ReplayReport
+    from kproxy.tools.replay.responder import RecordingResponder
 
 MOST_NAMES = 3  # names that a warning lists of each side
 LONGEST_PASSWORD = 65_536
@@ -339,6 +339,8 @@ def print_plan(recording: Recording, output: str) -> None:
 
 def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> None:
     """Print the counts of each API, the differences, errors first, and what was not done or not exact."""
+    from kproxy.tools.replay.report import samples
+
     about = {
         "connections": player.links.opened,
         "partitions_astray": player.router.astray,
@@ -382,6 +384,8 @@ def row_of(row: ApiRow) -> tuple[Any, ...]:
 
 
 def times(seconds: list[float]) -> str | None:
+    from kproxy.tools.replay.report import percentiles
+
     found = percentiles(seconds)
     return None if found is None else f"{found['p50']:.1f}/{found['p99']:.1f}"
 

@@ -31,7 +31,7 @@ from kproxy.record.observer.credentials import SECRET_KINDS
 from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, record_fields
 
 from .decode import Row, as_json, is_utf8, rows, shown
-from .exchange_input import is_file, make_filter
+from .filters import is_file, make_filter
 from .tail import milliseconds
 
 FORMS = ("tree", "json")

@@ -23,7 +23,7 @@ from kproxy.record.filters import EventView, ExchangeView, Filter
 from kproxy.record.observer.records import OF_FILES
 from kproxy.record.observer.summary_rows import Latencies
 
-from .exchange_input import files_and_filter
+from .filters import files_and_filter
 from .tail import milliseconds, size
 
 FORMS = ("table", "json")

@@ -21,7 +21,7 @@ from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.record.filters import Filter, ViewedEvent, errors, software, topics
 
-from .exchange_input import files_and_filter
+from .filters import files_and_filter
 
 FORMS = ("table", "wide", "json")
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     events, as in the audit.
     """
     if help_filter:
-        from .exchange_input import print_help
+        from .filters import print_help
 
         print_help()
         return

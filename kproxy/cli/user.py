@@ -18,6 +18,7 @@ from kproxy.base.terminal import say
 from kproxy.protocol.sasl.scram import (
     HASHES,
     ITERATIONS,
+    LARGEST,
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
     SALT,
@@ -25,7 +26,6 @@ from kproxy.protocol.sasl.scram import (
     make_line,
     names_in,
 )
-from kproxy.runtime.config.network import LARGEST
 
 LONGEST = 4096
 """Characters of a password at most; a longer text is another file by mistake."""

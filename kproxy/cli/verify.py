@@ -32,7 +32,7 @@ from kproxy.tools.verify.finding import LEVELS, FindingLevel
 from kproxy.tools.verify.options import LONGEST_SHOWN, BadTerm, FailOn, MissingPart, fail_on, outside, terms_of
 from kproxy.tools.verify.report import MOST_SHOWN, finding_lines, report_html, report_json, report_lines
 
-from .exchange_input import make_filter
+from .filters import make_filter
 from .start import Interruption
 
 LOOK = 2.0  # shortest time between two verdicts, in seconds

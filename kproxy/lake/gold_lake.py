@@ -27,14 +27,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kproxy.lake.answer import GoldAnswer
 from kproxy.lake.gold_tables import ANSWERS
 from kproxy.lake.lake import BatchLedger, Lake, spark_type, struct
 from kproxy.lake.spark import SMALL, Run, side_by_side, suited_to
 from kproxy.lake.tables import TABLES
 from kproxy.lake.transforms.gold.aggregates import Bases, bases, cast
 from kproxy.lake.transforms.gold.client_telemetry import CLIENT_SAYS
-from kproxy.lake.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE
+from kproxy.lake.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE, ZONES
 from kproxy.lake.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.lake.transforms.gold.health import (
     CLIENT_LATENCY,
@@ -44,10 +43,17 @@ from kproxy.lake.transforms.gold.health import (
     STORMS,
     THROTTLED,
 )
-from kproxy.lake.transforms.gold.topics import PARTITION_SKEW, UNUSED_TOPICS
-from kproxy.lake.transforms.gold.use import DORMANT_CLIENTS, TRAFFIC, WHO_READS, WHO_WRITES
+from kproxy.lake.transforms.gold.topics import (
+    DORMANT_CLIENTS,
+    PARTITION_SKEW,
+    TRAFFIC,
+    UNUSED_TOPICS,
+    WHO_READS,
+    WHO_WRITES,
+)
 from kproxy.lake.transforms.gold.violations import VIOLATIONS
-from kproxy.lake.transforms.gold.zones import ZONES
+
+from .answers import GoldAnswer
 
 ANSWER_TRANSFORMS = {
     "traffic": TRAFFIC,

@@ -6,8 +6,10 @@ Spark's schemas, the report and docs/answers.md are made from these declarations
 from __future__ import annotations
 
 from kproxy.base.errors import UnknownTable
-from kproxy.lake.answer import CLIENT, SOFTWARE, TIMES, TOPIC_REQUESTS, GoldAnswer, columns
-from kproxy.lake.answers_health import (
+from kproxy.record.events.column import Column
+
+from .answers import (
+    CLIENT,
     CLIENT_LATENCY,
     CLIENT_SAYS,
     ERRORS_AND_DENIALS,
@@ -15,10 +17,14 @@ from kproxy.lake.answers_health import (
     GROUP_LAG,
     LATENCY,
     RULES_EFFECT,
+    SOFTWARE,
     STORMS,
     THROTTLED,
+    TIMES,
+    TOPIC_REQUESTS,
+    GoldAnswer,
+    columns,
 )
-from kproxy.record.events.column import Column
 
 VIOLATIONS = GoldAnswer(
     "violations",

@@ -120,7 +120,6 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write or replace a small file atomically."""
         where, system = self._at(path)
         beside = self._path(where.getParent(), f".{where.getName()}.tmp")
         stream = system.create(beside, True)
@@ -226,7 +225,6 @@ def from_json(text: str) -> BatchSwap:
 
 
 def swaps(files: Files, table_path: str) -> list[BatchSwap]:
-    """Return the pending swaps of a table."""
     notes = (entry for entry in files.entries(f"{table_path}/{WORK}") if not entry.is_folder)
     return [from_json(files.read(note.path)) for note in notes if note.name.endswith(".json")]
 
@@ -244,7 +242,6 @@ class Lake:
         return f"{self.path}/{_ABOVE.get(table.name, 'silver/')}{table.name}"
 
     def checkpoint(self, name: str) -> str:
-        """Return the checkpoint folder of a stream or job."""
         return f"{self.path}/checkpoints/{name}"
 
     def read(self, table: LakeTable, days: list[date] | None = None) -> DataFrame:
@@ -300,7 +297,6 @@ class Lake:
         return f"{self.table_path(table)}/_staging/{batch}"
 
     def splits(self, table: LakeTable, batch: str) -> set[str]:
-        """Return the values of the table's split in a batch."""
         name = "" if table.split is None else table.split.name
         folders = self.files.glob(f"{self.table_path(table)}/dt=*/batch={batch}/{name}=*")
         return {entry.name.removeprefix(f"{name}=") for entry in folders}
@@ -313,7 +309,6 @@ class Lake:
         return self.days_below(self.table_path(table))
 
     def days_below(self, path: str) -> list[date]:
-        """Return the days for which a folder has a subfolder."""
         return [date.fromisoformat(entry.name.removeprefix("dt=")) for entry in self.files.glob(f"{path}/dt=*")]
 
     def batches(self, table: LakeTable, day: date) -> list[str]:

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
-
-from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol.breath import each, steps, to_the_end
 from kproxy.protocol.table import schema
@@ -25,6 +23,9 @@ from kproxy.protocol.table.api_keys import METADATA
 
 from .exchange import Depth, Frame, ObservedExchange, Who
 from .filters import ExchangeView, Filter, MakeData
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 NO_ID = UUID(int=0)
 MOST_TOPICS = 200_000

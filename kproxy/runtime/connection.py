@@ -450,7 +450,6 @@ class Connection:
 
     @entry
     def connected(self, sock: socket.SocketType, address: HostPort, login: LoggedIn | None = None) -> None:
-        """Attach the broker socket from the dialler."""
         self.race = None
         if self.phase is not ConnectionPhase.OPEN:
             sock.close()

@@ -17,7 +17,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.protocol.table import schema
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 
 from .protocols import show
 
@@ -61,7 +61,6 @@ class Drain:
         self.finished = False
 
     def start(self) -> None:
-        """Set the timers."""
         reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
         reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
         if timeout > READS:
@@ -119,7 +118,6 @@ def waits_since(connection: Connection) -> float:
 
 
 def waiting(connection: Connection) -> dict[str, Any]:
-    """Return the log fields of one pending connection."""
     session = connection.session
     requests = session.awaited_requests
     api = None

@@ -294,7 +294,6 @@ class Retired:
         self.of_name = Counter[str]()
 
     def add(self, listener: ConnectionListener) -> None:
-        """Add a replaced or removed listener."""
         if listener not in self.listeners:
             self.listeners.add(listener)
             self.of_name[listener.name] += 1

@@ -177,7 +177,6 @@ class Server:
 
     @property
     def handshaking(self) -> int:
-        """Return the number of TLS handshakes in progress."""
         return self.half_open.total
 
     # ---- connections
@@ -336,7 +335,6 @@ class Server:
         self.for_each(self.connections, lambda connection: connection.end(cause, reason), self.check_finished)
 
     def close(self) -> None:
-        """Close all ports and end all connections immediately."""
         self.draining = True  # a handshake may complete before its task is cancelled
         self.port_service.close()
         for connection in list(self.connections):

@@ -114,7 +114,6 @@ class Taps:
             tap.refocus()
 
     def open_taps(self) -> Iterator[Tap]:
-        """Return an iterator over the active taps."""
         return (tap for tap in list(self.by_connection.values()) if not tap.asleep)
 
     def watch(self, connection: Connection, now: float, late: bool) -> None:

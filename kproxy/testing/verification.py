@@ -91,7 +91,6 @@ class TapeReader:
         return pairs
 
     def apis_of(self, number: int) -> frozenset[str]:
-        """Return the APIs of a connection's exchanges on the tape."""
         keys = {int.from_bytes(one.request[:2], "big") for one in self.taken if one.connection.session.number == number}
         return frozenset(schema.load(key).name for key in keys & schema.paths().keys())
 

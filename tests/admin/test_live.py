@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Send
 
-from kproxy.admin import http_server as live
+from kproxy.admin import http_server
 from kproxy.runtime.io import socket_io
 from tests.support.dead_peer import vanish
 
@@ -49,7 +49,7 @@ async def serving(polls: Callable[[], int] = ALWAYS, endless: Any = here) -> Asy
         app = Starlette(
             routes=[Route("/here", here), Route("/long", long), Route("/gone", endless), Route("/slow", endless)]
         )
-        url = await nursery.start(live.serve_admin, app, "127.0.0.1", 0, structlog.get_logger(), polls)
+        url = await nursery.start(http_server.serve_admin, app, "127.0.0.1", 0, structlog.get_logger(), polls)
         yield int(url.rpartition(":")[2])
         nursery.cancel_scope.cancel()
 
@@ -68,7 +68,7 @@ async def said(stream: trio.SocketStream) -> bytes:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="socket filters and TCP_INFO are Linux's")
 async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine has lost its network, so no FIN comes. A client that only does not read keeps its stream."""
-    monkeypatch.setattr(live, "LOST_CHECK", 0.02)
+    monkeypatch.setattr(http_server, "LOST_CHECK", 0.02)
     monkeypatch.setattr(socket_io, "LOST_RETRANSMITS", 2)
     ended = {"/gone": trio.Event(), "/slow": trio.Event()}
 
@@ -108,10 +108,10 @@ async def test_admin_stream_of_a_vanished_client_ends(monkeypatch: pytest.Monkey
 async def test_admin_backlog_holds_a_flood_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that come faster than they are accepted are established by the kernel, not at a repeated SYN."""
 
-    async def accepts_nothing(listener: live.AdminListener, sock: socket.socket) -> None:
+    async def accepts_nothing(listener: http_server.AdminListener, sock: socket.socket) -> None:
         await trio.sleep_forever()
 
-    monkeypatch.setattr(live.AdminListener, "serve", accepts_nothing)
+    monkeypatch.setattr(http_server.AdminListener, "serve", accepts_nothing)
     async with serving() as port:
         with trio.fail_after(60), ExitStack() as stack:
             for _ in range(300):
@@ -121,7 +121,7 @@ async def test_admin_backlog_holds_a_flood_of_connections(monkeypatch: pytest.Mo
 @pytest.mark.trio
 async def test_admin_place_is_free_once_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client closes its idle connection, the only one that is allowed: its place does not wait for a timeout."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
     monkeypatch.setattr("hypercorn.config.Config.keep_alive_timeout", 1e6)
     async with serving() as port:
         async with await trio.open_tcp_stream("127.0.0.1", port) as first:
@@ -137,7 +137,7 @@ async def test_admin_place_is_free_once_its_client_has_left(monkeypatch: pytest.
 @pytest.mark.trio
 async def test_connections_beyond_the_limit_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 503 and JSON like all refusals; those that are open go on, and when one ends the next is served."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
     async with serving() as port:
         first, second = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
         assert (await said(first)).startswith(b"HTTP/1.1 200")
@@ -164,8 +164,8 @@ async def test_connections_beyond_the_limit_are_told_so(monkeypatch: pytest.Monk
 @pytest.mark.trio
 async def test_a_client_that_is_refused_and_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is closed after a while, and no more than a few are waited for at the same moment."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 0)
-    monkeypatch.setattr(live, "MOST_REFUSED", 1)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 0)
+    monkeypatch.setattr(http_server, "MOST_REFUSED", 1)
     async with serving() as port:
         silent = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(3)]
         for stream in silent:
@@ -181,7 +181,8 @@ async def test_it_answers_when_all_descriptors_are_used_up() -> None:
     async with serving() as port:
         with ExitStack() as stack:
             clients = [
-                stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(live.SPARES + 1)
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                for _ in range(http_server.SPARES + 1)
             ]
             top = max(int(name) for name in os.listdir("/proc/self/fd"))
             stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (usual, most))
@@ -217,7 +218,7 @@ async def test_clients_that_do_not_read_do_not_keep_the_process() -> None:
 @pytest.mark.trio
 async def test_a_client_that_does_not_read_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """If there is no other place, and not before it has had some time."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
     async with serving() as port:
         idle = await trio.open_tcp_stream("127.0.0.1", port)
         await idle.send_all(LONG)
@@ -225,7 +226,7 @@ async def test_a_client_that_does_not_read_makes_room_for_another(monkeypatch: p
             await idle.socket.recv(1, socket.MSG_PEEK)
         async with await trio.open_tcp_stream("127.0.0.1", port) as early:
             assert (await said(early)).startswith(b"HTTP/1.1 503")
-        monkeypatch.setattr(live, "LONGEST_STUCK", 0.0)
+        monkeypatch.setattr(http_server, "LONGEST_STUCK", 0.0)
         async with await trio.open_tcp_stream("127.0.0.1", port) as late:
             assert (await said(late)).startswith(b"HTTP/1.1 200")
         await idle.aclose()
@@ -234,7 +235,7 @@ async def test_a_client_that_does_not_read_makes_room_for_another(monkeypatch: p
 @pytest.mark.trio
 async def test_one_who_has_all_connections_makes_room_for_another_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its quietest connection goes; one more of its own is refused."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
     async with serving() as port:
         held = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(3)]
         for stream in (held[1], held[0], held[2]):
@@ -253,7 +254,7 @@ async def test_one_who_has_all_connections_makes_room_for_another_network(monkey
 @pytest.mark.trio
 async def test_whether_it_lives_is_told_to_more_than_may_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds all connections must not have the process ended by those who look after it."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 0)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 0)
     async with serving() as port, await trio.open_tcp_stream("127.0.0.1", port) as probe:
         await probe.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with trio.fail_after(60):

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kproxy.runtime import readiness as circle
-from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime import readiness
+from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.scheduler import FEW
 from kproxy.runtime.network import Retired
 from kproxy.testing.process import free_port
@@ -76,7 +76,7 @@ def test_a_cluster_that_led_back_is_asked_no_more_when_it_is_gone(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its questions come back as ones to the cluster that has its name now, which would be refused again and again."""
-    monkeypatch.setattr(circle, "LOOP_RETRY", 0.02)
+    monkeypatch.setattr(readiness, "LOOP_RETRY", 0.02)
     broker, port = stack.enter_context(NamedBroker("one")), free_port()
     relay = Relay(port)
     stack.callback(relay.close)
@@ -141,7 +141,7 @@ def test_each_retired_listener_is_looked_at_once() -> None:
 
 def test_thousands_of_listeners_are_told_some_at_a_time(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them, though another config has taken it by then."""
-    monkeypatch.setattr(turns, "SLICE", -1.0)
+    monkeypatch.setattr(scheduler, "SLICE", -1.0)
     broker, ports = stack.enter_context(NamedBroker("one")), [free_port() for _ in range(8)]
     few = config(ports[0], broker.address)
     more = [{"name": f"more-{port}", "bind": f"127.0.0.1:{port}", "cluster": "main"} for port in ports[1:]]

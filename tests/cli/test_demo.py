@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli.demo import commands_to_try, own_command
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.process import Child
 
 DEMO = [sys.executable, "-m", "kproxy", "demo", "--records", "300"]
@@ -47,7 +47,7 @@ def test_keep_stays_up_at_the_address_it_prints(tmp_path: Path) -> None:
         address = re.search(r"Bootstrap address: ([\d.:]+)", demo.tail())
         assert address
 
-        assert ask.topics(address[1]) == {"orders": 3}
+        assert one_request.topics(address[1]) == {"orders": 3}
         admin = re.search(r"http://([\d.:]+)/view/", demo.tail())
         assert admin
         with urllib.request.urlopen(f"http://{admin[1]}/api/captures") as answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from click.testing import CliRunner
 
 from kproxy.cli import main
-from kproxy.cli.exchange_input import markdown
+from kproxy.cli.filters import markdown
 from kproxy.rules.filter.fields import FIELDS
 
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy.cli import main
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.mock_rules import RULES
 from kproxy.testing.process import free_ports
@@ -32,7 +32,7 @@ MOCK = [sys.executable, "-m", "kproxy", "mock"]
 
 def topics(bootstrap: str) -> dict[str, int]:
     """Numbers of partitions, as the first broker says."""
-    return ask.topics(bootstrap.split(",", maxsplit=1)[0])
+    return one_request.topics(bootstrap.split(",", maxsplit=1)[0])
 
 
 @contextmanager

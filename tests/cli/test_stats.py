@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kproxy.cli import main
-from kproxy.cli import stats as tally
+from kproxy.cli import main, stats
 from kproxy.cli.stats import OTHERS, ExchangeTally
 from kproxy.record.audit.lines import EventEncoder
 from kproxy.record.events.schema import REQUEST_EVENT, SUMMARY_EVENT
@@ -135,7 +134,7 @@ def test_percentiles_are_right_within_a_twentieth() -> None:
 
 def test_names_beyond_the_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that memory does not grow with the file."""
-    monkeypatch.setattr(tally, "MOST_NAMES", 3)
+    monkeypatch.setattr(stats, "MOST_NAMES", 3)
     made = ExchangeTally()
     for number in range(9):
         topic = {"topic": f"t{number}", "partitions": [{"partition": 0}]}

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.cluster import MockCluster, readable_mock
 from kproxy.testing.plugin import Proxies
 from tests.support.java_program import JavaProgram
@@ -63,7 +63,7 @@ def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy_p
         received = [next(consumer).value for _ in range(3)]
 
     assert received == [b"librdkafka", b"aiokafka", b"kafka-python"]
-    assert set(ask.topics(mock_cluster.bootstrap.partition(",")[0])) == {"prod.orders"}
+    assert set(one_request.topics(mock_cluster.bootstrap.partition(",")[0])) == {"prod.orders"}
 
 
 def test_kafkas_own_client_gets_along_with_it(kproxy_process: Proxies, java: JavaProgram) -> None:

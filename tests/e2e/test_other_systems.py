@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kproxy.app.config import document as system_needs
+from kproxy.app.config import document
 from kproxy.app.config.document import load_config
 from kproxy.cli import main
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import Proxy, free_port
 
@@ -116,7 +116,7 @@ def test_the_mock_cluster_with_kproxy_in_front(system: str) -> None:
         try:
             assert process.stdout is not None and process.stdin is not None
             bootstrap, admin = process.stdout.readline().strip(), process.stdout.readline().strip()
-            assert ask.topics(bootstrap) == {"orders": 2}
+            assert one_request.topics(bootstrap) == {"orders": 2}
             with urllib.request.urlopen(f"{admin}/api/exchanges?filter=~k+metadata&wait=20s", timeout=60) as answer:
                 assert json.load(answer)["rows"]
             process.stdin.close()
@@ -145,11 +145,11 @@ def test_a_proxy_that_records(system: str, tmp_path: Path) -> None:
         port = int(cluster.bootstrap.rpartition(":")[2])
         with Proxy(config=config(port, rules=[str(rules)], audit=audit)) as proxy:
             assert "[timerfd]" not in descriptors(proxy.pid)
-            assert ask.topics(proxy.bootstrap) == {"orders": 2}
+            assert one_request.topics(proxy.bootstrap) == {"orders": 2}
             rules.write_text("rules: [{name: all, kind: rename_topic, topics: {'*': 'prod.*'}}]")
             assert proxy.child is not None
             proxy.child.wait_until(lambda: bool(proxy.logged("serving")), 60, "kproxy")
-            proxy.child.wait_until(lambda: ask.topics(proxy.bootstrap) == {}, 60, "the rename")
+            proxy.child.wait_until(lambda: one_request.topics(proxy.bootstrap) == {}, 60, "the rename")
             proxy.child.signal(signal.SIGTERM)
             assert proxy.child.wait(60) == 0, proxy.logs()
     lines = [
@@ -197,7 +197,7 @@ def test_what_the_system_lacks_is_refused_at_its_place(system: str, tmp_path: Pa
 
 
 def test_workers_are_refused_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_needs, "HAS_WORKERS", False)
+    monkeypatch.setattr(document, "HAS_WORKERS", False)
     done = CliRunner().invoke(main, ["run", "--upstream", "127.0.0.1:9092", "--workers", "2"])
 
     assert done.exit_code == 2

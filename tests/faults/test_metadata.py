@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
@@ -112,7 +112,7 @@ def test_a_topic_that_is_gone(faulty: Proxy, clients: Any) -> None:
 
     assert listed(faulty, "gone", topic).topics[topic].error.name() == "UNKNOWN_TOPIC_OR_PART"
     admin = AdminClient({"bootstrap.servers": faulty.bootstrap, "client.id": "gone"})
-    assert topic in ask.topics(clients.direct)
+    assert topic in one_request.topics(clients.direct)
     assert topic not in admin.list_topics(timeout=PATIENCE).topics
 
 

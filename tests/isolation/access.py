@@ -12,7 +12,7 @@ from uuid import UUID
 from kproxy.protocol import Message
 from kproxy.protocol.table.layout import Slot
 from kproxy.rules.entity import ACL_TYPES, CONFIG_TYPES
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS, MAKES
 
 PREFIX = "secret"

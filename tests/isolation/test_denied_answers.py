@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.shapes import shape
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.frame_match import can_ask_all
 from kproxy.tools.rehearse.dialogue import Dialogue, response
 from kproxy.tools.rehearse.dialogue import request as asking

@@ -12,8 +12,8 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.kinds.base.access import permissions
 from kproxy.rules.kinds.base.rule import LiveRule
+from kproxy.rules.permissions import permissions
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.rewrite.names.topic_ids import learn
 from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response

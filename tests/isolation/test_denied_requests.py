@@ -11,7 +11,7 @@ import pytest
 from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.plan import Bound, Plan

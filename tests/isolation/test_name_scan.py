@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.kinds.deny import DenyRule
-from kproxy.rules.select import match as pattern_set
+from kproxy.rules.select import match
 from kproxy.rules.select.match import FEW, needed_bytes, readable, search, text_test
 from kproxy.session.literal_search import LONGEST
 from kproxy.session.live.response_evaluation import ResponseEvaluation
@@ -82,7 +82,7 @@ def test_one_search_for_all_names(count: int) -> None:
 def test_search_for_too_many_names_builds_no_automaton(monkeypatch: pytest.MonkeyPatch) -> None:
     """An automaton of 20,000 names would block the loop for a second. Each frame is read instead."""
     names = [b"%05d" % number + b"x" * 195 for number in range(20_000)]
-    monkeypatch.setattr(pattern_set, "automaton", pytest.fail)
+    monkeypatch.setattr(match, "automaton", pytest.fail)
     with LineCount() as count:
         holds = search(frozenset(names))
     assert holds(b"nothing of the kind")

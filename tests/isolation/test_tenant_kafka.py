@@ -20,7 +20,7 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.topic_ids import disguise
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.process import Proxy
@@ -57,7 +57,8 @@ def sides() -> Iterator[Sides]:
     ):
         create_topics(kafka.bootstrap("DIRECT"), "a.mine", "b.secret")
         through_a, through_b, direct = (
-            next(iter(ask.brokers(one).values())) for one in (a.bootstrap, b.bootstrap, kafka.bootstrap("DIRECT"))
+            next(iter(one_request.brokers(one).values()))
+            for one in (a.bootstrap, b.bootstrap, kafka.bootstrap("DIRECT"))
         )
         ids = {one["name"]: one["topic_id"] for one in metadata(direct)["topics"]}
         end = monotonic() + PATIENCE
@@ -69,7 +70,7 @@ def sides() -> Iterator[Sides]:
 
 def metadata(address: str) -> dict[str, Any]:
     asked = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-    return ask.ask(address, METADATA, 12, asked)
+    return one_request.ask(address, METADATA, 12, asked)
 
 
 def records_of(value: bytes) -> bytes:
@@ -89,7 +90,7 @@ def records_of(value: bytes) -> bytes:
 def produce(address: str, topic_id: UUID, value: bytes) -> dict[str, Any]:
     data = [{"topic_id": topic_id, "partition_data": [{"index": 0, "records": records_of(value)}]}]
     body = {"transactional_id": None, "acks": 1, "timeout_ms": 3000, "topic_data": data}
-    answer: dict[str, Any] = ask.ask(address, PRODUCE, 13, body)["responses"][0]["partition_responses"][0]
+    answer: dict[str, Any] = one_request.ask(address, PRODUCE, 13, body)["responses"][0]["partition_responses"][0]
     return answer
 
 
@@ -139,11 +140,11 @@ def test_no_id_reads_what_is_others(sides: Sides, version: int) -> None:
         body = fetch_body(tried)
         if version < 15:
             body["replica_id"] = body.pop("replica_state")["replica_id"]
-        (entry,) = ask.ask(sides.a, FETCH, version, body)["responses"]
+        (entry,) = one_request.ask(sides.a, FETCH, version, body)["responses"]
         assert entry["topic_id"] == tried
         assert entry["partitions"][0]["error_code"] == UNKNOWN_TOPIC_ID
         assert not entry["partitions"][0]["records"]
-    (entry,) = ask.ask(sides.b, FETCH, 17, fetch_body(sides.secret))["responses"]
+    (entry,) = one_request.ask(sides.b, FETCH, 17, fetch_body(sides.secret))["responses"]
     assert MAGIC in bytes(entry["partitions"][0]["records"])
 
 
@@ -151,7 +152,7 @@ def test_no_id_writes_or_deletes_what_is_others(sides: Sides) -> None:
     """Produce, DeleteTopics and Metadata by whatever id: it is not there, and stays as it was."""
     for tried in turned(sides.secret):
         assert produce(sides.a, tried, b"intruder")["error_code"] == UNKNOWN_TOPIC_ID
-        deleted = ask.ask(
+        deleted = one_request.ask(
             sides.a, DELETE_TOPICS, 6, {"topics": [{"name": None, "topic_id": tried}], "timeout_ms": 3000}
         )
         assert [(one["name"], one["topic_id"], one["error_code"]) for one in deleted["responses"]] == [
@@ -159,12 +160,14 @@ def test_no_id_writes_or_deletes_what_is_others(sides: Sides) -> None:
         ]
         for name in (None, "mine"):
             asked = {"topics": [{"name": name, "topic_id": tried}], "allow_auto_topic_creation": False}
-            found = ask.ask(sides.a, METADATA, 12, asked | {"include_topic_authorized_operations": False})["topics"]
+            found = one_request.ask(sides.a, METADATA, 12, asked | {"include_topic_authorized_operations": False})[
+                "topics"
+            ]
             assert [(one["name"], one["topic_id"], one["error_code"]) for one in found] == [
                 (None, tried, UNKNOWN_TOPIC_ID)
             ]
     assert {one["name"]: one["topic_id"] for one in metadata(sides.direct)["topics"]}["b.secret"] == sides.secret
-    (entry,) = ask.ask(sides.b, FETCH, 17, fetch_body(sides.secret))["responses"]
+    (entry,) = one_request.ask(sides.b, FETCH, 17, fetch_body(sides.secret))["responses"]
     assert b"intruder" not in bytes(entry["partitions"][0]["records"])
 
 
@@ -177,8 +180,8 @@ def test_no_id_shares_what_is_others(sides: Sides) -> None:
         "rack_id": None,
         "subscribed_topic_names": ["mine"],
     }
-    ask.ask(sides.a, 10, 4, {"key_type": 0, "coordinator_keys": ["g"]})
-    until(lambda: ask.ask(sides.a, 76, 1, beat)["error_code"] == 0, 60)
+    one_request.ask(sides.a, 10, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+    until(lambda: one_request.ask(sides.a, 76, 1, beat)["error_code"] == 0, 60)
     for tried in turned(sides.secret):
         topics = [{"topic_id": tried, "partitions": [{"partition_index": 0, "acknowledgement_batches": []}]}]
         body = {"group_id": "g", "member_id": "M" * 22, "share_session_epoch": 0, "max_wait_ms": 100, "min_bytes": 0,
@@ -255,6 +258,6 @@ def test_a_name_that_collides_is_not_told_with_what(sides: Sides) -> None:
     topic = {"name": "hush", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     for version in (2, 5, 7):
         body = {"topics": [topic], "timeout_ms": 3000, "validate_only": True}
-        (found,) = ask.ask(sides.a, 19, version, body)["topics"]
+        (found,) = one_request.ask(sides.a, 19, version, body)["topics"]
         assert (found["name"], found["error_code"]) == ("hush", 17)
         assert "dots and underscores" in found["error_message"] and "a_hush" not in found["error_message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import HOST, Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import free_port
@@ -19,30 +19,30 @@ def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy_process: Proxi
     }
 
     first = kproxy_process(config=config)
-    before = ask.brokers(first.bootstrap)
+    before = one_request.brokers(first.bootstrap)
     assert first.stop() == 0
     second = kproxy_process(config=config)
-    (node, address), *others = ask.brokers(second.bootstrap).items()
+    (node, address), *others = one_request.brokers(second.bootstrap).items()
 
     assert (node, others) == (1, [])
     assert {node: address} == before
-    assert ask.brokers(address) == before
+    assert one_request.brokers(address) == before
     assert int(address.rsplit(":", 1)[1]) not in kafka.ports("PROXIED")
 
 
 def test_a_broker_that_is_away_comes_back_for_the_same_proxy(kafka: Kafka, kproxy_process: Proxies) -> None:
     """While the broker is down a client is cut off, not left hanging; when it is back, clients are served again."""
     proxy = kproxy_process(kafka.bootstrap("PROXIED"))
-    before = ask.brokers(proxy.bootstrap)
+    before = one_request.brokers(proxy.bootstrap)
     kafka.stop_broker(1)
     try:
         answered = True
         try:
-            ask.brokers(proxy.bootstrap)
+            one_request.brokers(proxy.bootstrap)
         except OSError:
             answered = False
     finally:
         kafka.start_broker(1)
 
     assert not answered
-    assert ask.brokers(proxy.bootstrap) == before
+    assert one_request.brokers(proxy.bootstrap) == before

@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 
 from kproxy.protocol import decode_response
 from kproxy.protocol.sasl.scram import make_line
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import Kafka, KafkaListener
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import Proxy, free_port
@@ -131,7 +131,7 @@ def test_clients_without_sasl(proxy: Proxy, mechanism: str) -> None:
     """Whatever the mechanism, clients write; names are rewritten as ever; every login is counted."""
     assert written(at(proxy, mechanism), "ren-logins")
 
-    assert "ren-logins" in ask.topics(at(proxy, mechanism))
+    assert "ren-logins" in one_request.topics(at(proxy, mechanism))
     assert proxy.metric("kproxy_broker_logins_total", cluster=mechanism) >= 2
     assert proxy.metric("kproxy_broker_logins_failed_total") == 0
     assert not any(secret in proxy.logs(10_000) for secret in (PASSWORD, SCRAM_PASSWORD))

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from kproxy.protocol.sasl.scram import make_line
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import HOST, Kafka, KafkaListener
 from kproxy.testing.plugin import PROXIED, Proxies
 from kproxy.testing.process import free_port
@@ -121,9 +121,9 @@ def test_brokers_whose_names_do_not_resolve_are_dialled_where_told(
         rules=[RENAME],
     )
 
-    assert ask.brokers(f"{HOST}:{port}") == {1: f"{HIDDEN}:{port}"}
+    assert one_request.brokers(f"{HOST}:{port}") == {1: f"{HIDDEN}:{port}"}
     assert there_and_back({"bootstrap.servers": proxy.bootstrap}, "ren-dialled") == VALUES
-    assert "prod.ren-dialled" in ask.topics(secure_kafka.bootstrap())
+    assert "prod.ren-dialled" in one_request.topics(secure_kafka.bootstrap())
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -135,7 +135,7 @@ def test_sasl_logs_in_through_the_proxy(secure_kafka: Kafka, kproxy_process: Pro
     topic = f"ren-sasl-{mechanism.lower()}"
 
     assert there_and_back(settings | {"sasl.password": PASSWORD}, topic) == VALUES
-    assert f"prod.{topic}" in ask.topics(secure_kafka.bootstrap())
+    assert f"prod.{topic}" in one_request.topics(secure_kafka.bootstrap())
     with pytest.raises(KafkaException):
         AdminClient(settings | {"sasl.password": "wrong"}).list_topics(timeout=3)
     assert PASSWORD not in proxy.logs(10_000)
@@ -169,7 +169,7 @@ def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy_process: Prox
 
     assert proxy.metric("kproxy_requests_total", **logins) >= first + 8
     assert (report["errors"], report["missing"]) == ([], [])
-    assert "prod.ren-again" in ask.topics(secure_kafka.bootstrap())
+    assert "prod.ren-again" in one_request.topics(secure_kafka.bootstrap())
 
 
 def test_java_clients_log_in_to_kproxy_again_and_again(
@@ -263,6 +263,6 @@ def test_tls_with_certificates_on_both_sides(
     (names,) = java("admin", config=java_settings, steps=[["list"]])
     assert "ren-tls" in names
     assert not any(name.startswith("prod.") for name in names)
-    assert "prod.ren-tls" in ask.topics(secure_kafka.bootstrap())
+    assert "prod.ren-tls" in one_request.topics(secure_kafka.bootstrap())
     with pytest.raises(KafkaException):
         AdminClient(settings | {"log_level": "0"}).list_topics(timeout=3)

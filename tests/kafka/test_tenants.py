@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.process import Proxy
@@ -101,7 +101,7 @@ def test_topics_and_groups_of_one_name_are_two(cluster: Kafka, tenants: Any, pro
         assert described["members"] == 0
         assert offsets == {f"{topic}-0": offset}
         assert topic in folders and not {one for one in folders if one.startswith(("a.", "b.", "__"))}
-    upstream = set(ask.topics(cluster.bootstrap("DIRECT")))
+    upstream = set(one_request.topics(cluster.bootstrap("DIRECT")))
     assert {f"a.{topic}", f"b.{topic}"} <= upstream
     assert topic not in upstream
 
@@ -197,19 +197,19 @@ def test_a_foreign_topic_id_is_an_unknown_one(cluster: Kafka, tenants: Any) -> N
     body = whole | {"topics": [{"topic_id": uuid(foreign), "partitions": [part]}]}
     for version in (13, 15, 17):
         fields = body if version > 14 else {k: v for k, v in body.items() if k != "replica_state"} | {"replica_id": -1}
-        (entry,) = ask.ask(node, 1, version, fields)["responses"]
+        (entry,) = one_request.ask(node, 1, version, fields)["responses"]
         assert entry["topic_id"] == uuid(foreign)
         assert [one["error_code"] for one in entry["partitions"]] == [UNKNOWN_TOPIC_ID]
         assert not entry["partitions"][0]["records"]
     data = [{"topic_id": uuid(foreign), "partition_data": [{"index": 0, "records": None}]}]
     written = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": data}
-    (entry,) = ask.ask(node, 0, 13, written)["responses"]
+    (entry,) = one_request.ask(node, 0, 13, written)["responses"]
     assert entry["topic_id"] == uuid(foreign)
     assert [one["error_code"] for one in entry["partition_responses"]] == [UNKNOWN_TOPIC_ID]
     committed = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
     commit = {"group_id": "thief", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
               "topics": [{"topic_id": uuid(foreign), "partitions": [committed]}]}  # fmt: skip
-    (entry,) = ask.ask(node, 8, 10, commit)["topics"]
+    (entry,) = one_request.ask(node, 8, 10, commit)["topics"]
     assert (entry["topic_id"], entry["partitions"][0]["error_code"]) == (uuid(foreign), UNKNOWN_TOPIC_ID)
 
     assert a.proxy.metric("kproxy_events_total", event="topic_ids_unreachable") > 0
@@ -218,7 +218,7 @@ def test_a_foreign_topic_id_is_an_unknown_one(cluster: Kafka, tenants: Any) -> N
 
 def node_of(tenant: Tenant) -> str:
     """Where a client reaches the broker through the tenant's proxy."""
-    return next(iter(ask.brokers(tenant.proxy.bootstrap).values()))
+    return next(iter(one_request.brokers(tenant.proxy.bootstrap).values()))
 
 
 def test_what_is_meant_for_all_stays_at_home(tenants: Any) -> None:
@@ -272,7 +272,7 @@ def test_acls_are_for_ones_own(cluster: Kafka, tenants: Any, java: JavaProgram) 
     assert a.admin(["all_acls"]) == b.admin(["all_acls"]) == [own]
     literal = {"resource_type_filter": 2, "resource_name_filter": "mine", "pattern_type_filter": 3}
     literal |= {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
-    (deleted,) = ask.ask(node_of(a), 31, 3, {"filters": [literal]})["filter_results"]
+    (deleted,) = one_request.ask(node_of(a), 31, 3, {"filters": [literal]})["filter_results"]
     assert (deleted["error_code"], [one["resource_name"] for one in deleted["matching_acls"]]) == (0, ["mine"])
     assert b.admin(["all_acls"]) == [own]
 

@@ -27,7 +27,7 @@ LIMITS = {  # figure: (limit, goal)
     "cycles of modules": (0, 0),
     "parts of a folder in cycles": (0, 0),
     "protocols": (99, 30),
-    "lines of tests outside tests/lab": (130_730, 100_000),
+    "lines of tests outside tests/lab": (130_724, 100_000),
     "hard phrases per 10,000 words": (44, 50),
 }
 

@@ -27,8 +27,7 @@ from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.lake.gold_lake import GoldLake, gold
 from kproxy.lake.gold_tables import answer_named
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.lake import Lake
 from kproxy.lake.report.page import page
 from kproxy.lake.report.report_builder import Period, build_report

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 from kproxy.lake import gold_lake as job
 from kproxy.lake.gold_lake import GoldLake
 from kproxy.lake.gold_tables import answer_named
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.lake import Lake
 from kproxy.lake.spark import Run
 from kproxy.testing.process import free_port

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import kproxy
-from kproxy.cli import show as exchange_tree
+from kproxy.cli import show
 from kproxy.protocol.codec.trace import TraceStep
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import HEARTBEAT
 from kproxy.protocol.table.errors import all_codes, by_name, error_name, numbers
 from kproxy.record.live_view import frame_steps
-from kproxy.record.metrics import label_sink as labels
+from kproxy.record.metrics import label_sink
 from kproxy.record.observer import summary
 from kproxy.tools.rehearse.cases import compare as case_compare
-from kproxy.tools.rehearse.explain import evaluate as wording
+from kproxy.tools.rehearse.explain import evaluate
 from kproxy.tools.replay import compare
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -68,12 +68,12 @@ ERROR_SLOT = next(slot for slot in layout.body(HEARTBEAT, 4, "response").slots i
     "text",
     [
         error_name,
-        labels.known_error,
+        label_sink.known_error,
         summary.error_name,
         compare.error_name,
-        wording.error,
+        evaluate.error,
         lambda code: case_compare.shown(code, True),
-        lambda code: exchange_tree.brief(TraceStep("error_code", 0, 2, code, slot=ERROR_SLOT)),
+        lambda code: show.brief(TraceStep("error_code", 0, 2, code, slot=ERROR_SLOT)),
         lambda code: frame_steps.name_of(TraceStep("error_code", 0, 2, code, slot=ERROR_SLOT)),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.rules.select import match as pattern_set
+from kproxy.rules.select import match
 from kproxy.rules.select.match import PatternSet, text_test
 from tests.support.line_count import LineCount
 
@@ -43,7 +43,7 @@ def test_a_pattern_that_is_there_twice_has_both_numbers() -> None:
 @pytest.mark.parametrize("memory", [1, 100_000, 700_000, 1_000_000])
 def test_where_a_set_has_no_memory_each_is_tried(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
     """RE2 cannot make it, or says that nothing matches, which must not let anything pass."""
-    monkeypatch.setattr(pattern_set, "SET_MEMORY", memory)
+    monkeypatch.setattr(match, "SET_MEMORY", memory)
     patterns = [f"team-{number}-*-x*" for number in range(500)]
 
     assert list(made(patterns).matching("team-7-a-xyz")) == [7]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.protocol.table import schema
-from kproxy.rules.kinds.base.access import Permission, permissions, read
+from kproxy.rules.permissions import Permission, permissions, read
 
 WRITES = [
     "Produce",

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from kproxy.protocol.breath import rest
-from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.reactor import IN, Reactor
 from kproxy.runtime.io.scheduler import Turn
 from tests.support.passing_session import PassingSession
@@ -82,7 +82,7 @@ async def test_what_was_read_is_there_when_its_turn_comes(
     net: Any, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every connection is put aside at each place where it may be."""
-    monkeypatch.setattr(turns, "SLICE", -1.0)
+    monkeypatch.setattr(scheduler, "SLICE", -1.0)
     broker = await net.open_broker()
     async with trio.open_nursery() as nursery:
 
@@ -122,9 +122,9 @@ class Party:
 
     def ready(self, mask: int) -> None:
         """Read, and look at what was read when others have run."""
-        self.reading = self.sock.recv_into(turns.BUFFER)
+        self.reading = self.sock.recv_into(scheduler.BUFFER)
         rest()
-        self.found.append(bytes(turns.BUFFER[: self.reading]))
+        self.found.append(bytes(scheduler.BUFFER[: self.reading]))
 
     def tick(self) -> None:
         if self.frozen is None:
@@ -153,7 +153,7 @@ class Party:
 def test_who_was_put_aside_serves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several are called at one time, and all are put aside; meanwhile there is something to read for each. What one
     of them goes on with is its own call, not the others' events, whose bytes nobody would keep for them."""
-    monkeypatch.setattr(turns, "SLICE", -1.0)
+    monkeypatch.setattr(scheduler, "SLICE", -1.0)
     reactor = Reactor(structlog.get_logger())
     with ExitStack() as stack:
         stack.callback(reactor.close)

@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from kproxy.protocol.breath import breathe
-from kproxy.runtime.io import scheduler as turns
-from kproxy.runtime.io import side
+from kproxy.runtime.io import scheduler, side
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from tests.support.passing_session import PassingSession
@@ -478,13 +477,13 @@ async def test_wake_of_a_connection_that_ends_is_not_lost(
 async def test_many_woken_sessions_run_in_slices(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each one wakes the next, as in the line of a quota. Other callbacks run in between."""
     clock = [0.0]
-    monkeypatch.setattr(turns, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(scheduler, "thread_time", lambda: clock[0])
     order: list[str] = []
     many = 100
 
     class Sleeper(PassingSession):
         def granted(self, now: float) -> None:
-            clock[0] += turns.SLICE / 5
+            clock[0] += scheduler.SLICE / 5
             order.append("session")
             if len(order) == 1:
                 running.server.reactor.soon(lambda: order.append("callback"))

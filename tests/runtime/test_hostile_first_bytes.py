@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import InputError
-from kproxy.runtime.io import sniff as proxy_protocol
-from kproxy.runtime.listeners import sni_port as named_port
+from kproxy.runtime.io import sniff
+from kproxy.runtime.listeners import sni_port
 from tests.support.line_count import LineCount
 
 MOST_LINES = 100_000
@@ -34,21 +34,21 @@ def records(message: bytes, size: int) -> bytes:
 
 def proxy(values: bytes) -> bytes:
     """Return a PROXY header of version 2 over TCP4 with these values after the addresses."""
-    return proxy_protocol.FIXED.pack(proxy_protocol.SIGNATURE, 0x21, 0x11, 12 + len(values)) + bytes(12) + values
+    return sniff.FIXED.pack(sniff.SIGNATURE, 0x21, 0x11, 12 + len(values)) + bytes(12) + values
 
 
-ROOM = proxy_protocol.LONGEST - 28
+ROOM = sniff.LONGEST - 28
 NAME = b"\xff" * 16_000
 WRONG_NAME = b"\0\0" + (len(NAME) + 5).to_bytes(2, "big") + b"\0\0\0" + len(NAME).to_bytes(2, "big") + NAME
 CASES: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
-    "proxy values": (proxy_protocol.parse, proxy(b"\x04\0\0" * (ROOM // 3))),
-    "proxy checksums": (proxy_protocol.parse, proxy(b"\x03\0\4abcd" * (ROOM // 7))),
-    "proxy too long": (proxy_protocol.parse, proxy(bytes(60_000))),
-    "proxy line": (proxy_protocol.parse, b"PROXY TCP4 " + b"1" * 10_000),
-    "hello extensions": (named_port.parse, hello(b"\0\7\0\0" * 4080)),
-    "hello records": (named_port.parse, records(hello(b"\0\7\0\0" * 4000)[5:], 1)),
-    "hello long records": (named_port.parse, records(hello(b"\0\7\0\0" * 4000)[5:], 300)),
-    "hello wrong name": (named_port.parse, hello(WRONG_NAME)),
+    "proxy values": (sniff.parse, proxy(b"\x04\0\0" * (ROOM // 3))),
+    "proxy checksums": (sniff.parse, proxy(b"\x03\0\4abcd" * (ROOM // 7))),
+    "proxy too long": (sniff.parse, proxy(bytes(60_000))),
+    "proxy line": (sniff.parse, b"PROXY TCP4 " + b"1" * 10_000),
+    "hello extensions": (sni_port.parse, hello(b"\0\7\0\0" * 4080)),
+    "hello records": (sni_port.parse, records(hello(b"\0\7\0\0" * 4000)[5:], 1)),
+    "hello long records": (sni_port.parse, records(hello(b"\0\7\0\0" * 4000)[5:], 300)),
+    "hello wrong name": (sni_port.parse, hello(WRONG_NAME)),
 }
 
 
@@ -73,4 +73,4 @@ def test_hostile_first_bytes_take_few_lines(name: str, part: float) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_first_bytes_at_the_limit_are_not_awaited(name: str) -> None:
     parse, data = CASES[name]
-    assert outcome(parse, (data + bytes(named_port.LONGEST))[: named_port.LONGEST]) is not None
+    assert outcome(parse, (data + bytes(sni_port.LONGEST))[: sni_port.LONGEST]) is not None

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
-from kproxy.runtime import timeouts as sweep
+from kproxy.runtime import timeouts
 from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session import Session
@@ -107,7 +107,7 @@ async def test_an_end_while_the_first_bytes_leave(net: Any, driver: str) -> None
 
 async def test_an_end_that_ends_another_one(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within one look at all connections: the second is over when its turn comes."""
-    monkeypatch.setattr(sweep, "LINGER", 0.05)
+    monkeypatch.setattr(timeouts, "LINGER", 0.05)
     sessions: list[PassingSession] = []
 
     class Attached(PassingSession):

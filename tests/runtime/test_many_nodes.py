@@ -19,9 +19,8 @@ import trio.testing
 from kproxy.record.fanout import ClusterMetadata
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.connection import Connection
-from kproxy.runtime.listeners import listener_ports
-from kproxy.runtime.listeners import port_pool as acceptor
-from kproxy.runtime.upstreams import upstream as metadata_poller
+from kproxy.runtime.listeners import listener_ports, port_pool
+from kproxy.runtime.upstreams import upstream
 from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.resolve import AT_ONCE, Resolver
 from kproxy.runtime.upstreams.upstream import MetadataPoller, NodeLocator
@@ -42,7 +41,7 @@ class Turns:
 
     def listen(self, endpoint: Any, transparent: bool) -> socket.socket:
         self.opened[self.now] += 1
-        return acceptor.listen(endpoint, transparent)
+        return port_pool.listen(endpoint, transparent)
 
     def tick(self, reactor: Any) -> None:
         """Count the turns from now on."""
@@ -150,7 +149,7 @@ async def test_ports_that_are_taken_are_one_line(net: Any, monkeypatch: pytest.M
 
 async def test_no_more_descriptors_is_not_the_ports_fault(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """None can be bound for now, and all of them as soon as there are descriptors again."""
-    real = acceptor.listen
+    real = port_pool.listen
 
     def listen(*args: Any) -> socket.socket:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -203,7 +202,7 @@ async def test_what_kproxy_asks_itself_is_read_in_a_thread(net: Any, monkeypatch
         threads.append(threading.current_thread())
         return SimpleNamespace(body={"brokers": nodes})
 
-    monkeypatch.setattr(metadata_poller, "decode_response", decode)
+    monkeypatch.setattr(upstream, "decode_response", decode)
     broker = await net.open_broker()
     config = net.config(broker.port, limits={"max_nodes": 10})
     async with trio.open_nursery() as nursery, net.serving(config) as running:
@@ -236,10 +235,8 @@ async def test_all_topics_of_a_large_cluster_are_learnt_a_few_at_a_time(
         }  # fmt: skip
 
     bodies: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        metadata_poller, "decode_response", lambda *arguments, **more: SimpleNamespace(body=bodies.pop())
-    )
-    monkeypatch.setattr(metadata_poller, "send_request", long_answer)
+    monkeypatch.setattr(upstream, "decode_response", lambda *arguments, **more: SimpleNamespace(body=bodies.pop()))
+    monkeypatch.setattr(upstream, "send_request", long_answer)
     broker = await net.open_broker()
     async with trio.open_nursery() as nursery, net.serving(net.config(broker.port)) as running:
         nursery.start_soon(broker.obey)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.runtime import timeouts as sweep
+from kproxy.runtime import timeouts
 from kproxy.runtime.protocols import ConnectionPhase
 from kproxy.runtime.timeouts import MOST, MaxAges, drain
 from kproxy.session.plan import Bound, Plan
@@ -143,7 +143,7 @@ class FalseClock:
 
     def __init__(self, running: Any, patch: pytest.MonkeyPatch) -> None:
         self.sweep, self.now = running.server.sweep, monotonic() + 1
-        patch.setattr(sweep, "monotonic", lambda: self.now)
+        patch.setattr(timeouts, "monotonic", lambda: self.now)
         self.sweep.last = self.now
 
     def look(self, seconds: float) -> None:

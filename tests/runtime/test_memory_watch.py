@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.runtime import timeouts as memory_watch
+from kproxy.runtime import timeouts
 from kproxy.runtime.io.side import ANSWERED, PAUSED, PEER_BLOCKED
 from kproxy.runtime.protocols import ConnectionPhase
 from kproxy.runtime.timeouts import MEMORY_INTERVAL, MemoryWatch, progress
@@ -123,7 +123,7 @@ def test_memory_watch_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, fa
     """An eviction, or a measurement, raises once; the waiting frame gets its memory all the same."""
     shared = shared_memory()
     world = World(monkeypatch, shared.requests)
-    before, failures = getattr(memory_watch, fails), []
+    before, failures = getattr(timeouts, fails), []
 
     def fail_once(hold: Any) -> Any:
         if not failures:
@@ -131,7 +131,7 @@ def test_memory_watch_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, fa
             raise RuntimeError("once")
         return before(hold)
 
-    monkeypatch.setattr(memory_watch, fails, fail_once)
+    monkeypatch.setattr(timeouts, fails, fail_once)
     for _ in range(20):
         world.talk("10.0.0.1", shared).client(announced(100 * KIB))
     long = metadata_request(60 * KIB)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.runtime import timeouts as sweep
+from kproxy.runtime import timeouts
 from kproxy.session.commands import CLIENT, CloseBoth, Send
 from tests.support.passing_session import PassingSession
 
@@ -28,7 +28,7 @@ class Closing(PassingSession):
 
 async def test_a_client_that_does_not_close_its_end(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After our FIN it has `LINGER` seconds, in which what it sends is thrown away."""
-    monkeypatch.setattr(sweep, "LINGER", 0.05)
+    monkeypatch.setattr(timeouts, "LINGER", 0.05)
     config = net.config(9, limits={"write_stall": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:
         await client.send_all(b"x")
@@ -42,7 +42,7 @@ async def test_a_client_that_does_not_close_its_end(net: Any, driver: str, monke
 
 async def test_a_client_that_does_not_take_the_rest(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is queued is given up when nothing of it has gone for `FLUSH` seconds."""
-    monkeypatch.setattr(sweep, "FLUSH", 0.05)
+    monkeypatch.setattr(timeouts, "FLUSH", 0.05)
     monkeypatch.setattr(Closing, "size", 20_000_000)
     config = net.config(9, limits={"write_stall": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:

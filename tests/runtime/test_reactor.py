@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from kproxy.runtime.io import pollers as drivers
+from kproxy.runtime.io import pollers
 from kproxy.runtime.io.reactor import IN, Reactor
 
 
@@ -75,7 +75,7 @@ async def test_the_fall_back_says_so_and_works(net: Any, open_echo: Any, monkeyp
     def gone() -> int:
         raise AttributeError("_epoll")
 
-    monkeypatch.setattr(drivers, "trio_inside", gone)
+    monkeypatch.setattr(pollers, "trio_inside", gone)
     log, entries = net.make_log()
     reactor = Reactor(log)
     async with trio.open_nursery() as nursery:

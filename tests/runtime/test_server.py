@@ -18,11 +18,11 @@ import trio
 from kproxy.base.errors import DocumentError, InternalError
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime import connection_view as report
-from kproxy.runtime import timeouts as sweep
+from kproxy.runtime import timeouts
 from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.drain import Drain, drain_on_signal
-from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io import scheduler
 from kproxy.runtime.listeners.port_pool import read_state
 from kproxy.runtime.server import Server
 from kproxy.session.commands import CloseBoth
@@ -81,7 +81,7 @@ async def test_who_was_not_read_because_we_were_away_is_not_late(net: Any, monke
         (connection,) = running.server.connections
         await running.until(lambda: connection.session.waiting_since is not None)
         clock = [monotonic() + 1000.0]
-        monkeypatch.setattr(sweep, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(timeouts, "monotonic", lambda: clock[0])
         running.server.sweep.run()
         clock[0] += 0.5
         running.server.sweep.run()
@@ -299,8 +299,8 @@ async def test_server_ends_many_connections_in_slices(net: Any, monkeypatch: pyt
         await running.until(lambda: len(server.connections) == 10)
         opened = list(server.connections)
         clock = iter(range(10_000))
-        monkeypatch.setattr(turns, "thread_time", lambda: next(clock))
-        monkeypatch.setattr(sweep, "monotonic", lambda: monotonic() + 2000 * (ends == "sweep"))
+        monkeypatch.setattr(scheduler, "thread_time", lambda: next(clock))
+        monkeypatch.setattr(timeouts, "monotonic", lambda: monotonic() + 2000 * (ends == "sweep"))
         if ends == "end_reads":
             monkeypatch.setattr(PassingSession, "cut_off", True, raising=False)
         soon, sliced, failed, before = server.reactor.soon, [], [], Connection.end

@@ -21,7 +21,7 @@ from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.rules.names.composed import NameMaps
-from kproxy.runtime import timeouts as sweep
+from kproxy.runtime import timeouts
 from kproxy.runtime.io import side, splice
 from kproxy.runtime.io.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.session.commands import LONG
@@ -137,7 +137,7 @@ async def test_peer_that_stops_in_a_frame_stalls_nothing(
     net: Any, driver: str, passage: list[int], monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """Fewer bytes than the low-water mark are forwarded by the next sweep. Then the frame ends, or the connection."""
-    monkeypatch.setattr(sweep, "INTERVAL", 0.02)
+    monkeypatch.setattr(timeouts, "INTERVAL", 0.02)
     broker = await net.open_broker()
     asked, after, at = frame(2 * MB, 1), frame(300, 2), MB
     with trio.fail_after(60):
@@ -173,7 +173,7 @@ async def test_low_water_mark_ends_when_a_frame_is_read_again(
 ) -> None:
     """The rest of a long frame cannot be spliced any more, as after the begin of a recording. Few bytes are read."""
     monkeypatch.setattr(splice, "LONGEST_WAIT", 1e9)
-    monkeypatch.setattr(sweep, "note_progress", lambda connection, now: None)
+    monkeypatch.setattr(timeouts, "note_progress", lambda connection, now: None)
     broker = await net.open_broker()
     asked, after = frame(2 * MB, 1), frame(300, 2)
     async with net.serving(net.config(broker.port), driver=driver) as running, await running.client() as client:
@@ -197,7 +197,7 @@ async def test_low_water_mark_ends_with_the_turn_of_a_connection(
 ) -> None:
     """The rest of the frame is shorter than the mark. It passes although no sweep removes the mark."""
     monkeypatch.setattr(splice, "LONGEST_WAIT", 1e9)
-    monkeypatch.setattr(sweep, "note_progress", lambda connection, now: None)
+    monkeypatch.setattr(timeouts, "note_progress", lambda connection, now: None)
     broker = await net.open_broker()
     asked, at = frame(MB, 1), MB - MOST - 1000
     with trio.fail_after(60):

@@ -17,7 +17,7 @@ import trio
 from greenlet import getcurrent
 
 from kproxy.protocol import breath
-from kproxy.runtime.io import scheduler as turns
+from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.fair_queue import Queue
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_a_turn
@@ -44,7 +44,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(scheduler, "monotonic", lambda: Clock.now)
 
 
 class Slow(PassingSession):
@@ -250,7 +250,7 @@ async def test_addresses_take_turns(net: Any) -> None:
 async def test_work_through_calls_done_also_after_an_error(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     """A watch plans its next run there. The steps run in two slices here."""
     clock, later, done = iter([0.0, 1.0, 1.0, 1.0, 1.0]), [], []
-    monkeypatch.setattr(turns, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(scheduler, "thread_time", lambda: next(clock))
 
     def steps() -> Iterator[None]:
         yield
@@ -258,7 +258,7 @@ async def test_work_through_calls_done_also_after_an_error(monkeypatch: pytest.M
         if fails:
             raise RuntimeError
 
-    turns.work_through(SimpleNamespace(soon=later.append), steps(), lambda: done.append(True))
+    scheduler.work_through(SimpleNamespace(soon=later.append), steps(), lambda: done.append(True))
     assert not done
     with pytest.raises(RuntimeError) if fails else nullcontext():
         later.pop()()
@@ -273,7 +273,7 @@ async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> N
     class SlowBothWays(Slow):
         def work(self) -> None:
             turn = getcurrent()
-            assert isinstance(turn, turns.Turn)
+            assert isinstance(turn, scheduler.Turn)
             while not turn.waited:
                 Clock.work(0.001)
             shares.append(turn.address)
@@ -317,8 +317,8 @@ async def test_work_in_a_block_that_is_whole(net: Any, driver: str) -> None:
 @pytest.mark.parametrize("slices", [1, 4])
 async def test_what_is_short_is_never_put_aside(net: Any, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback that ends within its slice costs a look at the clock."""
-    monkeypatch.setattr(turns, "SLICE", 10.0)
-    monkeypatch.setattr(turns, "BATCH_TIME", 20.0)
+    monkeypatch.setattr(scheduler, "SLICE", 10.0)
+    monkeypatch.setattr(scheduler, "BATCH_TIME", 20.0)
     broker = await net.open_broker()
     async with net.serving(net.config(broker.port), Sessions(), "nested") as running, trio.open_nursery() as nursery:
         nursery.start_soon(broker.obey)

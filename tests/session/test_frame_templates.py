@@ -15,8 +15,7 @@ from kproxy.protocol import decode_request
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.frame import RequestView
-from kproxy.session.live import engine
-from kproxy.session.live import selection as frame_templates
+from kproxy.session.live import engine, selection
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
@@ -77,7 +76,7 @@ def test_a_trigger_is_asked_once_wherever_the_request_is_cut(kind: str, match: d
     is compared: the decision holds when the rest comes."""
     rules = text(RULES[kind] | {"when": {"every": 3}} | ({} if match is None else {"match": match}))
     whole = [write(number) for number in range(1, 8)]
-    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+    with patch.object(selection, "beginning", lambda *arguments: None):
         expected = spoken(rules, whole)
     assert expected[2][0][:2] == (7, 2)
     assert spoken(rules, whole) == expected
@@ -101,7 +100,7 @@ def test_a_quota_passes_what_it_does_not_reach_by_its_beginning(others: tuple[st
         evaluated += 1
         return request_of(self, *arguments)
 
-    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+    with patch.object(selection, "beginning", lambda *arguments: None):
         expected = spoken(text(*rules), whole)
     with patch.object(engine.Engine, "request", counting):
         assert spoken(text(*rules), whole) == expected
@@ -187,7 +186,7 @@ def test_triggers_of_two_rules_are_asked_in_turn(count_per: str) -> None:
         RULES["observed"] | {"when": {"nth": [4, 5], "count_per": count_per}},
     )
     parts = [write(number, acks=number % 2) for number in range(1, 20)]
-    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+    with patch.object(selection, "beginning", lambda *arguments: None):
         expected = spoken(rules, parts)
     assert spoken(rules, parts) == expected
     assert spoken(rules, [b"".join(parts)]) == spoken(rules, [b"".join(parts)[:700], b"".join(parts)[700:]])
@@ -255,7 +254,7 @@ def test_answers_made_before_are_those_that_would_be_made(version: int, rules: l
         for number, (topic, partitions) in enumerate(turns)
     ]
     written = text(*rules)
-    with patch.object(frame_templates, "beginning", lambda *arguments: None):
+    with patch.object(selection, "beginning", lambda *arguments: None):
         expected = spoken(written, parts)
     assert expected[1]
     assert spoken(written, parts) == expected
@@ -276,14 +275,14 @@ def test_a_request_like_one_before_is_answered_without_being_decoded() -> None:
 def test_what_is_remembered_of_a_connection_is_bounded() -> None:
     """However many client ids and partitions a client makes up: each answer that is kept takes 2 kB."""
     talk = Dialogue(text({"kind": "error", "error": 29, "match": {"topic": "orders"}}))
-    for client in range(2 * frame_templates.MOST):
+    for client in range(2 * selection.MOST):
         for index in range(3):
             data = [{"name": "orders", "partition_data": [{"index": index, "records": b"r"}]}]
             talk.client(request(0, 9, index, f"client-{client}", acks=1, topic_data=data))
     rules = talk.session.requests.rules
     assert rules is not None
-    assert 0 < len(rules.templates) <= frame_templates.MOST
-    assert 0 < len(rules.templates.selections) <= frame_templates.MOST_SELECTIONS
+    assert 0 < len(rules.templates) <= selection.MOST
+    assert 0 < len(rules.templates.selections) <= selection.MOST_SELECTIONS
 
 
 ACCESS = [
@@ -346,7 +345,7 @@ def test_malformed_request_with_a_known_beginning_names_no_other(
         after = about(key, version, 5, "orders", random)
         chunk = random.choice((0, 0, 30, 60))
         parts = [*known, *([tried[:chunk], tried[chunk:]] if 0 < chunk < len(tried) else [tried]), after]
-        with patch.object(frame_templates, "beginning", lambda *arguments: None):
+        with patch.object(selection, "beginning", lambda *arguments: None):
             expected = spoken(written, parts)
         found = spoken(written, parts)
         if found == expected:
@@ -369,4 +368,4 @@ def beginning_of(frame: bytes) -> bytes | None:
     talk = Dialogue(text(*ACCESS[0]))
     talk.client(frame[:4])
     step = talk.session.plan[int.from_bytes(frame[4:8], "big")]
-    return frame_templates.beginning(RequestView.of(step, frame, 0.0))
+    return selection.beginning(RequestView.of(step, frame, 0.0))

@@ -18,7 +18,7 @@ from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress
 from kproxy.protocol.records.entry import BATCH, read_digest
 from kproxy.protocol.records.record import Record, read_record, write_record
-from kproxy.rules.kinds import require as batch_checks
+from kproxy.rules.kinds import require
 from kproxy.rules.kinds.base import records_rule as bodies
 from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
@@ -114,7 +114,7 @@ def test_what_was_really_sent_is_changed_however_much_it_is(monkeypatch: pytest.
 def test_records_that_are_too_short_to_break_a_rule_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """`require` passes over them by their lengths."""
     made: list[int] = []
-    monkeypatch.setattr(batch_checks, "read_record", lambda *of: made.append(1) or read_record(*of))
+    monkeypatch.setattr(require, "read_record", lambda *of: made.append(1) or read_record(*of))
     dialogue("require").client(produce(1, "t", records=bomb(100_000), acks=1))
     assert made == []
 

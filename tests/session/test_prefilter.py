@@ -18,7 +18,7 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.exchange import Facts
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.compiled_rule import PartIndex
-from kproxy.session.live import selection as frame_templates
+from kproxy.session.live import selection
 from kproxy.session.rewrite.context import TOPIC_IDS, recall
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.shared import Shared
@@ -169,7 +169,7 @@ def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator
                 patch.object(PartIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))
             )
         if not templates:
-            stack.enter_context(patch.object(frame_templates, "beginning", lambda *arguments: None))
+            stack.enter_context(patch.object(selection, "beginning", lambda *arguments: None))
         yield
 
 
@@ -279,10 +279,10 @@ def test_a_request_like_one_before_need_not_be_whole(others: list[dict[str, Any]
 def test_no_more_beginnings_are_remembered_than_has_a_limit() -> None:
     """A connection that writes to topic after topic."""
     talk = Dialogue(json.dumps({"rules": [{"name": "rule", "kind": "delay", "delay": 1, "match": {"topic": "other"}}]}))
-    for number in range(3 * frame_templates.MOST):
+    for number in range(3 * selection.MOST):
         talk.client(write(f"topic-{number}", number))
     assert talk.session.requests.rules is not None
-    assert 0 < len(talk.session.requests.rules.templates) <= frame_templates.MOST
+    assert 0 < len(talk.session.requests.rules.templates) <= selection.MOST
 
 
 @pytest.mark.parametrize("chunk", [0, 100, 1000])

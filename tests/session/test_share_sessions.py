@@ -13,7 +13,7 @@ import pytest
 from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import SHARE_FETCH
-from kproxy.session import fetch_sessions as share_sessions
+from kproxy.session import fetch_sessions
 from kproxy.session.counters import Counters
 from kproxy.session.fetch_sessions import LIMIT_REACHED, SHARE_LISTING, SHARE_NOT_FOUND, ShareSessions
 from kproxy.session.partition_session import Key, PartitionSession, Room
@@ -165,8 +165,8 @@ def test_what_rules_answer_is_told_later_without_acknowledgements() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hostile client names any number of members and partitions."""
-    monkeypatch.setattr(share_sessions, "MOST_SESSIONS", 2)
-    monkeypatch.setattr(share_sessions, "MOST_PARTITIONS", 5)
+    monkeypatch.setattr(fetch_sessions, "MOST_SESSIONS", 2)
+    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 5)
     counters = Counters()
     sessions = ShareSessions(counters)
     for member in "abc":

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.base.errors import InternalError
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.cluster import MockCluster
 
 
@@ -16,10 +16,10 @@ def test_topics_leaders_and_brokers_are_as_ordered() -> None:
         cluster.create_topic("orders", partitions=2)
         cluster.set_leader("orders", 1, 3)
         addresses = cluster.bootstrap.split(",")
-        first = ask.ask(addresses[0], METADATA, 4, {"topics": None, "allow_auto_topic_creation": False})
+        first = one_request.ask(addresses[0], METADATA, 4, {"topics": None, "allow_auto_topic_creation": False})
 
-        assert sorted(ask.brokers(addresses[0]).values()) == sorted(addresses)
-        assert ask.topics(addresses[1]) == {"orders": 2}
+        assert sorted(one_request.brokers(addresses[0]).values()) == sorted(addresses)
+        assert one_request.topics(addresses[1]) == {"orders": 2}
         leaders = {p["partition_index"]: p["leader_id"] for p in first["topics"][0]["partitions"]}
         assert leaders[1] == 3
         with pytest.raises(InternalError, match="already exists"):
@@ -31,16 +31,16 @@ def test_a_broker_goes_down_and_up() -> None:
     with MockCluster(1) as cluster:
         cluster.set_down(1)
         with pytest.raises(OSError, match=r"refused|reset|ends after"):
-            ask.brokers(cluster.bootstrap)
+            one_request.brokers(cluster.bootstrap)
         cluster.set_up(1)
 
-        assert list(ask.brokers(cluster.bootstrap)) == [1]
+        assert list(one_request.brokers(cluster.bootstrap)) == [1]
 
 
 def test_an_api_is_offered_in_the_versions_said() -> None:
     """The versions of an API can be narrowed."""
     with MockCluster(1) as cluster:
         cluster.limit_api(METADATA, 1, 5)
-        offered = ask.ask(cluster.bootstrap, 18, 0, {})["api_keys"]
+        offered = one_request.ask(cluster.bootstrap, 18, 0, {})["api_keys"]
 
         assert [(a["min_version"], a["max_version"]) for a in offered if a["api_key"] == METADATA] == [(1, 5)]

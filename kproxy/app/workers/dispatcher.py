@@ -192,7 +192,6 @@ class Dispatcher:
                 self.wait(handed, sock)
 
     def drain(self) -> None:
-        """Refuse waiting and new clients."""
         self.draining = True
         while self.waiting:
             handed, sock = self.waiting.popleft()

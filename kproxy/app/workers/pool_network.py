@@ -104,7 +104,6 @@ class PoolNetwork:
         return SharedTopology(config.limits.max_nodes, partial(self.met, cluster))
 
     def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
-        """Send new and moved nodes to the workers."""
         self.pool.tell(NodesMoved(cluster, topology, nodes))
 
     def terms(self) -> NetworkTerms:

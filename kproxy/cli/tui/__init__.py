@@ -11,7 +11,7 @@ from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InternalError
 from kproxy.base.terminal import say
 from kproxy.cli.admin_client import Admin, with_admin
-from kproxy.cli.exchange_input import files_and_filter
+from kproxy.cli.filters import files_and_filter
 
 SHOWN_LEVELS = ("warning", "error", "critical")  # log levels that `--web` prints
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from kproxy.cli.admin_client import segment
-from kproxy.cli.exchange_input import is_file
+from kproxy.cli.filters import is_file
 
 from .host import KeyHost, user
 from .sources import ViewedFiles

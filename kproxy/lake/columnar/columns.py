@@ -234,7 +234,6 @@ def read_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 
 
 def partition_summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
-    """Return the rows of summary lines for a partition."""
     time = columns["time"]
     own = {
         "detail": all_the_same("summary", time),

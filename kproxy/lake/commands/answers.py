@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.base.terminal import console, in_line, say
-from kproxy.lake.answer import SHOWN
+from kproxy.lake.answers import SHOWN
 
 from .lake import job, page_option
 

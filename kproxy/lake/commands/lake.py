@@ -19,7 +19,7 @@ from kproxy.base.errors import InternalError
 from kproxy.base.terminal import say
 
 if TYPE_CHECKING:
-    from kproxy.lake.jobs.bronze import EventSource
+    from kproxy.lake.jobs.ingest import EventSource
     from kproxy.lake.spark import Run
 
 LITTLE = 4 << 20
@@ -149,7 +149,7 @@ def _with_a_folder(_: click.Context, __: click.Parameter, page: Path | None) -> 
 
 def source_of(given: dict[str, Any]) -> EventSource:
     """Return the source that the options mean. Raises UsageError unless they mean one."""
-    from kproxy.lake.jobs.bronze import FileSource, KafkaSource
+    from kproxy.lake.jobs.ingest import FileSource, KafkaSource
 
     folder, kafka = given["folder"], given["kafka"]
     if bool(folder) == bool(kafka):
@@ -170,7 +170,7 @@ def bronze_command(run: Run, once: bool, every: str | None, **given: Any) -> Non
     Lines that are no events go to bronze_corrupt and are counted. A run that was killed is begun again by the next one,
     with the same result.
     """
-    from kproxy.lake.jobs.bronze import bronze
+    from kproxy.lake.jobs.ingest import bronze
 
     if once and every:
         raise click.UsageError("--once and --every exclude each other")
@@ -183,7 +183,7 @@ def bronze_command(run: Run, once: bool, every: str | None, **given: Any) -> Non
 @job
 def silver_command(run: Run, again: bool) -> None:
     """Type what bronze holds: one table per kind of thing."""
-    from kproxy.lake.jobs.silver import silver
+    from kproxy.lake.jobs.ingest import silver
 
     run.tell(f"silver: {silver(run, again=again)} batches")
 
@@ -209,8 +209,7 @@ def gold_command(run: Run, again: bool) -> None:
 def all_command(run: Run, report: Path | None, **given: Any) -> None:
     """Take events over, type them, and make the answers, once."""
     from kproxy.lake.gold_lake import gold
-    from kproxy.lake.jobs.bronze import bronze
-    from kproxy.lake.jobs.silver import silver
+    from kproxy.lake.jobs.ingest import bronze, silver
 
     bronze(run, source_of(given))
     silver(run)

@@ -20,7 +20,7 @@ import click
 from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InternalError
 from kproxy.base.terminal import as_json, console, in_line, print_json, print_rows, say
-from kproxy.lake.answer import GoldAnswer
+from kproxy.lake.answers import GoldAnswer
 from kproxy.lake.gold_tables import ANSWERS, answer_named
 from kproxy.record.events.column import Column
 

@@ -130,7 +130,6 @@ def without_duplicates(rows: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def finish(lake: Lake, table: LakeTable) -> None:
-    """Complete or undo an interrupted compaction of a table."""
     path = lake.table_path(table)
     for swap in swaps(lake.files, path):
         _finish(lake, path, swap)

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from kproxy.base.distribution import own_version
 from kproxy.base.terminal import console, say
-from kproxy.lake.answer import SHOWN
+from kproxy.lake.answers import SHOWN
 from kproxy.lake.gold_lake import GoldLake
 from kproxy.lake.lake import Lake
 from kproxy.lake.report.report_builder import AnswerReport, Period, build_report, grouped, is_number

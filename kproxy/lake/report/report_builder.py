@@ -17,7 +17,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from kproxy.lake.answer import SHOWN, GoldAnswer
+from kproxy.lake.answers import SHOWN, GoldAnswer
 from kproxy.lake.gold_lake import ANSWER_TRANSFORMS, GoldLake, conform
 from kproxy.lake.gold_tables import ANSWERS, TRAFFIC
 from kproxy.lake.report.charts import CHARTS
@@ -63,7 +63,6 @@ class Section:
 
     @property
     def left_out(self) -> int:
-        """Return the number of the answer's omitted rows."""
         return self.total - len(self.rows)
 
 

@@ -179,6 +179,7 @@ def read_client_final(token: bytes) -> ClientFinal:
     return ClientFinal(match[1], binding, match[3], shown)
 
 
+LARGEST = 16 << 20  # bytes of a file of users
 ITERATIONS: Final = 8192
 """Iterations of new lines; twice what RFC 7677 asks for at least, and what Kafka's own tools take."""
 SALT: Final = 16

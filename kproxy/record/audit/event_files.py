@@ -39,13 +39,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import cramjam
-from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.system import lock
 
 from .event_sink import OutletCounters
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 OPEN, PACKING, PACKED, BAD = ".ndjson.tmp", ".ndjson.gz.tmp", ".ndjson.gz", ".ndjson.bad"
 SESSION, NEW_SESSION = ".session", ".session.tmp"

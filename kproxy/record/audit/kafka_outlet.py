@@ -15,9 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InputError, InternalError
@@ -25,6 +23,9 @@ from kproxy.record.events.column import EventData
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
 from .recorder import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue, PutRecovered, gap_event
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 BEAT = 0.05
 """Seconds of one poll for delivery reports, and longest delay of a new line."""

@@ -16,9 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
 from kproxy.record.events.column import EventData
 from kproxy.record.otlp.export import Delivery, Exporter, OtlpCounters, OtlpSettings
@@ -26,6 +26,9 @@ from kproxy.record.otlp.payload import Tree, attributes, nanoseconds
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
 from .recorder import QUEUE_BYTES, LineBatch, LineQueue, PutRecovered, gap_event
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 INFO = 9
 """SEVERITY_NUMBER_INFO of the protocol. Alarms on events are left to the collector."""

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from kproxy.record.events.column import EventData
 from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
@@ -27,6 +26,9 @@ from .kafka_outlet import KafkaOutlet, KafkaSettings
 from .otlp_outlet import OtlpOutlet
 from .recorder import QUEUE_BYTES, Gap, LineBatch, LineQueue, Outlet, PutRecovered, Recorder, gap_event
 from .recover import UncleanProcess, find_unclean
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 MOST_UNPUBLISHED = 2
 """While this many files wait for compression, the open file exceeds its size: one large file is better than many open

@@ -14,17 +14,18 @@ from kproxy.protocol.breath import breathe, ordered
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.record.exchange import Who
-from kproxy.record.fanout import ClusterMetadata, KnownTopic
 from kproxy.rules.rule_set import Running
-from kproxy.session.sasl.principal import LoginOutcome
 
-from .event_sink import EventGate
 from .lines import plain, stamp
 
 if TYPE_CHECKING:
+    from kproxy.record.fanout import ClusterMetadata, KnownTopic
     from kproxy.record.metrics.client_telemetry import PushRead
     from kproxy.rules.rule_set import BoundRules
+    from kproxy.session.sasl.principal import LoginOutcome
     from kproxy.session.telemetry import TelemetryPush
+
+    from .event_sink import EventGate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,6 @@ def connection_columns(who: Who) -> dict[str, Any]:
 
 
 def opened(who: LiveWho) -> dict[str, Any]:
-    """Return the data of the event for a new connection."""
     data = {"what": "open", **connection_columns(who), "tls": who.tls}
     if who.sni is not None:
         data["sni"] = plain(who.sni)

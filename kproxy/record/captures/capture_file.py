@@ -170,7 +170,6 @@ class CaptureFile:
 
     @property
     def written(self) -> WrittenTotals:
-        """Return the totals of the file so far."""
         return WrittenTotals() if self.writer is None else self.writer.written
 
     @property

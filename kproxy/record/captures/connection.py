@@ -178,7 +178,6 @@ class ExchangePairing:
         self.take(seen)
 
     def _take_note(self, seen: ObservedExchange, note: Note) -> None:
-        """Set the fields of an exchange from its note."""
         if "who" in note:
             self.who.take_note(note["who"])
         seen.rules = note.get("rules", seen.rules)

@@ -20,19 +20,20 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from kproxy.base.errors import InputError
 from kproxy.protocol.otlp import MetricPoint, read_metrics
-from kproxy.protocol.records.compression import decompress
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
-from kproxy.session.telemetry import TelemetryPush
 
 from .table import BIRTHS, OTHER, LabelLine, LabelSeries, label_text
+
+if TYPE_CHECKING:
+    from kproxy.session.telemetry import TelemetryPush
 
 KAFKA: Final = "org.apache.kafka."
 """Beginning of the names of Kafka's own metrics, which clients of other languages use as well."""
@@ -112,7 +113,6 @@ class TelemetryConfig(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that targets and labels are unique."""
         for name in ("to", "labels"):
             given = raw.get(name)
             listed = given if isinstance(given, list) else []
@@ -366,6 +366,10 @@ class PushReader:
 
     def read(self, push: TelemetryPush) -> PushRead | None:
         """Return the contents of a payload; None if it cannot be read."""
+        from kproxy.protocol.records.compression import (
+            decompress,  # the config's models are here, too: codecs load late
+        )
+
         try:
             data = bytes(decompress(push.codec, push.payload, MOST_UNPACKED))
             if len(data) > MOST_UNPACKED:

@@ -125,7 +125,6 @@ class GroupLags:
                 self.ends.popitem(last=False)
 
     def forget(self, group: LabelSeries) -> None:
-        """Remove the offsets of a group that lost its series."""
         for partition in self.of_group.pop(group.name, ()):
             del self.commits[group.name, partition]
 

@@ -19,7 +19,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.layout import FIXED
 from kproxy.record.exchange import NO_ERRORS, Errors, Form, ObservedExchange
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 
 from .credentials import RESPONSE, withheld_body
 

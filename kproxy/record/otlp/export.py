@@ -19,15 +19,17 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from random import random
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import h11
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from structlog.typing import FilteringBoundLogger
 
 from .payload import Encoding, RequestEncoder, Signal, Tree
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 MOST_ANSWER = 1 << 16
 """Bytes of an answer's body: a collector's has some hundred."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from kproxy.record.metrics.merged import Labels, MetricSamples, labels_of
 
 from .export import Exporter, OtlpCounters, OtlpSettings
 from .payload import Tree, attributes, nanoseconds, number
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 CUMULATIVE = 2
 """AGGREGATION_TEMPORALITY_CUMULATIVE of the proto."""

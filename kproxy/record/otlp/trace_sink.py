@@ -20,9 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from os import urandom
-from typing import Any, NamedTuple
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.errors import error_name
@@ -32,6 +30,9 @@ from kproxy.record.observer.response_errors import errors_of
 
 from .export import Exporter, OtlpCounters, OtlpSettings
 from .payload import Tree, attributes, nanoseconds, sendable
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 MAX_HEADER_LENGTH = 512
 """Bytes of a header that are looked at: a later version of traceparent may be longer than this one's 55."""

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, Fail, FrameDepth, LeaveOut
-from kproxy.rules.kinds.base.access import TOPIC_AUTHORIZATION_FAILED, AccessRule, permissions, refusal_of_all, refusals
+from kproxy.rules.kinds.base.access import TOPIC_AUTHORIZATION_FAILED, AccessRule, refusal_of_all, refusals
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.frame_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.match import needed_bytes
 from kproxy.rules.select.mentions import mentioned, refused, said

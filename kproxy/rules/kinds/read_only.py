@@ -10,8 +10,9 @@ from pydantic import Field
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
-from kproxy.rules.kinds.base.access import TOPIC_AUTHORIZATION_FAILED, AccessRule, permissions, refusal_of_all, refusals
+from kproxy.rules.kinds.base.access import TOPIC_AUTHORIZATION_FAILED, AccessRule, refusal_of_all, refusals
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect
+from kproxy.rules.permissions import permissions
 from kproxy.rules.select.frame_match import asks_all, can_ask_all, listed_roles
 from kproxy.rules.select.mentions import made
 from kproxy.rules.select.selected import chosen

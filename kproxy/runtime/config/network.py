@@ -20,7 +20,7 @@ from pydantic import (
 
 from kproxy.base.named_file import PathGuard, read_named, reason
 from kproxy.protocol.sasl.mechanisms import is_extension
-from kproxy.protocol.sasl.scram import Users, read_users
+from kproxy.protocol.sasl.scram import LARGEST, Users, read_users
 from kproxy.rules.document.check import why_tls
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.rules.select.match import Networks
@@ -194,10 +194,6 @@ class UpstreamSasl(Model):
         for name, value in (raw.get("extensions") or {}).items() if isinstance(raw.get("extensions"), dict) else ():
             if bearer and not is_extension(str(name), str(value)):
                 yield ("extensions", name), f'"{name}" is no extension: its name has letters only and is not auth'
-
-
-LARGEST = 16 << 20
-"""Bytes that a file of users has at most; some hundred thousand lines."""
 
 
 def users_in(path: Path, guard: PathGuard | None = None) -> Users:

@@ -41,7 +41,6 @@ class PortClaim:
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
-        """Return the claim as one range."""
         return ((self.first, self.last),)
 
 
@@ -144,7 +143,6 @@ class ClaimedPorts:
         return min(owners, key=lambda owner: owner[0].index, default=None)
 
     def add(self, one: PlannedListener) -> None:
-        """Remember the ports of a listener."""
         for claim in one.claims:
             first, last, owner = claim.first, claim.last, (one, claim)
             self.by_host.setdefault(claim.host, HostPorts()).add(first, last, owner)

@@ -329,7 +329,6 @@ class WorkDone(NamedTuple):
 
 
 def do(work: ThreadJob) -> WorkDone:
-    """Run a job in the current thread."""
     began = thread_time()
     try:
         result, error = work(), None

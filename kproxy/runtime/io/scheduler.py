@@ -243,7 +243,6 @@ class Turns:
             self.reactor.soon(self.resume)
 
     def resume(self) -> None:
-        """Resume the next turn for one slice."""
         self.planned = False
         turn = self.order.next()
         if turn is None:
@@ -274,7 +273,6 @@ class Turns:
             Turn(self.reactor, partial(call, *args, **named), owner).switch()
 
     def close(self) -> None:
-        """Abort all suspended turns."""
         for turn in self.order.all():
             turn.give_up()
 

@@ -79,7 +79,6 @@ class ConnectionShaper:
         self.connection.cut(shape.how, f"a rule lets connections live for {shape.age:g} s")
 
     def end(self) -> None:
-        """Stop shaping."""
         self.over = True
         for deadline in self.ends:
             self.connection.reactor.cancel(deadline)

@@ -102,7 +102,6 @@ class Side:
 
     @property
     def turns_of(self) -> SideOwner:
-        """Return the connection as owner of this side's callbacks."""
         return self.conn
 
     @property

@@ -100,7 +100,6 @@ class Preread:
         sock.close()
 
     def close(self) -> None:
-        """Refuse all pending clients."""
         for client in list(self.pending):
             client.refuse("shutdown", "kproxy is shutting down")
 
@@ -194,7 +193,6 @@ class PendingClient(Generic[T]):
         self.refuse(cause, message)
 
     def refuse(self, cause: str, why: str) -> None:
-        """Refuse the client with this cause."""
         self.stop()
         self.preread.refuse(self.listener, self.sock, self.client, cause, why)
 

@@ -90,7 +90,6 @@ class PlanOrder:
         return FaultPlan(tuple(steps)) if 0 < len(steps) <= self.settings.depth else None
 
     def add_all(self, before: FaultPlan, place: ExchangePlace) -> None:
-        """Add the plans with one more fault at this place."""
         for fault in self.faults_at(place):
             self.add(FaultPlan((*before.steps, PlannedFault(place, fault))))
 

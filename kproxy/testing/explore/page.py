@@ -109,7 +109,6 @@ def table(*parts: HtmlText) -> HtmlText:
 
 
 def cell(result: Exploration, runs: list[int], prefix: str) -> HtmlText:
-    """Return one cell with a link to its run."""
     outcome = merged_outcome(result.runs[number].outcome for number in runs)
     if outcome is None:
         return element("td", "·", class_="untried", title="not tried")

@@ -174,7 +174,6 @@ def common_places(first: Sequence[ExchangePlace], second: Sequence[ExchangePlace
 
 
 def topic_of(place: ExchangePlace) -> ExchangePlace:
-    """Return the lane of all partitions of the place's topic."""
     return replace(place.lane, partition=None)
 
 

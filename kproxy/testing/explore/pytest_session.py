@@ -100,7 +100,6 @@ class ExploredSession:
             terminalreporter.write_line(f"kproxy: {note}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect an exploration of this process or of a worker."""
         told = getattr(report, "kproxy_exploration", None)
         if told is not None:
             self.explorations.append(loads(told, Exploration))

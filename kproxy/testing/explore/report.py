@@ -61,7 +61,6 @@ class KnownBehaviour:
         return f"{self.since} and newer" + (f", before {self.fixed}" if self.fixed else "")
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a report about it."""
         yield f"known behaviour of {self.client} {self.versions}: {self.symptom} ({self.reference})"
         marker = "" if self.error == "*" else f", or @pytest.mark.kproxy_explore(ignore=[{json.dumps(self.error)}])"
         yield f"to ignore it: the options baseline and update{marker}"
@@ -73,7 +72,6 @@ def numbers(version: str) -> tuple[int, ...]:
 
 @cache
 def known_behaviours() -> tuple[KnownBehaviour, ...]:
-    """Return the entries of the table."""
     return tuple(
         KnownBehaviour(name, **{**entry, "faults": tuple(entry["faults"])}) for name, entry in read_yaml(TABLE).items()
     )
@@ -90,7 +88,6 @@ MOST_NAMES = 4
 
 
 def report_lines(result: Exploration) -> Iterator[str]:
-    """Yield the printable lines of one exploration."""
     yield f"{in_line(result.test)} {heading(result)}"
     for line in (*learned_lines(result), *explored_lines(result)):
         yield f"  {in_line(line)}"

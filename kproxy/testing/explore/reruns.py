@@ -59,7 +59,6 @@ class Shrinking:
         return plan, not time_is_up()  # time may have ended the last round
 
     def rounds(self, plan: FaultPlan) -> Iterator[Iterable[FaultPlan]]:
-        """Yield lists of candidates that run side by side."""
         yield self.with_fewer_faults(plan)
         for step_candidates in (self.earlier, self.gentler, self.unbroken, self.less_selected):
             yield [one for number in range(len(plan.steps)) for one in changed(plan, number, step_candidates)]

@@ -16,8 +16,6 @@ from typing import Any
 from kproxy.protocol import Message, decode_request, decode_response, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
-from kproxy.record.audit.request_event import request_event
-from kproxy.record.filters import FilterJudge
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts, TrafficShape
 from kproxy.rules.rule_set import RuleSet
@@ -235,6 +233,9 @@ EVERY_PARTITION = 1 << 31
 def judged(*, records: bool = True) -> Shared:
     """Return the shared state of connections of one cluster, with an evaluator for the filters of their rules.
     `records`: whether these may ask about records."""
+    from kproxy.record.audit.request_event import request_event  # `kproxy check` starts without the audit
+    from kproxy.record.filters import FilterJudge
+
     desk = HoldingDesk()
     desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION), records=records)
     return Shared(desk=desk)

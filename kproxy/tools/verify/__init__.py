@@ -7,9 +7,8 @@ The record is the only source. A check is *not checked*, never clean, if the rec
 
 from __future__ import annotations
 
-from .checks import CheckDefinition, checks
 from .explain import explain
-from .finding import Evidence, Finding, Verdict
+from .finding import CheckDefinition, Evidence, Finding, Verdict, checks
 from .options import VerifyTerms
 from .verifier import VerifiedExchange, Verifier, verify
 

@@ -15,10 +15,9 @@ from typing import Any
 
 from kproxy.protocol.table.api_keys import ALTER_REPLICA_LOG_DIRS, UPDATE_FEATURES, WRITE_TXN_MARKERS
 
-from .checks import doubt_text, unknown_text
 from .cluster import KnownServers, KnownTopics
 from .facts import PartitionPlace, Witness
-from .finding import BatchInQuestion, Evidence, Finding, FindingLevel
+from .finding import BatchInQuestion, Evidence, Finding, FindingLevel, doubt_text, unknown_text
 from .options import VerifyTerms
 
 MOST_ALIKE = 32  # kept candidates of one check at one place

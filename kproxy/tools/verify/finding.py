@@ -1,14 +1,74 @@
-"""Findings with their evidence, and the verdict of a verification."""
+"""Definitions of the checks, from `checks.yaml`, findings with their evidence, and the verdict of a verification."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal
+
+from kproxy.protocol.table.schema import read_yaml
 
 from .facts import PartitionPlace, Witness
 from .read_exchange import BrokerNames
+
+TABLE = files("kproxy.tools.verify") / "checks.yaml"
+CheckDetail = Literal["fields", "headers", "records"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDefinition:
+    """Entry of checks.yaml, which describes the fields."""
+
+    name: str
+    level: FindingLevel
+    definition: str
+    detail: CheckDetail
+    apis: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    silent: str = ""
+    events: str = ""
+    fails: FindingLevel = "proved"
+    claim: str = ""
+    assumes: str = ""
+
+    @property
+    def not_proved(self) -> str:
+        """Other causes of a finding; empty if it is always proved."""
+        return "; ".join(doubt_text(doubt) for doubt in self.doubts)
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = read_yaml(TABLE)
+    return read
+
+
+@cache
+def checks() -> Mapping[str, CheckDefinition]:
+    found = {}
+    for name, entry in table()["checks"].items():
+        apis, doubts = tuple(entry["apis"]), tuple(entry.get("doubts", ()))
+        found[name] = CheckDefinition(
+            name, entry["level"], entry["definition"], entry["detail"], apis, doubts,
+            **{key: entry[key] for key in ("silent", "events", "fails", "claim", "assumes") if key in entry},
+        )  # fmt: skip
+    return MappingProxyType(found)
+
+
+def unknown_text(doubt: str) -> str:
+    """Reason why a check is undecided if all its findings have this doubt; empty otherwise."""
+    text: str = table()["unknown"].get(doubt, "")
+    return text
+
+
+def doubt_text(doubt: str) -> str:
+    text: str = table()["doubts"][doubt]
+    return text
+
 
 FindingLevel = Literal["proved", "suspect", "note"]
 RecordView = Literal["clients", "brokers", "both"]

@@ -12,8 +12,7 @@ from kproxy.base.errors import InputError, KproxyError
 from kproxy.base.terminal import in_line
 from kproxy.rules.values.quantities import parse_duration
 
-from .checks import checks
-from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, number_of
+from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, checks, number_of
 
 MEMORY = 1 << 30
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # names that brokers accept

@@ -15,11 +15,10 @@ from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import EventView, ViewedEvent
 
 from .candidate import NATURAL, rules_of
-from .checks import checks
 from .cluster import KnownServers
 from .event_reader import EventReader, api_of, event_witness
 from .facts import ConnectionKey, Fact, FetchedCommitFact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
-from .finding import LEVELS, Finding, Verdict
+from .finding import LEVELS, Finding, Verdict, checks
 from .lru_map import RecentMap
 from .options import VerifyTerms
 from .read_exchange import BrokerNames

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from .candidate import Candidate
-from .checks import CheckDefinition, checks
 from .cluster import KnownServers
 from .commits import CommitsCheck
 from .connections import AnswerOrderCheck, ConformanceCheck, LeaderEpochsCheck, VersionsCheck
 from .durability import AcknowledgedCheck, LogBoundsCheck
 from .facts import Fact
-from .finding import Finding, RecordView
+from .finding import CheckDefinition, Finding, RecordView, checks
 from .groups import BrokerGroupsCheck, ClassicGroupsCheck, MemberEpochsCheck
 from .history_check import SHARE, CheckState, ErasCheck, FactHandler, HistoryCheck
 from .options import MissingPart, RecordClock, VerifyTerms, of_apis

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.admin.webhook import injection as sidecar
+from kproxy.admin.webhook import injection
 from kproxy.admin.webhook.annotations import ANNOTATIONS, SidecarOptions
 from kproxy.admin.webhook.injection import MOST_REASONS, inject
 from kproxy.admin.webhook.server import answer_review
@@ -88,14 +88,14 @@ def test_a_container_beside_the_application_goes_on_while_that_ends() -> None:
     review = review_with({"inject": "true"})
     spec = patched(review, answer(review))["spec"]
     app, kproxy = spec["containers"]
-    native = sidecar.container(NATIVE)
+    native = injection.container(NATIVE)
     assert app["name"] == "app" and "initContainers" not in spec
     assert kproxy.pop("lifecycle") == {"preStop": {"exec": {"command": ["sleep", "5"]}}}
     assert native.pop("restartPolicy") == "Always" and kproxy == native
     assert spec["terminationGracePeriodSeconds"] == 50
     values = yaml.safe_load((ROOT / "deploy/helm/kproxy/values.yaml").read_text())
-    assert values["drain"]["pause"] == sidecar.PAUSE
-    assert sidecar.GRACE - 10 >= Limits().drain_timeout
+    assert values["drain"]["pause"] == injection.PAUSE
+    assert injection.GRACE - 10 >= Limits().drain_timeout
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -168,7 +168,7 @@ def test_annotations_change_what_they_name() -> None:
     (kproxy,) = (one for one in spec["containers"] if one["name"] == "kproxy")
     assert kproxy["resources"] == {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1.5Gi"}}
     assert {"name": "kproxy-config", "configMap": {"name": "shop.kafka"}} in spec["volumes"]
-    assert {**kproxy, "resources": 0} == {**sidecar.container(DEFAULTS), "resources": 0}
+    assert {**kproxy, "resources": 0} == {**injection.container(DEFAULTS), "resources": 0}
 
 
 PLACE = 'metadata.annotations["kproxy.io/{}"]: {}'

@@ -17,8 +17,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from kproxy.admin import http_server as live
-from kproxy.admin import operation
+from kproxy.admin import http_server, operation
 from kproxy.admin.webhook import server
 from kproxy.admin.webhook.annotations import SidecarOptions
 from kproxy.admin.webhook.server import answer_review
@@ -193,7 +192,7 @@ async def test_certificates_are_read_again_when_they_change(tmp_path: Path) -> N
 async def test_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that never make a handshake: beyond the limit they are closed, and there is time for no more than so
     many seconds of one. Who speaks plain HTTP is closed, and costs nobody else anything."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
     monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 1.5)
     async with serving(tmp_path) as webhook:
         silent = [await trio.open_tcp_stream("127.0.0.1", webhook.port) for _ in range(3)]
@@ -246,8 +245,8 @@ async def test_one_who_takes_all_places_keeps_nobody_else_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """However far its connections go. The API server comes from elsewhere, and its review is answered."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 4)
-    monkeypatch.setattr(live, "LATE_HANDSHAKE", 60.0)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(http_server, "LATE_HANDSHAKE", 60.0)
     monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 60.0)
     said = SAID[way]
     async with serving(tmp_path) as webhook, AsyncExitStack() as stack:
@@ -265,8 +264,8 @@ async def test_one_who_takes_all_places_keeps_nobody_else_out(
 
 async def test_a_handshake_that_is_late_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for somebody of the same network, such as another one behind a gateway."""
-    monkeypatch.setattr(live, "MOST_CONNECTIONS", 3)
-    monkeypatch.setattr(live, "LATE_HANDSHAKE", 0.0)
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "LATE_HANDSHAKE", 0.0)
     monkeypatch.setattr(server, "LONGEST_HANDSHAKE", 60.0)
     async with serving(tmp_path) as webhook, AsyncExitStack() as stack:
         for _ in range(9):

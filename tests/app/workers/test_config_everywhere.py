@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import rule_messages as pool_rule_keeper
+from kproxy.app.workers import rule_messages
 from kproxy.app.workers.messages import Commit, NetworkTerms, Prepare
 from kproxy.app.workers.rpc_server import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
@@ -123,9 +123,7 @@ async def test_one_that_is_not_ready_leaves_all_as_it_was(
 
         configs.processes[1].on_ready = hinder
         if way == "is silent":
-            monkeypatch.setattr(
-                pool_rule_keeper, "PATIENCE", 0.5
-            )  # which the other worker keeps on a busy machine, too
+            monkeypatch.setattr(rule_messages, "PATIENCE", 0.5)  # which the other worker keeps on a busy machine, too
         error: type[Exception] = UnusableSetting if way == "cannot use it" else NotEverywhere
         reason = {
             "refuses": "nothing was changed: worker 1: no memory left",
@@ -181,7 +179,7 @@ async def test_an_answer_that_comes_late_is_to_nothing(quiet_log: Any, monkeypat
                 made.append(config)
 
         configs.processes[1].on_ready = hinder
-        monkeypatch.setattr(pool_rule_keeper, "PATIENCE", 0.05)
+        monkeypatch.setattr(rule_messages, "PATIENCE", 0.05)
         await configs.is_refused(NotEverywhere, "no answer to Prepare")
         monkeypatch.undo()
         await configs.apply(b"second", NEW)
@@ -224,7 +222,7 @@ async def test_one_that_breaks_its_word_begins_anew_with_the_config(
             return never()
 
         worker.its_end.on_question(Commit, fail)
-        monkeypatch.setattr(pool_rule_keeper, "COMMIT_PATIENCE", 0.5)
+        monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", 0.5)
         told = await configs.apply(b"new", NEW)
         assert configs.all == [b"new", b"new", b"start"]
         assert told.taken == [0]

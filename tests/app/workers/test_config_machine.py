@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import rule_messages as pool_rule_keeper
+from kproxy.app.workers import rule_messages
 from kproxy.app.workers.messages import Commit
 from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from tests.app.workers.test_config_everywhere import Configs, Process, at_once
@@ -41,8 +41,8 @@ class Machine:
         config = f"config {self.count}".encode()
         decided = way in BROKEN or spoiler is None or not self.pool.workers[spoiler].ready
         able = any(one.ready for one in self.pool.workers) and not self.configs.ending
-        pool_rule_keeper.PATIENCE = 0.05 if way == "is silent while it prepares" else LONG
-        pool_rule_keeper.COMMIT_PATIENCE = 0.05 if way == "is silent at commit" else LONG
+        rule_messages.PATIENCE = 0.05 if way == "is silent while it prepares" else LONG
+        rule_messages.COMMIT_PATIENCE = 0.05 if way == "is silent at commit" else LONG
         if spoiler is not None:
             self.spoil(self.pool.workers[spoiler], self.configs.processes[spoiler], way)
         try:
@@ -145,8 +145,8 @@ async def test_all_that_take_clients_have_what_is_in_force(
     seed: int, quiet_log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused configs leave no trace, and those that are decided reach everybody; at the end all can be admitted."""
-    monkeypatch.setattr(pool_rule_keeper, "PATIENCE", LONG)
-    monkeypatch.setattr(pool_rule_keeper, "COMMIT_PATIENCE", LONG)
+    monkeypatch.setattr(rule_messages, "PATIENCE", LONG)
+    monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", LONG)
     async with crew_of_two(quiet_log) as pool:
         machine = Machine(pool, seed)
         try:
@@ -167,8 +167,8 @@ async def test_a_config_is_taken_right_after_one_that_no_worker_could_be_asked_a
     quiet_log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as a worker is there again, nothing of the one before stands in the way."""
-    monkeypatch.setattr(pool_rule_keeper, "PATIENCE", LONG)
-    monkeypatch.setattr(pool_rule_keeper, "COMMIT_PATIENCE", LONG)
+    monkeypatch.setattr(rule_messages, "PATIENCE", LONG)
+    monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", LONG)
     async with crew_of_two(quiet_log) as pool:
         machine = Machine(pool, 0)
         for index in range(3):

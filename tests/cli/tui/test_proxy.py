@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from kproxy.cli.admin_client import Admin
-from kproxy.cli.tui import held_pane
-from kproxy.cli.tui import sources as proxy_source
+from kproxy.cli.tui import held_pane, sources
 from kproxy.cli.tui.app import ViewApp
 from kproxy.cli.tui.held_pane import HeldPane
 from kproxy.cli.tui.host import user
@@ -44,7 +43,7 @@ def admin() -> Iterator[FakeAdmin]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken streams are asked for again at once."""
-    monkeypatch.setattr(proxy_source, "PAUSES", (0.02,))
+    monkeypatch.setattr(sources, "PAUSES", (0.02,))
 
 
 def row(number: int, **values: Any) -> list[Any]:

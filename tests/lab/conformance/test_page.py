@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.tools.verify.checks import checks
+from kproxy.tools.verify.finding import checks
 from tests.lab.conformance import kept, page, run
 from tests.lab.conformance.cell import Run, broken
 from tests.lab.conformance.faults import NO_FAULT, faults

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.testing import one_request as ask
+from kproxy.testing import one_request
 from kproxy.testing.kafka import KAFKA_VERSION, Kafka
 from kproxy.testing.plugin import PROXIED
 from kproxy.testing.process import ROOM, Proxy, free_port_with_room
@@ -71,7 +71,7 @@ class Place:
 
         def addresses(bootstrap: str) -> frozenset[str]:
             first, *others = bootstrap.split(",")
-            return frozenset({first, *others, *ask.brokers(first).values()})
+            return frozenset({first, *others, *one_request.brokers(first).values()})
 
         direct, renamed = self.kafka.bootstrap("DIRECT"), self.proxy.bootstrap
         return {
@@ -93,9 +93,9 @@ class Place:
     def at_brokers(self) -> set[str]:
         """The names of all topics and groups, as the brokers have them."""
         addresses = self.kafka.bootstrap("DIRECT").split(",")
-        answers = [ask.ask(address, LIST_GROUPS, 3, {}) for address in addresses]
+        answers = [one_request.ask(address, LIST_GROUPS, 3, {}) for address in addresses]
         groups = {group["group_id"] for answer in answers for group in answer["groups"]}
-        return groups | set(ask.topics(addresses[0]))
+        return groups | set(one_request.topics(addresses[0]))
 
 
 @pytest.fixture(scope="module")

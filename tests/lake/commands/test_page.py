@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lake import gold_lake as gold
+from kproxy.lake import gold_lake
 from kproxy.lake.commands import JOBS
 from kproxy.lake.gold_tables import answer_named
 from kproxy.lake.report import report_builder
@@ -62,7 +62,7 @@ def test_all_can_end_with_a_report(
 ) -> None:
     """The page that `report` would write afterwards, of the same session. A few answers do for that."""
     some = tuple(map(answer_named, HEADED))
-    for module in (gold, report_builder):
+    for module in (gold_lake, report_builder):
         monkeypatch.setattr(module, "ANSWERS", some)
     audit.publish(audit.event(1, api="Fetch", client_id="shop"))
     lake, page = tmp_path / "lake", tmp_path / "report.html"
@@ -82,7 +82,7 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
     """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack."""
     asked = tuple(map(answer_named, ("client_says", "zones")))
     some = (*map(answer_named, HEADED), *asked)
-    for module in (gold, report_builder):
+    for module in (gold_lake, report_builder):
         monkeypatch.setattr(module, "ANSWERS", some)
     [line] = re.findall(r'^\{.*"type":"kproxy.telemetry.v1".*\}$', EVENTS.read_text(), re.MULTILINE)
     said = json.loads(line)["data"]

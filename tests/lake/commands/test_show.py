@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from kproxy.lake.answer import GoldAnswer
+from kproxy.lake.answers import GoldAnswer
 from kproxy.lake.commands import group
 from kproxy.lake.commands.show import NAMED, conditions
 from kproxy.lake.gold_lake import GoldLake

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kproxy.lake import gold_lake as job
 from kproxy.lake.gold_lake import GoldLake, conform
 from kproxy.lake.gold_tables import VIOLATIONS
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver as silver_job
+from kproxy.lake.jobs.ingest import FileSource, bronze
+from kproxy.lake.jobs.ingest import silver as silver_job
 from kproxy.lake.spark import Run
 from kproxy.lake.transforms.gold.aggregates import bases
 from kproxy.lake.transforms.gold.violations import violations_combine, violations_daily

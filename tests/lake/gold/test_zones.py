@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from kproxy.lake.gold_lake import ANSWER_TRANSFORMS
 from kproxy.lake.transforms.gold.aggregates import bases
-from kproxy.lake.transforms.gold.zones import IPV4_BITS, IPV6_BITS, network_of
+from kproxy.lake.transforms.gold.clients import IPV4_BITS, IPV6_BITS, network_of
 
 A, B = "10.0.1.7", "10.0.2.7"
 """Addresses of two clients, in two networks."""

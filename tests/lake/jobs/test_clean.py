@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.jobs.upkeep import delete_consumed, drop_old
 from kproxy.lake.lake import BatchLedger
 from kproxy.lake.spark import Run

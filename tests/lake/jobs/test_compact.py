@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kproxy.base.errors import InternalError
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.jobs.upkeep import compact
 from kproxy.lake.lake import Files, Lake
 from kproxy.lake.spark import Run

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lake.jobs.bronze import STREAM_NAME, FileSource, bronze
+from kproxy.lake.jobs.ingest import STREAM_NAME, FileSource, bronze
 from kproxy.lake.lake import BatchLedger
 from kproxy.lake.spark import Run
 from tests.support.wait import until

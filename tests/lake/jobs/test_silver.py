@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.lake.jobs import silver as job
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs import ingest as job
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.lake import BatchLedger, Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, FETCH_PARTITIONS, IDS, REQUESTS, TABLES

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import InternalError, LakeError
-from kproxy.lake.jobs.bronze import FileSource, bronze
-from kproxy.lake.jobs.silver import silver
+from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.lake import Files, Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
@@ -241,10 +240,10 @@ def test_killed_within_a_batch_the_next_run_gives_the_same_tables(
     program = f"""
         import os, signal
         from kproxy.lake.lake import Files
-        from kproxy.lake.jobs.bronze import bronze
+        from kproxy.lake.jobs.ingest import bronze
         from kproxy.lake.lake import Lake
         from kproxy.lake.spark import Run
-        from kproxy.lake.jobs.bronze import FileSource
+        from kproxy.lake.jobs.ingest import FileSource
         from kproxy.lake.spark import session
         rename = Files.rename
         def once(self, old, new):

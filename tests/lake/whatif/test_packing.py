@@ -7,7 +7,7 @@ import pytest
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.tools.rehearse.dialogue import request
-from kproxy.tools.rehearse.whatif import candidate as packing
+from kproxy.tools.rehearse.whatif import candidate
 from kproxy.tools.rehearse.whatif.candidate import Candidate, CapturePacking
 from kproxy.tools.rehearse.whatif.exchange import CaptureSummary, PackedExchange, unpack_chunk, unpack_summary
 
@@ -76,12 +76,12 @@ def test_what_no_rule_is_about_is_only_counted() -> None:
 
 def test_chunks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of exchanges, and all that wait together of bytes."""
-    monkeypatch.setattr(packing, "CHUNK_EXCHANGES", 2)
+    monkeypatch.setattr(candidate, "CHUNK_EXCHANGES", 2)
     who = caller(1)
     chunks, _ = packed(*[seen(who, number) for number in range(1, 6)])
     assert [[one.number for one in part] for part in chunks[1]] == [[1, 2], [3, 4], [5]]
 
-    monkeypatch.setattr(packing, "HELD_BYTES", 1)
+    monkeypatch.setattr(candidate, "HELD_BYTES", 1)
     chunks, _ = packed(*[seen(caller(number), 1) for number in range(1, 4)])
     assert {number: len(parts) for number, parts in chunks.items()} == {1: 1, 2: 1, 3: 1}
 

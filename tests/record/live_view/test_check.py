@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.admin import check as kept_matches
+from kproxy.admin import check
 from kproxy.admin.completion import KeptNamesShown, joined, names_in
 from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.rules.document.read import read_document
@@ -164,13 +164,13 @@ async def test_many_rules_are_not_rehearsed(api: Any, keep: Kept) -> None:
 
 def test_rehearsal_of_kept_exchanges_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock shows a millisecond more at each call. The two numbers show how many exchanges were left out."""
-    monkeypatch.setattr(kept_matches, "LONGEST_LOOK", 0.02)
+    monkeypatch.setattr(check, "LONGEST_LOOK", 0.02)
     kept = [produce(number, "orders", Somebody()) for number in range(3000, 0, -1)]
     text = '{"rules": [{"name": "slow", "kind": "delay", "delay": "5ms", "match": {"topic": "orders"}}]}'
-    kept_matches.rehearsed(text, kept[:3])  # compiles what it needs
+    check.rehearsed(text, kept[:3])  # compiles what it needs
     clock = count()
-    monkeypatch.setattr(kept_matches, "monotonic", lambda: next(clock) / 1000)
-    found = kept_matches.rehearsed(text, kept)
+    monkeypatch.setattr(check, "monotonic", lambda: next(clock) / 1000)
+    found = check.rehearsed(text, kept)
 
     assert 0 < found.of < 100 < found.kept == 3000
     assert found.matched == found.of
@@ -180,7 +180,7 @@ def test_an_exchange_that_was_cut_in_the_middle_of_a_connection_is_no_trouble() 
     """The first ones are gone from what is kept, and answers come in any order."""
     who = Somebody()
     kept = [produce(number, "orders", who) for number in (9, 7, 8)]
-    found = kept_matches.rehearsed(
+    found = check.rehearsed(
         '{"rules": [{"name": "n", "kind": "error", "error": "UNKNOWN_SERVER_ERROR", "match": {"api": "Produce"}}]}',
         kept,
     )
@@ -191,8 +191,8 @@ def test_an_exchange_that_was_cut_in_the_middle_of_a_connection_is_no_trouble() 
 def test_several_processes_are_added_up() -> None:
     """Rule by rule."""
     text = '{"rules": [{"name": "slow", "kind": "delay", "delay": "5ms"}]}'
-    parts = [kept_matches.rehearsed(text, [produce(1, "orders", Somebody())]) for _ in range(3)]
-    found = kept_matches.together(parts)
+    parts = [check.rehearsed(text, [produce(1, "orders", Somebody())]) for _ in range(3)]
+    found = check.together(parts)
 
     assert (found.of, found.kept, found.matched, found.fired, len(found.rules)) == (3, 3, 3, 3, 1)
 

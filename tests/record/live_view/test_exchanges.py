@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin import responses as long_answer
+from kproxy.admin import responses
 from kproxy.base.errors import KproxyError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema
@@ -350,8 +350,8 @@ async def test_answers_that_were_asked_for_together_are_bounded(api: Any, monkey
     """All found room when they were asked for: those that find none when they are made are refused."""
     await kept(api, *(produced("orders", number, orders(100)) for number in range(1, 40)))
     one = len((await api("GET", "/api/exchanges")).body)
-    monkeypatch.setattr(long_answer, "LONG", 1000)
-    monkeypatch.setattr(long_answer, "MOST_HELD", 3 * one)
+    monkeypatch.setattr(responses, "LONG", 1000)
+    monkeypatch.setattr(responses, "MOST_HELD", 3 * one)
     reads, answered, statuses = trio.Event(), trio.Event(), list[int]()
 
     async def ask() -> None:
@@ -376,4 +376,4 @@ async def test_answers_that_were_asked_for_together_are_bounded(api: Any, monkey
 
     assert statuses.count(200) == 4  # more than three have no room behind them
     assert statuses.count(429) == 16
-    assert long_answer._held.size == 0
+    assert responses._held.size == 0

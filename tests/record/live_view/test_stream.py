@@ -14,7 +14,7 @@ import trio
 from kproxy.admin import tail
 from kproxy.record.exchange import Form
 from kproxy.record.fanout import Fanout
-from kproxy.record.live_view import config as pace
+from kproxy.record.live_view import config
 from kproxy.record.live_view.rows import COLUMNS
 from kproxy.record.observer.summary_rows import bucket_of
 from tests.record.live_view.stream_reader import produced, viewing
@@ -76,7 +76,7 @@ async def test_nobody_looks_when_nobody_is_there(api: Any) -> None:
 async def test_stream_is_charged_to_the_view_budget(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task that writes events and the one that makes rows pay for each wake-up. Only whole wake-ups are counted, so
     the machine's speed does not matter."""
-    monkeypatch.setattr(pace, "WAKE_UP", 1000.0)
+    monkeypatch.setattr(config, "WAKE_UP", 1000.0)
     (member,) = api.members
     charges: list[float] = []
     monkeypatch.setattr(member.kept_exchanges.watch.budget, "spend", charges.append)

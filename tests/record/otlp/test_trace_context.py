@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.otlp import trace_sink as trace_context
+from kproxy.record.otlp import trace_sink
 from kproxy.record.otlp.trace_sink import (
     MAX_HEADER_LENGTH,
     TraceContext,
@@ -84,8 +84,8 @@ def test_headers() -> None:
 
 def test_trace_context_in_a_long_header_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    monkeypatch.setattr(trace_context, "parse_traceparent", lambda value: parsed.append(len(value)))
-    monkeypatch.setattr(trace_context, "parse_b3", lambda value: parsed.append(len(value)))
+    monkeypatch.setattr(trace_sink, "parse_traceparent", lambda value: parsed.append(len(value)))
+    monkeypatch.setattr(trace_sink, "parse_b3", lambda value: parsed.append(len(value)))
     assert context_in([("traceparent", b"0" * (1 << 20)), ("b3", b"a" * (MAX_HEADER_LENGTH + 1))]) is None
     assert parsed == [0, 0]
 

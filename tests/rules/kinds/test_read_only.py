@@ -9,7 +9,7 @@ import pytest
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.kinds.base.access import permissions
+from kproxy.rules.permissions import permissions
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53

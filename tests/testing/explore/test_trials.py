@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.base.errors import InputError
 from kproxy.testing.explore import explorer as explorer_module
-from kproxy.testing.explore import reruns as reruns_module
+from kproxy.testing.explore import reruns
 from kproxy.testing.explore.database import Baseline, FindingStore
 from kproxy.testing.explore.explorer import OTHERS
 from kproxy.testing.explore.model import ExploredRun, FaultPlan
@@ -129,7 +129,7 @@ def test_finding_that_no_file_can_have_is_not_saved(tmp_path: Path, monkeypatch:
     def refuse(of: FaultPlan) -> FaultPlan:
         raise InputError("expected rules of an exploration, got others")
 
-    monkeypatch.setattr(reruns_module, "saved_form", refuse)
+    monkeypatch.setattr(reruns, "saved_form", refuse)
     monkeypatch.setattr(explorer_module, "saved_form", refuse)
     result = explored(doubles, seconds=1e9, runs=4, save=tmp_path)
     assert {finding.file for finding in result.findings} == {""} and not list(tmp_path.iterdir())

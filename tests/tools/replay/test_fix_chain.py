@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.base.errors import EncodeError
 from kproxy.protocol import decode_request
-from kproxy.tools.replay import request_fixes as fix_chain
+from kproxy.tools.replay import request_fixes
 from kproxy.tools.replay.request_fixes import UNWRITTEN, FixChain
 
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_sent_as_it_was(tools: Any, monkeypatch: pytes
     def fails(message: Any) -> bytes:
         raise EncodeError("too long")
 
-    monkeypatch.setattr(fix_chain, "encode", fails)
+    monkeypatch.setattr(request_fixes, "encode", fails)
     one = tools.exchange(12, 3, {"group_id": "g"}, {})
     frame, asked = FixChain({}, {}).request(one, 1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol.records import Record, encode_batch
-from kproxy.tools.replay import compare as read_records
+from kproxy.tools.replay import compare
 from kproxy.tools.replay.compare import ReadRecords
 
 
@@ -53,7 +53,7 @@ def test_offsets_may_be_left_out(tools: Any, offsets: bool, differences: int) ->
 
 def test_memory_is_bounded(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is beyond is counted."""
-    monkeypatch.setattr(read_records, "MOST", 1)
+    monkeypatch.setattr(compare, "MOST", 1)
     found = ReadRecords()
     found.add(0, fetched(tools, A, B), {}.get)
 

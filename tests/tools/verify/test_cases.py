@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.cli.verify_input import over
 from kproxy.tools.verify import VerifyTerms, verify
-from kproxy.tools.verify.checks import checks
+from kproxy.tools.verify.finding import checks
 from tests.tools.verify.cases.table import Case, cases
 
 ENOUGH = 2

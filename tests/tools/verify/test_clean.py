@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.tools.verify.checks import checks, unknown_text
-from kproxy.tools.verify.finding import Verdict
+from kproxy.tools.verify.finding import Verdict, checks, unknown_text
 from kproxy.tools.verify.options import outside
 from tests.tools.verify.cases.connections import leave
 from tests.tools.verify.cases.groups import join, sync

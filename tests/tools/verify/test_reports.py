@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.tools.verify.checks import checks
 from kproxy.tools.verify.facts import Witness
-from kproxy.tools.verify.finding import LEVELS, Evidence, Finding, Verdict
+from kproxy.tools.verify.finding import LEVELS, Evidence, Finding, Verdict, checks
 from kproxy.tools.verify.options import fail_on
 from kproxy.tools.verify.report import SCHEMA, report_html, report_json, report_text
 from tests.tools.verify.cases.table import cases

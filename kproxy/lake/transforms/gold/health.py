@@ -165,7 +165,6 @@ def failed_requests(totals: DataFrame) -> DataFrame:
 
 
 def failed_partitions(totals: DataFrame) -> DataFrame:
-    """Return the partitions of writes and reads with an error."""
     bad = totals.where(F.col("error").isNotNull())
     by = F.col("error_by").alias("answered_by")
     return bad.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)

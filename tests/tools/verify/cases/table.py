@@ -18,8 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kproxy.tools.verify.checks import checks
-from kproxy.tools.verify.finding import FindingLevel, Verdict
+from kproxy.tools.verify.finding import FindingLevel, Verdict, checks
 from tests.tools.verify.history import History
 
 Lived = Callable[[History], None]

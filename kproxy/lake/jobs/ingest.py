@@ -1,4 +1,6 @@
-"""Bronze job: copy events, line by line, from event files or a Kafka topic into the lake.
+"""Jobs of bronze and silver.
+
+Bronze copies events, line by line, from event files or a Kafka topic into the lake.
 
 The sources have the columns `line`, `file`, `offset` (of a topic) and `ingested`. `ingested` is the batch's time, which
 stays the same when the batch is repeated.
@@ -9,6 +11,12 @@ batch is repeated with the same lines and replaces what was written. A batch in 
 Spark fails the whole batch for one unreadable file (torn gzip, a bad disk), and fails again at every start. If a batch
 fails, each of its files is therefore read alone. An unreadable file is read up to the defect, and recorded in
 bronze_corrupt.
+
+Silver converts bronze to typed rows, one table per kind of event. One silver batch has the name of its bronze batch, so
+repeating it replaces it. The job converts the batches that are finished in bronze and not in silver. Lines become rows
+in Arrow (`columnar/`). If driver and workers share the lake's file system, workers write the files of all tables in one
+pass, and the files of finished tasks are moved into place. Otherwise Spark writes them, table by table, because only
+Spark has the credentials.
 """
 
 from __future__ import annotations
@@ -16,8 +24,9 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -26,10 +35,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kproxy.base.errors import KproxyError, LakeError
-from kproxy.lake.lake import BatchLedger, Files
+from kproxy.lake.columnar.columns import kinds_of
+from kproxy.lake.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
+from kproxy.lake.lake import BatchLedger, Files, rows_of
 from kproxy.lake.spark import SPARK_FAILED, Run, rate
-from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT
-from kproxy.lake.transforms.bronze import corrupt, events, kinds_known, with_envelope
+from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, IDS, KIND, TABLES, LakeTable
+from kproxy.lake.transforms.bronze import KINDS, corrupt, events, kinds_known, reread, with_envelope
+from kproxy.lake.transforms.ids import doubled, without_duplicates
 
 PUBLISHED = "*.ndjson{,.gz}"
 """Names of complete files. Files still being written have a leading dot, and Spark ignores them."""
@@ -313,3 +325,60 @@ def _can_be_read(run: Run, path: str) -> bool:
     except SPARK_FAILED:
         return False
     return True
+
+
+ON_DISK = "file:"
+"""Prefix of a lake's path that every worker reaches as a folder. Spark requires the same of such paths."""
+
+
+def silver(run: Run, *, again: bool = False) -> int:
+    """Write every finished bronze batch that has no silver batch; with `again`, all. Returns the number of batches."""
+    there, done = BatchLedger(run.lake, "bronze"), BatchLedger(run.lake, "silver")
+    finished = set() if again else set(done.batches())
+    work = [batch for batch in there.batches() if batch not in finished]
+    for batch in work:
+        begun = time.monotonic()
+        noted = there.entry(batch)
+        done.remove(batch)
+        done.add(batch, write_silver_batch(run, batch, noted))
+        run.tell(f"silver {batch}: {rate(noted['lines'] - noted['corrupt'], time.monotonic() - begun)}")
+    return len(work)
+
+
+def write_silver_batch(run: Run, batch: str, noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Write one batch of every table. `noted`: bronze's entry in the ledger."""
+    bronze = run.lake.read_batch(BRONZE, batch)
+    if noted.get("kinds") == kinds_known():
+        kinds = run.lake.splits(BRONZE, batch)
+    else:
+        bronze, kinds = reread(bronze), set(KINDS)
+    write = partial(by_workers if run.lake.path.startswith(ON_DISK) else by_spark, run, batch, kinds)
+    write(bronze, [IDS, *TABLES])
+    twice = doubled(run.lake.read_batch(IDS, batch)).persist()
+    blocks = twice.count()
+    if blocks:  # rare: files that were delivered twice
+        write(without_duplicates(bronze, twice), TABLES)
+    twice.unpersist()
+    return {"blocks_with_duplicates": blocks}
+
+
+def by_workers(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
+    """Write all tables in one pass, as files of the workers that read the lines."""
+    staged = {table.name: run.lake.stage(table, batch) for table in tables}
+    written = bronze.select(*LINES).mapInArrow(writing(staged), WRITTEN).collect()
+    for table in tables:
+        paths = {row["path"] for row in written if row["table"] == table.name}
+        run.lake.take_staged(table, batch, only=paths)
+
+
+def by_spark(run: Run, batch: str, kinds: set[str], bronze: DataFrame, tables: Sequence[LakeTable]) -> None:
+    """Write table by table. Tables without lines in the batch are skipped, because bronze has sorted the lines by
+    kind."""
+    for table in tables:
+        of_table = kinds_of(table)
+        if kinds.isdisjoint(of_table):
+            run.lake.drop_batch(table, batch)
+            continue
+        lines = bronze.where(F.col(KIND.name).isin(*of_table)).select(*LINES)
+        task = giving_ids if table is IDS else giving(table.name)
+        run.lake.replace(table, lines.mapInArrow(task, rows_of(table)), batch)
