@@ -15,7 +15,7 @@ import structlog
 import trio
 from starlette.types import Message
 
-from kproxy.admin.api import make_app
+from kproxy.admin.api import description, make_app, written_description
 from kproxy.admin.backend import process_backend
 from kproxy.admin.completion import kinds_shown
 from kproxy.admin.guard import AdminTokens
@@ -147,7 +147,8 @@ def make_api(monkeypatch: pytest.MonkeyPatch, logged: list[dict[str, Any]]) -> I
     stack = ExitStack()
     monkeypatch.setitem(KINDS, "tiny", Tiny)
     monkeypatch.setitem(KINDS, "tiny_code", TinyCode)
-    stack.callback(kinds_shown.cache_clear)  # which has seen them, and they go
+    for cached in (kinds_shown, description, written_description):
+        stack.callback(cached.cache_clear)  # it has seen them, and they go
 
     def capture(logger: Any, level: str, fields: Any) -> Any:
         logged.append({"level": level, **fields})
