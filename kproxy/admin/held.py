@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from kproxy.protocol.breath import rest
+from kproxy.base.cooperative import rest
 from kproxy.record.exchange import Frame, ObservedExchange
 from kproxy.record.filters import SessionWho, whole_frame
 from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame, show_records

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from kproxy.protocol.breath import freeing, rest
+from kproxy.base.cooperative import freeing, rest
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.observer.credentials import take_out, withheld_body

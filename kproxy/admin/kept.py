@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import trio
 from pydantic import Field
 
-from kproxy.protocol.breath import LONG, freeing, rest
+from kproxy.base.cooperative import LONG, freeing, rest
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
 from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id

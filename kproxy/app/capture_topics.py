@@ -22,9 +22,9 @@ from typing import Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.cooperative import breathe, drop, each
 from kproxy.base.errors import DecodeError, KproxyError
 from kproxy.protocol import Message, encode
-from kproxy.protocol.breath import breathe, drop, each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import framed, known_body_start
 from kproxy.protocol.scan.walk import read_string, walk

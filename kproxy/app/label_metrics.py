@@ -20,8 +20,8 @@ from weakref import WeakValueDictionary
 import trio
 
 from kproxy.app.config.document import Config
+from kproxy.base.cooperative import each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import each
 from kproxy.record.audit.state_events import connection_columns
 from kproxy.record.exchange import Who
 from kproxy.record.metrics.client_telemetry import CLIENT_TELEMETRY, PushRead, PushReader, TelemetryConfig

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from kproxy.base.cooperative import breathe, drop, each, ordered, steps
 from kproxy.protocol.scan.walk import Hit, Hits, Walk
 
-from .breath import breathe, drop, each, ordered, steps
 from .primitives import Buffer, read_uvarint, write_uvarint
 
 EditedSpan = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside

@@ -11,11 +11,10 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kproxy.base.cooperative import each
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import ITSELF, Level, Shape, shape
-
-from .breath import each
 
 Body = Mapping[str, Any]
 Roles = Mapping[str, Any]

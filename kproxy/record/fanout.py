@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
-from kproxy.protocol.breath import each, steps, to_the_end
+from kproxy.base.cooperative import each, steps, to_the_end
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 

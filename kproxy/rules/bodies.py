@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.cooperative import each
 from kproxy.protocol import Message
-from kproxy.protocol.breath import each
 from kproxy.protocol.elements import Partition, Topic, partitions, topics
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import (

@@ -21,8 +21,8 @@ from struct import Struct as Format
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.cooperative import breathe, each, spread_tuple
 from kproxy.protocol import Message
-from kproxy.protocol.breath import breathe, each, spread_tuple
 from kproxy.protocol.elements import Roles, request_elements, top_roles
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, read_string, walk

@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+from kproxy.base.cooperative import drop, each
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, encode
-from kproxy.protocol.breath import drop, each
 from kproxy.protocol.framing import body_start, framed
 from kproxy.protocol.scan.walk import Walk, read_string, walk
 from kproxy.protocol.table import schema

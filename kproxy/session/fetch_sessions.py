@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.session.partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kproxy.base.cooperative import breathe, rest
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.protocol import Message, decode_request, decode_response, encode
-from kproxy.protocol.breath import breathe, rest
 from kproxy.protocol.records import Record, rewrite
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE

@@ -21,9 +21,9 @@ from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 
+from kproxy.base.cooperative import FEW, each
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, decode_request
-from kproxy.protocol.breath import FEW, each
 from kproxy.protocol.framing import known_body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, walk

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from kproxy.protocol.breath import each, holds_many
+from kproxy.base.cooperative import each, holds_many
 from kproxy.rules.exchange import Facts
 from kproxy.rules.values.address import network_of
 from kproxy.session.counters import Counters

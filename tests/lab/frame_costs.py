@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from kproxy.protocol.breath import EVERY, BreathState
+from kproxy.base.cooperative import EVERY, BreathState
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.session.commands import BROKER, CLIENT, Send
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 
 
 class Thing:

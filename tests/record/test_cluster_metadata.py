@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.record.fanout import ClusterMetadata, KnownNode, KnownTopic
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)

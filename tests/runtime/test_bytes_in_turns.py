@@ -11,7 +11,7 @@ import pytest
 import structlog
 import trio
 
-from kproxy.protocol.breath import rest
+from kproxy.base.cooperative import rest
 from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.reactor import IN, Reactor
 from kproxy.runtime.io.scheduler import Turn

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.protocol.breath import breathe
+from kproxy.base.cooperative import breathe
 from kproxy.runtime.io import scheduler, side
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake

@@ -16,7 +16,7 @@ import structlog
 import trio
 from greenlet import getcurrent
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.fair_queue import Queue
 from kproxy.runtime.io.reactor import Reactor

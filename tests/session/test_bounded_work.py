@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
@@ -198,7 +198,7 @@ def test_read_of_many_opaque_frames_yields(key: int, version: int, rules: str, u
 def test_line_count_without_yield_points_is_one_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(case for case in cases() if case.kind == "deny" and case.way == "request")
     with_yields = LINES.check(partial(case.run, LINES.count))
-    monkeypatch.setattr("kproxy.protocol.breath.BreathState.whole", 1)
+    monkeypatch.setattr("kproxy.base.cooperative.BreathState.whole", 1)
     without = LineCount(fine=True)
     case.run(LINES.count, without)
     assert with_yields.looks > 1000

@@ -11,8 +11,8 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
+from kproxy.base import cooperative as breath
 from kproxy.base.errors import RecordsError
-from kproxy.protocol import breath
 from kproxy.protocol.records import compression
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress

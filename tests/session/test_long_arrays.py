@@ -1,5 +1,5 @@
 """Loops over arrays of a message: each lets other connections run every few dozen elements
-(kproxy/protocol/breath.py)."""
+(kproxy/base/cooperative.py)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 with LineCount() as count:
     talk.client(frame)
 count.total       # lines executed in all
-count.longest     # lines between two places where other connections may run (kproxy/protocol/breath.py)
+count.longest     # lines between two places where other connections may run (kproxy/base/cooperative.py)
 
 Long calls of C code, such as a regular expression, count as one line. Only a clock can measure these: see the marker
 `measured` in docs/develop/tests.md.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 
 
 class LineCount:

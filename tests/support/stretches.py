@@ -1,6 +1,6 @@
 """The longest stretch of work of a session between two yield points, for large messages of any API.
 
-A yield point is a place where other connections may run (protocol/breath.py). Work is measured in two units:
+A yield point is a place where other connections may run (base/cooperative.py). Work is measured in two units:
 
 - `LINES`: executed Python lines, which are the same on every machine. `make test` counts them.
 - `SECONDS`: CPU time, which includes long calls of C code. `make stretches` measures it (the marker `measured`). The
@@ -40,7 +40,8 @@ from uuid import UUID
 import pytest
 import trio
 
-from kproxy.protocol import Message, breath
+from kproxy.base import cooperative as breath
+from kproxy.protocol import Message
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.record import Record
 from kproxy.protocol.table import layout, schema

@@ -20,9 +20,9 @@ from struct import calcsize
 from typing import Any
 from uuid import UUID
 
+from kproxy.base import cooperative as breath
+from kproxy.base.cooperative import FEW, breathe, steps
 from kproxy.base.errors import WireError
-from kproxy.protocol import breath
-from kproxy.protocol.breath import FEW, breathe, steps
 from kproxy.protocol.primitives import MAX_LENGTH, MAX_STRING, read_uvarint
 from kproxy.protocol.table.layout import FIXED, ZERO_UUID, Slot, Struct, loop_over
 

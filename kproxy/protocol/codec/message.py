@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kproxy.base.cooperative import breathe, each, keep
 from kproxy.base.errors import DecodeError, EncodeError
-from kproxy.protocol.breath import breathe, each, keep
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import API_VERSIONS, PRODUCE

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from kproxy.base.cooperative import breathe, each, ordered
 from kproxy.base.errors import DecodeError, EncodeError
-from kproxy.protocol.breath import breathe, each, ordered
 from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import (
     MAX_LENGTH,

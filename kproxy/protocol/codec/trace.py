@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from kproxy.base.cooperative import breathe, each
 from kproxy.base.errors import DecodeError, EncodeError
-from kproxy.protocol.breath import breathe, each
 from kproxy.protocol.primitives import (
     COMPACT_READERS,
     COMPACT_WRITERS,

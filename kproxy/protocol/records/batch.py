@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kproxy.base.cooperative import FEW, breathe, each
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.breath import FEW, breathe, each
 
 from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
 from .entry import (

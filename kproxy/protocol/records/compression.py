@@ -20,8 +20,8 @@ from typing import Any
 
 import cramjam
 
+from kproxy.base.cooperative import apart, breathe, rest
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.breath import apart, breathe, rest
 from kproxy.protocol.primitives import Buffer
 
 MAGIC_NUMBER = b"\x04\x22\x4d\x18"

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct, calcsize
 
+from kproxy.base.cooperative import breathe, rest
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.breath import breathe, rest
 from kproxy.protocol.primitives import Buffer
 
 BATCH_HEADER = {

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from kproxy.base.cooperative import FEW, breathe, each, holds_many, steps
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
-from kproxy.protocol.breath import FEW, breathe, each, holds_many, steps
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.primitives import read_varint, read_varlong, write_varint, write_varlong
 from kproxy.protocol.table import layout, schema

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import cache
 
+from kproxy.base.cooperative import breathe, steps
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe, steps
 from kproxy.protocol.codec.decoder import SourceCode
 from kproxy.protocol.primitives import MAX_LENGTH, Buffer, Chunk
 from kproxy.protocol.table import layout, schema

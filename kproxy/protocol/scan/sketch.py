@@ -19,8 +19,8 @@ from functools import cache
 from struct import Struct as Form
 from typing import Any
 
+from kproxy.base.cooperative import breathe
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.decoder import FAILURES, DecoderWriter, Misfit, SourceCode, form, make_decoder
 from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
 from kproxy.protocol.codec.structs import header_version

@@ -25,8 +25,8 @@ from functools import cache
 from struct import error
 from typing import Any, NoReturn
 
+from kproxy.base.cooperative import FEW, drop, each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import FEW, drop, each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import diagnosis
 from kproxy.protocol.framing import CORRELATION_ID_ENDS, known_body_start

@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.protocol.breath import breathe, steps
+from kproxy.base.cooperative import breathe, steps
 from kproxy.protocol.codec.decoder import SourceCode, form
 from kproxy.protocol.codec.trace import smallest
 from kproxy.protocol.primitives import read_uvarint

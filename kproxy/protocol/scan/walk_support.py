@@ -16,7 +16,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
-from kproxy.protocol.breath import breathe, steps
+from kproxy.base.cooperative import breathe, steps
 from kproxy.protocol.primitives import MAX_LENGTH, MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.table.layout import FIXED, Slot, Struct
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from kproxy.protocol.breath import each, to_the_end
+from kproxy.base.cooperative import each, to_the_end
 from kproxy.protocol.records.entry import OVERHEAD
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import schema

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import (
     ALTER_CONFIGS,

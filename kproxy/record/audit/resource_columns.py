@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.table.api_keys import (
     CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kproxy.protocol.breath import breathe, ordered
+from kproxy.base.cooperative import breathe, ordered
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.record.exchange import Who

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from kproxy.base.cooperative import each
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.protocol.breath import each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import trace
 from kproxy.protocol.edit import Edits

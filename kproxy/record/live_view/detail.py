@@ -11,7 +11,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any, Literal
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.redact import Redaction
 from kproxy.record.captures.running_captures import frames_differ, host_port

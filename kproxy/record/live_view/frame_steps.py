@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from kproxy.base.cooperative import breathe
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import TraceStep, trace

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.protocol.breath import rest, to_the_end
+from kproxy.base.cooperative import rest, to_the_end
 from kproxy.protocol.elements import partitions_in
 from kproxy.protocol.table.api_keys import (
     FETCH,

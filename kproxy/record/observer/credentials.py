@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from kproxy.base.cooperative import drop, each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import drop, each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import body_start, known_body_start
 from kproxy.protocol.primitives import Buffer, read_uvarint

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
-from kproxy.protocol.breath import rest
+from kproxy.base.cooperative import rest
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Depth, ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange, Who

@@ -19,7 +19,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.protocol.scan.sketch import RecordsDigest

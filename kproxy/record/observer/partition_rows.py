@@ -14,8 +14,8 @@ from functools import cache
 from struct import Struct, error
 from typing import Any
 
+from kproxy.base.cooperative import each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.elements import Partition, partitions_in
 from kproxy.protocol.framing import body_start

@@ -8,8 +8,8 @@ response finds its request, and ends the exchange when its last byte has come. F
 
 from __future__ import annotations
 
+from kproxy.base.cooperative import breathe
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import MAX_ACKS_HEAD, body_start
 from kproxy.protocol.primitives import Buffer

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
-from kproxy.protocol.breath import each, rest
+from kproxy.base.cooperative import each, rest
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Protocol
 
+from kproxy.base.cooperative import rest
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import rest
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.entry import OVERHEAD
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE

@@ -9,8 +9,8 @@ those that are not all here.
 
 from __future__ import annotations
 
+from kproxy.base.cooperative import breathe, each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe, each
 from kproxy.protocol.framing import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE, SHARE_FETCH

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.base.cooperative import each, keep, ordered
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import each, keep, ordered
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, SYNC_GROUP

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each, keep, ordered
+from kproxy.base.cooperative import each, keep, ordered
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import TopicRule
 from kproxy.rules.values.model import Wrong

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.table.api_keys import FIND_COORDINATOR
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.entity import Entity

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from kproxy.protocol.breath import keep
+from kproxy.base.cooperative import keep
 from kproxy.protocol.elements import topics
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.bodies import topic_entity

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.base.cooperative import each
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.breath import each
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, decode_control
 from kproxy.protocol.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_AT, MAGIC_AT, batch_at, crc_of

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from kproxy.base.cooperative import keep
 from kproxy.protocol import encode
-from kproxy.protocol.breath import keep
 from kproxy.protocol.codec.message import Message, copied
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Answer, Close, Decision, Edit, Exchange, Fail, FrameDepth, LeaveOut, Repeat, Swap

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
+from kproxy.base.cooperative import steps
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.protocol.breath import steps
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import element_at
 from kproxy.protocol.primitives import read_varint

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each, keep
+from kproxy.base.cooperative import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.table.api_keys import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
 from kproxy.rules.entity import Entity

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.codec.message import copied
 from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each, ordered
+from kproxy.base.cooperative import each, ordered
 from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth

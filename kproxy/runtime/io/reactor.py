@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 
 from .fair_queue import Queue
 from .pollers import (

@@ -1,7 +1,7 @@
 """Suspends long callbacks, and resumes them in turns.
 
 Callbacks run inside a `Turn`, a greenlet. The reactor's loop is a turn that calls one callback after another. A single
-call from outside is a turn too. At each point where work may be suspended (`protocol/breath.py`) the turn checks the
+call from outside is a turn too. At each point where work may be suspended (`base/cooperative.py`) the turn checks the
 clock. If the callback has used its time, the turn stops with its whole stack. A new turn continues the loop, so short
 callbacks have no extra cost. `Turns` resumes suspended turns, one slice at a time, after all ready sockets.
 `fair_queue.py` defines the order.
@@ -285,20 +285,20 @@ def owner_of(callback: object) -> WorkOwner | None:
 
 
 def apart(work: Callable[[], Any]) -> Any:
-    """Run long work in a thread if the caller is a turn, otherwise directly: a hook of `protocol.breath`."""
+    """Run long work in a thread if the caller is a turn, otherwise directly: a hook of `base.cooperative`."""
     current = getcurrent()
     return current.apart(work) if type(current) is Turn else work()
 
 
 def guard(more: int) -> None:
-    """Count guarded blocks of the current turn: a hook of `protocol.breath`."""
+    """Count guarded blocks of the current turn: a hook of `base.cooperative`."""
     current = getcurrent()
     if type(current) is Turn:
         current.guard(more)
 
 
 def look() -> None:
-    """Let the current turn check the clock: a hook of `protocol.breath`."""
+    """Let the current turn check the clock: a hook of `base.cooperative`."""
     current = getcurrent()
     if type(current) is Turn:
         current.look()

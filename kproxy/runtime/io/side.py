@@ -18,7 +18,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol
 
-from kproxy.protocol.breath import rest
+from kproxy.base.cooperative import rest
 from kproxy.runtime.protocols import Feed, LaneState
 from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.cooperative import each, freeing, keep
 from kproxy.base.errors import DecodeError, InternalError, UnusableSetting
 from kproxy.protocol import decode_response
-from kproxy.protocol.breath import each, freeing, keep
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.runtime.capacity import ConnectionCounts, LogThrottle

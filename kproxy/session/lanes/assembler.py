@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from kproxy.protocol.breath import FEW, breathe, rest
+from kproxy.base.cooperative import FEW, breathe, rest
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT, LONG, Send

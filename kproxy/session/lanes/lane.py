@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.protocol.breath import breathe
+from kproxy.base.cooperative import breathe
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.layer import TOPIC

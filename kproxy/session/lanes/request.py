@@ -14,8 +14,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from kproxy.base.cooperative import breathe, rest
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe, rest
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 from kproxy.session.cluster import fresh_topics, topics_heard

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from kproxy.base.cooperative import LONG, freeing
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import LONG, freeing
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth, Turn

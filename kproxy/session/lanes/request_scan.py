@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from kproxy.base.cooperative import breathe
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe
 from kproxy.protocol.framing import MAX_ACKS_HEAD, REQUEST_HEAD
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.rule_set import ACTS, Running

@@ -21,8 +21,8 @@ from collections.abc import Container
 from functools import cache
 from itertools import count
 
+from kproxy.base.cooperative import breathe, rest
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe, rest
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import MAX_RESPONSE_HEADER
 from kproxy.protocol.primitives import Buffer, write_uvarint

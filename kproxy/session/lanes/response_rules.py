@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from kproxy.base.cooperative import breathe, freeing, rest
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import breathe, freeing, rest
 from kproxy.protocol.framing import MAX_RESPONSE_HEADER, RESPONSE_BEGINS, framed
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kproxy.base.cooperative import each, keep
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request, encode
-from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.entity import Entity

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from kproxy.base.cooperative import each, keep
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.entity import Entity, entity_reader

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kproxy.base.cooperative import LONG, each, keep
 from kproxy.protocol import decode_request
-from kproxy.protocol.breath import LONG, each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kproxy.base.cooperative import each, keep
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
-from kproxy.protocol.breath import each, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.scan.walk import error_codes_in
 from kproxy.rules.entity import Entity

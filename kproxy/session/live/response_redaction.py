@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.protocol.breath import breathe, each
+from kproxy.base.cooperative import breathe, each
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import (

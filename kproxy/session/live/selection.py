@@ -26,7 +26,7 @@ from itertools import count
 from struct import Struct
 from typing import Any, NamedTuple, overload
 
-from kproxy.protocol.breath import each, holds_many, keep, spread_tuple
+from kproxy.base.cooperative import each, holds_many, keep, spread_tuple
 from kproxy.protocol.framing import plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE

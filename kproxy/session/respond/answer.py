@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kproxy.protocol.breath import breathe, each, holds_many, keep
+from kproxy.base.cooperative import breathe, each, holds_many, keep
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import Roles, request_elements
 from kproxy.protocol.table import layout, schema

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import gt, ne
 from typing import Any
 
+from kproxy.base.cooperative import breathe, each
 from kproxy.protocol import Message
-from kproxy.protocol.breath import breathe, each
 from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, make
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.protocol.breath import each, rest
+from kproxy.base.cooperative import each, rest
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string, write_string

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from kproxy.base.cooperative import each
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import each
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import FIXED_HEAD, known_body_start
 from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint

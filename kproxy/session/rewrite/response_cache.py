@@ -24,8 +24,8 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kproxy.base.cooperative import drop, spread
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import drop, spread
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import Buffer

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kproxy.base.cooperative import each
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
-from kproxy.protocol.breath import each
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, TELEMETRY

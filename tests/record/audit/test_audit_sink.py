@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EventGate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.traffic import MOST_AT_ONCE, exposition, registry_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol import breath
+from kproxy.base import cooperative as breath
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.plan import Bound

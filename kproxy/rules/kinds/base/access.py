@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.breath import each, spread_tuple
+from kproxy.base.cooperative import each, spread_tuple
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import CONFIG_TYPES, Entity

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from kproxy.protocol.breath import breathe, each, steps
+from kproxy.base.cooperative import breathe, each, steps
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal
 
-from kproxy.protocol.breath import FEW, breathe, each
+from kproxy.base.cooperative import FEW, breathe, each
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import known_body_start
 from kproxy.rules.entity import Entity

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kproxy.protocol.breath import breathe, each
+from kproxy.base.cooperative import breathe, each
 from kproxy.protocol.elements import Topic, topics
 from kproxy.protocol.table.api_keys import OFFSET_FETCH
 from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from kproxy.base.cooperative import breathe, each, free
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.breath import breathe, each, free
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import (
     Batch,

@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from kproxy.base.cooperative import drop, spread
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.breath import drop, spread
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint
 from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string

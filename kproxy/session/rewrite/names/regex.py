@@ -42,7 +42,7 @@ from typing import Any, Final
 
 import re2
 
-from kproxy.protocol.breath import FEW, breathe, each, ordered, rest
+from kproxy.base.cooperative import FEW, breathe, each, ordered, rest
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string

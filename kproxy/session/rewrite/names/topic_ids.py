@@ -25,7 +25,7 @@ from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any
 
-from kproxy.protocol.breath import each
+from kproxy.base.cooperative import each
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, read_string
