@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from kproxy.base.cooperative import rest
+from kproxy.base.cooperative import yield_now
 from kproxy.record.exchange import Frame, ObservedExchange
 from kproxy.record.filters import SessionWho, whole_frame
 from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame, show_records
@@ -212,28 +212,28 @@ class HeldBytes:
             else:
                 seen.response, seen.outcome = kept, "answered"
             for one in show_records(seen, records=self.records):
-                rest()
+                yield_now()
                 records.append(encode(one))
         parts.append(b'"records":' + joined(records))
-        rest()
+        yield_now()
         return b",".join(parts)
 
     def kept(self, data: bytes) -> Frame:
-        rest()
+        yield_now()
         return whole_frame(data, self.seen.key, self.seen.version, self.at, 0.0)
 
     def side(self, kept: Frame | None, side: str) -> bytes:
         if kept is None:
             return b"null"
-        rest()
+        yield_now()
         most = min(self.first + AT_ONCE + 1, MOST_STEPS)
         frame = show_frame(self.seen, self.at, kept, records=self.records, most=most)
-        rest()
+        yield_now()
         more: dict[str, Any] = {}
         if len(frame.data) > MOST_DATA:
             frame.data, more = frame.data[:MOST_DATA], {"form": "head"}
         told = frame.shown(side, self.first) | more
-        rest()
+        yield_now()
         return encode(told)
 
 

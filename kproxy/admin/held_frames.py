@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from kproxy.base.cooperative import freeing, rest
+from kproxy.base.cooperative import free_after, yield_now
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.observer.credentials import take_out, withheld_body
@@ -155,9 +155,9 @@ class HeldFrames:
 
     def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> str:
         """Return a frame as JSON, with its own bytes or with these."""
-        rest()
+        yield_now()
         made = bytes_of(held, frame, self.records, first).shown()
-        rest()
+        yield_now()
         return f"{self.show(held).model_dump_json()[:-1]},{made.decode()}}}"
 
     def find(self, number: str) -> HeldFrame:
@@ -357,7 +357,7 @@ class HeldFrames:
 
         def run() -> None:
             try:
-                results.append(freeing(held.size, work))
+                results.append(free_after(held.size, work))
             except Exception as error:  # noqa: BLE001  # it is the caller's
                 errors.append(error)
             finally:

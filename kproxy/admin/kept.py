@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import trio
 from pydantic import Field
 
-from kproxy.base.cooperative import LONG, freeing, rest
+from kproxy.base.cooperative import LONG, free_after, yield_now
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
 from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id
@@ -46,7 +46,7 @@ class FoundExchanges(Shown):
 def run_yielding(steps: Iterator[object]) -> None:
     """Run all steps, and yield after each."""
     for _ in steps:
-        rest()
+        yield_now()
 
 
 class KeptExchanges:
@@ -99,7 +99,7 @@ class KeptExchanges:
 
         def make() -> str:
             shown = detail_of(name, event, seen, behind, first=first, records=self.records, again_of=again_of)
-            rest()
+            yield_now()
             return encode(shown).decode()
 
         return await self.read(make)
@@ -122,7 +122,7 @@ class KeptExchanges:
 
     async def read(self, make: Callable[[], T]) -> T:
         async with READERS:
-            return await in_a_turn(self.reactor, VIEW_NETWORK, lambda: freeing(LONG, make))
+            return await in_a_turn(self.reactor, VIEW_NETWORK, lambda: free_after(LONG, make))
 
     def get(self, number: int) -> KeptExchange:
         kept, ring = self.watch.ring.get(number), self.watch.ring

@@ -22,7 +22,7 @@ from typing import Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.cooperative import breathe, drop, each
+from kproxy.base.cooperative import free_list, yield_point, yielding
 from kproxy.base.errors import DecodeError, KproxyError
 from kproxy.protocol import Message, encode
 from kproxy.protocol.codec.structs import header_version
@@ -108,7 +108,7 @@ class TopicRecorder:
     def under_way(self) -> Counter[str]:
         """Return by API the requests of all connections that wait for a response."""
         waiting: Counter[str] = Counter()
-        for connection in each(list(self.server.connections)):
+        for connection in yielding(list(self.server.connections)):
             for _, key, _ in connection.session.awaited_requests:
                 if key in schema.paths():
                     waiting[schema.load(key).name] += 1
@@ -219,11 +219,11 @@ def values_in(frame: bytes, key: int, version: int, *paths: str) -> Iterator[tup
     hits: list[tuple[int, int, int]] = []
     found.run(frame, start, len(frame), hits)  # librdkafka's mock sends an extra byte
     for mark, first, last in hits:
-        breathe()
+        yield_point()
         slot = found.marks[mark].slot
         if slot is not None and slot.path in paths and found.marks[mark].what == "value":
             yield slot.path, slot.compact, first, last
-    drop(hits)
+    free_list(hits)
 
 
 def topic_requests(names: list[str]) -> Iterator[tuple[bytes, int, int]]:

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from kproxy.app.config.document import Config
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.record.audit.state_events import connection_columns
 from kproxy.record.exchange import Who
@@ -158,7 +158,7 @@ def names_of(topic_ids: Sequence[bytes], frame: bytes) -> dict[str, str]:
     """Return the names of these topics in an answer, by their ids in hex and dashes; other topics are skipped. Raises
     DecodeError."""
     asked = set(topic_ids)
-    topics = each(read_topics(frame, BY_ID_VERSION))
+    topics = yielding(read_topics(frame, BY_ID_VERSION))
     return {str(UUID(bytes=one)): name.decode("utf-8", "surrogateescape") for name, one in topics if one in asked}
 
 

@@ -6,5 +6,6 @@ named_file.py  bounded reading of files that users name: `read_named`, `PathGuar
 logs.py        the log of a process: `log_of_process`
 system.py      files and processes; sockets.py: sockets
 jars.py        jars from Maven for tests and Spark
+cooperative.py yield points of long work
 weak_method.py bound methods without reference cycles
 """

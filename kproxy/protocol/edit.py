@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from kproxy.base.cooperative import breathe, drop, each, ordered, steps
+from kproxy.base.cooperative import free_list, yield_point, yielding, yielding_range, yielding_sort
 from kproxy.protocol.scan.walk import Hit, Hits, Walk
 
 from .primitives import Buffer, read_uvarint, write_uvarint
 
 EditedSpan = tuple[int, int, bytes, int, bool]  # start, end, new bytes, anchor, whether it swallows what is inside
 MANY = 1000
-"""Changes above which the frame is given in one piece, joined with breath in between."""
+"""Changes above which the frame is given in one piece, joined with yield points."""
 
 
 def order(change: EditedSpan) -> tuple[int, bool, int, int]:
@@ -37,7 +37,7 @@ def order(change: EditedSpan) -> tuple[int, bool, int, int]:
 def one_after_the_other(changes: list[EditedSpan]) -> bool:
     """Return True if these are replacements in order, as most are: none of them inside another one's span."""
     last = -1
-    for start, end, _, _, _ in each(changes):
+    for start, end, _, _, _ in yielding(changes):
         if start < last or start == end:
             return False
         last = end
@@ -50,7 +50,7 @@ def outermost(changes: list[EditedSpan]) -> list[EditedSpan]:
         return changes
     outer: list[EditedSpan] = []
     low = high = -1  # the span that swallows at present
-    for change in each(ordered(changes, order)):
+    for change in yielding(yielding_sort(changes, order)):
         start, end, _, anchor, swallows = change
         if low < start < high or low <= anchor < high:
             continue
@@ -79,17 +79,17 @@ class Edits:
         """Free all edits with yield points; a hundred thousand take milliseconds."""
         removed = list(self.removed)
         self.removed.clear()
-        drop(removed)
-        drop(self.changes)
+        free_list(removed)
+        free_list(self.changes)
 
     def replace(self, start: int, end: int, data: bytes) -> None:
         """Put `data` in the place of buf[start:end]. The first replacement of a span wins."""
-        breathe()
+        yield_point()
         self.changes.append((start, end, data, start, True))
 
     def remove(self, start: int, end: int, count: Hit) -> None:
         """Remove the element at [start, end) from the array with this count. Twice is once."""
-        breathe()
+        yield_point()
         if (start, end) not in self.removed:
             self.removed.add((start, end))
             self.changes.append((start, end, b"", start, True))
@@ -116,7 +116,7 @@ class Edits:
         """Return number, start and end of every tagged field of a tag buffer."""
         count, position = read_uvarint(self.buf, tags[1])
         spans = []
-        for _ in steps(count):
+        for _ in yielding_range(count):
             start = position
             number, position = read_uvarint(self.buf, start)
             size, position = read_uvarint(self.buf, position)
@@ -147,7 +147,7 @@ class Edits:
 
     def joined(self, changes: list[EditedSpan], view: memoryview) -> memoryview:
         frame, position = bytearray(), self.start
-        for start, end, data, _, _ in each(changes):
+        for start, end, data, _, _ in yielding(changes):
             frame += view[position:start]
             frame += data
             position = end
@@ -157,7 +157,7 @@ class Edits:
     def new_counts(self) -> list[EditedSpan]:
         """Return the counts of arrays and tag buffers with added or removed elements."""
         changes: list[EditedSpan] = []
-        for hit, more in each(self.counts.items()):
+        for hit, more in yielding(self.counts.items()):
             number, start, end = hit
             slot = self.walk.marks[number].slot
             assert slot is not None
@@ -178,12 +178,12 @@ class Edits:
             more = 0
             for number, data in sorted(values.items()):
                 new = b"" if data is None else write_uvarint(number) + write_uvarint(len(data)) + data
-                present = [span for span in each(spans) if span[0] == number]
+                present = [span for span in yielding(spans) if span[0] == number]
                 for _, since, until in present[:1]:
                     changes.append((since, until, new, since, True))
                     more -= data is None
                 if not present and new:
-                    position = max((until for tag, _, until in each(spans) if tag < number), default=end)
+                    position = max((until for tag, _, until in yielding(spans) if tag < number), default=end)
                     changes.append((position, position, new, start, False))
                     more += 1
             if more:
@@ -197,16 +197,16 @@ class Edits:
             return []
         tags = [
             (size[1], size[2], tag[2])
-            for tag, size in each(zip(self.hits, self.hits[1:], strict=False))
+            for tag, size in yielding(zip(self.hits, self.hits[1:], strict=False))
             if marks[tag[0]].what == "tag"
         ]
         if not tags:
             return []
-        changes = list(ordered(changes, lambda change: change[3]))
+        changes = list(yielding_sort(changes, lambda change: change[3]))
         anchors = [change[3] for change in changes]
         sizes: list[EditedSpan] = []
         wider: list[tuple[int, int]] = []  # of inner tags not yet counted: where their size stands, how it grew
-        for start, value, end in each(reversed(tags)):
+        for start, value, end in yielding(reversed(tags)):
             inside = changes[bisect_left(anchors, value) : bisect_left(anchors, end)]
             growth = sum(len(data) - (until - since) for since, until, data, *_ in inside)
             inner = 0

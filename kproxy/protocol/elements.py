@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.protocol.table.shapes import ITSELF, Level, Shape, shape
@@ -42,7 +42,7 @@ def elements(levels: Sequence[Level], body: Body, roles: Roles = NO_ROLES) -> It
 
 def _inside(levels: Sequence[Level], depth: int, parent: Body, around: Element) -> Iterator[Element]:
     level, deeper = levels[depth], depth + 1
-    for index, value in enumerate(each(level.elements(parent))):
+    for index, value in enumerate(yielding(level.elements(parent))):
         element = Element({**around.roles, **level.roles(value)}, (*around.where, index), (*around.chain, value))
         if deeper < len(levels) and levels[deeper].elements(value):
             yield from _inside(levels, deeper, value, element)
@@ -145,12 +145,12 @@ class TopicWalk:
         """Yield the topics of a body in its order."""
         if self.around is None:
             return self._inside(body, None)
-        return (topic for element in each(self.around.elements(body)) for topic in self._inside(element, element))
+        return (topic for element in yielding(self.around.elements(body)) for topic in self._inside(element, element))
 
     def _inside(self, parent: Body, around: Any) -> Iterator[Topic]:
         name, topic_id, arrays = self.name, self.topic_id, self.arrays
         bare = self.topics.struct is None
-        for element in each(self.topics.elements(parent)):
+        for element in yielding(self.topics.elements(parent)):
             if bare:
                 yield Topic(element, None, element, around, [])
                 continue
@@ -169,10 +169,10 @@ class TopicWalk:
         name, topic_id, fields, _, elements = topic
         index = self.index
         if index is None:
-            for element in each(elements):
+            for element in yielding(elements):
                 yield Partition(name, topic_id, element, element, fields)
         else:
-            for element in each(elements):
+            for element in yielding(elements):
                 yield Partition(name, topic_id, element[index], element, fields)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
-from kproxy.base.cooperative import each, steps, to_the_end
+from kproxy.base.cooperative import run_to_end, yielding, yielding_range
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 
@@ -65,13 +65,13 @@ class ClusterMetadata:
     version: int = 0
 
     def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> None:
-        """Take in the body of a Metadata response, with breath in between: it may be of 200,000 partitions.
+        """Take in the body of a Metadata response, with yield points: it may be of 200,000 partitions.
 
         `broker_name`: the broker's name of a topic, None: the same. `own`: it came straight from a broker, names all
         topics, and its addresses are the brokers' own.
         """
         listed, before = {}, list(self.topics) if own else []  # names learned by others while this yields are kept
-        for topic in each(body.get("topics") or ()):
+        for topic in yielding(body.get("topics") or ()):
             name = topic.get("name")
             if name and not topic["error_code"]:
                 listed[broker_name(name) or name] = topic_metadata(topic)
@@ -79,10 +79,10 @@ class ClusterMetadata:
             self.learn_nodes(body)
             if listed.keys() != self.topics.keys():
                 self.version += 1
-                for name in each(before):
+                for name in yielding(before):
                     if name not in listed:
                         self.topics.pop(name, None)
-        for name, metadata in each(listed.items()):
+        for name, metadata in yielding(listed.items()):
             known = self.topics.get(name)
             if known != metadata and (known is not None or len(self.topics) < MOST_TOPICS):
                 self.topics[name] = metadata
@@ -90,8 +90,8 @@ class ClusterMetadata:
                 if metadata.topic_id is not None:
                     self.by_id[metadata.topic_id] = name
         if len(self.by_id) > 2 * MOST_TOPICS:  # ids of topics that are gone
-            kept = {one.topic_id for one in each(list(self.topics.values()))}
-            for topic_id in each(list(self.by_id)):
+            kept = {one.topic_id for one in yielding(list(self.topics.values()))}
+            for topic_id in yielding(list(self.by_id)):
                 if topic_id not in kept:
                     self.by_id.pop(topic_id, None)
 
@@ -104,7 +104,7 @@ class ClusterMetadata:
     def learn_nodes(self, body: Mapping[str, Any]) -> None:
         nodes = {
             broker["node_id"]: KnownNode(broker["host"], broker["port"], broker.get("rack"))
-            for broker in each(body.get("brokers") or ())
+            for broker in yielding(body.get("brokers") or ())
         }
         learnt = nodes, body.get("controller_id"), body.get("cluster_id")
         if learnt != (self.nodes, self.controller, self.cluster_id):
@@ -113,9 +113,9 @@ class ClusterMetadata:
 
 
 def topic_metadata(topic: Mapping[str, Any]) -> KnownTopic:
-    partitions = {one["partition_index"]: one["leader_id"] for one in each(topic["partitions"] or ())}
+    partitions = {one["partition_index"]: one["leader_id"] for one in yielding(topic["partitions"] or ())}
     most = min(max(partitions, default=-1) + 1, len(partitions) + MOST_MISSING)
-    leaders = tuple(partitions.get(index, -1) for index in steps(most))
+    leaders = tuple(partitions.get(index, -1) for index in yielding_range(most))
     topic_id = topic.get("topic_id", NO_ID)
     return KnownTopic(None if topic_id == NO_ID else str(topic_id), bool(topic.get("is_internal")), leaders)
 
@@ -247,7 +247,7 @@ class Fanout:
     # ---- calls of the observers' owners
 
     def take(self, seen: ObservedExchange) -> None:
-        with to_the_end():
+        with run_to_end():
             if seen.key == METADATA and seen.outcome == "answered":
                 self._call(self._learn, seen)
             for sink in self.sinks:
@@ -255,7 +255,7 @@ class Fanout:
 
     def take_behind(self, seen: ObservedExchange) -> None:
         """Give an exchange as the broker saw it to the sinks that want it."""
-        with to_the_end():
+        with run_to_end():
             for sink in self.sinks:
                 if sink.broker_side:
                     self._call(sink.take_behind, seen)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol import Message
 from kproxy.protocol.elements import Partition, Topic, partitions, topics
 from kproxy.protocol.table import layout, schema
@@ -93,8 +93,8 @@ class EntityIndex:
     """Index of entities by name and by id, whichever of the two each has."""
 
     def __init__(self, entities: Sequence[Entity]) -> None:
-        self.by_name = {(one.topic, one.partition): one for one in each(entities) if one.topic is not None}
-        self.by_id = {(one.topic_id, one.partition): one for one in each(entities) if one.topic_id is not None}
+        self.by_name = {(one.topic, one.partition): one for one in yielding(entities) if one.topic is not None}
+        self.by_id = {(one.topic_id, one.partition): one for one in yielding(entities) if one.topic_id is not None}
 
     def find(self, entity: Entity) -> Entity | None:
         by_name = None if entity.topic is None else self.by_name.get((entity.topic, entity.partition))
@@ -114,12 +114,12 @@ def carries_records(key: int, direction: str) -> bool:
 def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, Partition]]:
     """Yield the partitions that are among the entities by the name or id in the message, with their entities."""
     known: dict[tuple[str | UUID | None, int], Entity] = {}
-    for entity in each(entities):
+    for entity in yielding(entities):
         if entity.partition is not None:
             known[entity.topic, entity.partition] = entity
             if entity.topic_id is not None:
                 known[entity.topic_id, entity.partition] = entity
-    for partition in each(partitions(message)):
+    for partition in yielding(partitions(message)):
         where = partition.name_or_id, partition.number
         if where in known:
             yield known[where], partition
@@ -127,7 +127,7 @@ def partitions_among(message: Message, entities: Sequence[Entity]) -> Iterator[t
 
 def record_shares(message: Message, entities: Sequence[Entity]) -> Iterator[tuple[Entity, float]]:
     """Yield each entity with its share of all record bytes, from 0 to 1. Yield nothing without records."""
-    total = sum(len(partition.records or b"") for partition in each(partitions(message)))
+    total = sum(len(partition.records or b"") for partition in yielding(partitions(message)))
     if total:
         for entity, partition in partitions_among(message, entities):
             yield entity, len(partition.records or b"") / total
@@ -178,7 +178,7 @@ def listed(key: int, body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
 def coordinators(body: dict[str, Any]) -> Iterable[dict[str, Any]]:
     """Return the entries of a FindCoordinator response, with yield points. Before version 4 the body is the entry."""
     entries: list[dict[str, Any]] | None = body.get("coordinators", [body])
-    return each(entries or [])
+    return yielding(entries or [])
 
 
 def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -189,5 +189,5 @@ def addressed(key: int, body: dict[str, Any]) -> Iterator[tuple[int, dict[str, A
                 yield entry["node_id"], entry
         return
     brokers, field = listed(key, body)
-    for entry in each(brokers):
+    for entry in yielding(brokers):
         yield entry[field], entry

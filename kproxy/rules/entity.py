@@ -21,7 +21,7 @@ from struct import Struct as Format
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.cooperative import breathe, each, spread_tuple
+from kproxy.base.cooperative import yield_point, yielding, yielding_tuple
 from kproxy.protocol import Message
 from kproxy.protocol.elements import Roles, request_elements, top_roles
 from kproxy.protocol.primitives import Buffer
@@ -105,7 +105,7 @@ def with_offset(make: EntityMaker) -> EntityMaker:
 
 
 def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
-    breathe()
+    yield_point()
     value = roles.get
     return Entity(
         value("topic"),
@@ -120,7 +120,7 @@ def make_plain(roles: Roles, where: tuple[int, ...]) -> Entity:
 
 
 def make_special(roles: Roles, where: tuple[int, ...]) -> Entity:
-    breathe()
+    yield_point()
     known = dict(roles)
     if "coordinator_key" in known:
         known |= coordinator(known["coordinator_key"], known.get("key_type", 0))
@@ -261,7 +261,7 @@ class EntityReader:
         roles: list[dict[str, Any]] = [{} for _ in range(deepest + 2)]  # known at each level; last, at the top
         index = [-1] * (deepest + 1)
         opened = TOP
-        for number, start, stop in each(hits):
+        for number, start, stop in yielding(hits):
             field = seen[number]
             if field is None:
                 continue
@@ -281,7 +281,7 @@ class EntityReader:
                 entities.append(make(roles[level], tuple(index)))
         if opened < deepest or deepest < 0:
             entities.append(make(roles[opened], tuple(index[: opened + 1])))
-        return spread_tuple(tuple(entities))
+        return yielding_tuple(tuple(entities))
 
 
 def what(slot: Slot) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from kproxy.base.cooperative import drop, each
+from kproxy.base.cooperative import free_list, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, encode
 from kproxy.protocol.framing import body_start, framed
@@ -60,7 +60,7 @@ def brokers_request(version: int = VERSION) -> bytes:
 
 def named_topics_request(topic_ids: Iterable[bytes]) -> bytes:
     """Return the frame, with its size, of a request for the topics that have these ids."""
-    return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in each(topic_ids)])
+    return _request(BY_ID_VERSION, [{"topic_id": UUID(bytes=one), "name": None} for one in yielding(topic_ids)])
 
 
 def _request(version: int, topics: list[dict[str, Any]] | None, **fields: bool) -> bytes:
@@ -93,14 +93,14 @@ def read_topics(frame: bytes, version: int) -> list[tuple[bytes, bytes]]:
     entries.run(frame, body, len(frame), hits)
     code_mark, name_mark, id_mark = (entries.find("value", path) for path in ENTRY)
     code, name = b"", None
-    for mark, start, end in each(hits):
+    for mark, start, end in yielding(hits):
         if mark == code_mark:
             code = frame[start:end]
         elif mark == name_mark:
             name = read_string(frame, start, end, True)
         elif mark == id_mark and name and not any(code):
             found.append((name, frame[start:end]))
-    drop(hits)
+    free_list(hits)
     return found
 
 
@@ -108,7 +108,7 @@ def remember_topics(memory: MutableMapping[str, Any], frame: bytes, now: float, 
     """Keep the names and ids of an answer; one that cannot be read is counted, and the names before it stay."""
     try:
         topics = read_topics(frame, VERSION)
-        names = [name for name, _ in each(topics)]
+        names = [name for name, _ in yielding(topics)]
         remember_ids(memory, topics)
     except DecodeError:
         counters.count("own_metadata_unreadable")
@@ -126,7 +126,7 @@ def remember_named(memory: MutableMapping[str, Any], frame: bytes, counters: Cou
 
 def remember_ids(memory: MutableMapping[str, Any], topics: Iterable[tuple[bytes, bytes]]) -> None:
     """Keep the names of these topic ids for all connections of the cluster."""
-    for name, topic_id in each(topics):
+    for name, topic_id in yielding(topics):
         if topic_id != ZERO:
             learn(memory, topic_id, name)
 

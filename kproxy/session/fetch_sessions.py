@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.session.partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
@@ -104,7 +104,7 @@ class FetchSessions(RememberedSessions[int]):
             session.awaited = True
             return session.forward(body, ())
         listed = dict(LISTING.listed(body))
-        kept = {key: one for key, one in each(listed.items()) if key not in removed}
+        kept = {key: one for key, one in yielding(listed.items()) if key not in removed}
         if session is None and len(kept) == len(listed):
             return None
         alone = {**body, "topics": LISTING.topics(kept.items())}

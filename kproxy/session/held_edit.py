@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kproxy.base.cooperative import breathe, rest
+from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.protocol import Message, decode_request, decode_response, encode
 from kproxy.protocol.records import Record, rewrite
@@ -69,7 +69,7 @@ class MessageEdit:
         """Return the frame with these (path, value) set. Raises BadEdit, with all errors."""
         before = self.message.body.get(ACKS) if self.message.api.key == PRODUCE else None
         for text, value in changes:
-            rest()
+            yield_now()
             if len(self.mistakes) >= MOST_MISTAKES:  # hints take long to find
                 break
             try:
@@ -164,13 +164,13 @@ class MessageEdit:
         number, left = 0, sorted(changes, reverse=True)
         try:
             for entry in whole:
-                breathe()
+                yield_point()
                 if is_control(entry) or not left:
                     pieces.append(entry.raw)
                     continue
                 records, before = stored(entry, room), len(left)
                 while left and left[-1] < number + len(records):
-                    breathe()
+                    yield_point()
                     one = left.pop()
                     records[one - number] = with_values(records[one - number], changes[one])
                 pieces.append(rewrite(entry, records) if len(left) < before else entry.raw)
@@ -180,7 +180,7 @@ class MessageEdit:
             return
         for beyond in left:
             self.mistakes += [(text, f"there are {number} records here") for _, text, _ in changes[beyond]]
-        rest()
+        yield_now()
         container[name] = b"".join((*pieces, behind))
 
 

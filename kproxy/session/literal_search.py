@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 
-from kproxy.base.cooperative import FEW, each
+from kproxy.base.cooperative import FEW, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, decode_request
 from kproxy.protocol.framing import known_body_start
@@ -91,7 +91,7 @@ class NameScan:
             ids.run(buf, body, end, hits)
         except DecodeError:
             return True
-        for number, begin, stop in each(hits):
+        for number, begin, stop in yielding(hits):
             meaning = self.meanings[number]
             if meaning == NAME:
                 if stop - begin <= LENGTH:
@@ -219,7 +219,7 @@ class NamePrefilter:
         hits: Hits = []
         self.walk.run(buf, body, frame.end, hits)
         lacking, fields, seen = self.lacking, self.index.fields, self.seen
-        for number, start, stop in hits if len(hits) < FEW else each(hits):
+        for number, start, stop in hits if len(hits) < FEW else yielding(hits):
             one = seen[number]
             if one is None:
                 continue

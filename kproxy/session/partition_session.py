@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from kproxy.base.cooperative import each, holds_many
+from kproxy.base.cooperative import free_by_parts, yielding
 from kproxy.rules.exchange import Facts
 from kproxy.rules.values.address import network_of
 from kproxy.session.counters import Counters
@@ -102,23 +102,23 @@ class Listing:
 
     def listed(self, body: Mapping[str, Any]) -> Iterator[tuple[Key, dict[str, Any]]]:
         """Yield the partitions that a request names, in its order, each with its fields."""
-        for topic in each(body["topics"] or ()):
+        for topic in yielding(body["topics"] or ()):
             name = _topic(topic)
-            for partition in each(topic["partitions"] or ()):
+            for partition in yielding(topic["partitions"] or ()):
                 yield (name, partition[self.number]), partition
 
     def forgotten(self, body: Mapping[str, Any]) -> Iterator[Key]:
         """Yield the partitions that a request takes out of the session."""
-        for topic in each(body.get("forgotten_topics_data") or ()):
+        for topic in yielding(body.get("forgotten_topics_data") or ()):
             name = _topic(topic)
-            for number in each(topic["partitions"] or ()):
+            for number in yielding(topic["partitions"] or ()):
                 yield name, number
 
     def topics(self, partitions: Iterable[tuple[Key, Mapping[str, Any]]]) -> list[dict[str, Any]]:
         """Return the value of `topics` that lists these partitions: neighbours of the same topic together."""
         found: list[dict[str, Any]] = []
         last: object = self  # no topic, not even one that is null
-        for (name, _), partition in each(partitions):
+        for (name, _), partition in yielding(partitions):
             if name != last:
                 found.append({_field(name): name, "partitions": []})
                 last = name
@@ -128,12 +128,12 @@ class Listing:
     def forgotten_topics(self, keys: Iterable[Key]) -> list[dict[str, Any]]:
         """Return the value of `forgotten_topics_data` that lists these partitions."""
         found: dict[str | UUID, list[int]] = {}
-        for name, number in each(keys):
+        for name, number in yielding(keys):
             found.setdefault(name, []).append(number)
         return [{_field(name): name, "partitions": numbers} for name, numbers in found.items()]
 
 
-@holds_many
+@free_by_parts
 class PartitionSession:
     """Fetch or share session: its partitions in the order of the client's first mention, each with its latest state."""
 
@@ -165,7 +165,7 @@ class PartitionSession:
             self.owed[key] = None
             self.dropped.pop(key, None)
         self.forgotten = list(self.listing.forgotten(body))
-        for key in each(self.forgotten):  # brokers also add before they forget
+        for key in yielding(self.forgotten):  # brokers also add before they forget
             self.asked.pop(key, None)
             self.owed.pop(key, None)
             if key in self.known:
@@ -195,19 +195,19 @@ class PartitionSession:
         """
         listed = dict(self.listing.listed(body))
         forgotten = list(dict.fromkeys(self.listing.forgotten(body)))
-        owed = [key for key in each(self.owed) if key not in listed and key not in removed]
-        kept = [key for key in each(listed) if key not in removed]
-        dropped = [*self.dropped, *(key for key in each(removed) if key in self.known)]
-        forget = list(dict.fromkeys(each((*forgotten, *dropped))))
+        owed = [key for key in yielding(self.owed) if key not in listed and key not in removed]
+        kept = [key for key in yielding(listed) if key not in removed]
+        dropped = [*self.dropped, *(key for key in yielding(removed) if key in self.known)]
+        forget = list(dict.fromkeys(yielding((*forgotten, *dropped))))
         epoch = self.broker_takes()
-        self.owed = {key: None for key in each(removed) if key in self.asked}
+        self.owed = {key: None for key in yielding(removed) if key in self.asked}
         self.dropped = {}
-        self.known.update(each(kept), each(owed))
-        self.known.difference_update(each(forget))
+        self.known.update(yielding(kept), yielding(owed))
+        self.known.difference_update(yielding(forget))
         field = "session_epoch" if "session_epoch" in body else "share_session_epoch"
         if body[field] == epoch and not owed and len(kept) == len(listed) and len(forget) == len(forgotten):
             return None
-        partitions = [(key, listed[key]) for key in each(kept)] + [(key, self.asked[key]) for key in each(owed)]
+        partitions = [(key, listed[key]) for key in yielding(kept)] + [(key, self.asked[key]) for key in yielding(owed)]
         return {
             **body,
             field: epoch,

@@ -212,7 +212,7 @@ filter is wrong at its end. The config to be applied needs a restart, so that it
 OTHERS = ("/livez", "/readyz", "/metrics", "/api/openapi.json")
 BY_NAME = {one.name: one for one in OPERATIONS}
 IN_TURNS = ("list_exchanges", "get_exchange", "get_frame", "save_exchange")
-"""What is a turn of its own where a reactor runs: it is put aside wherever it breathes."""
+"""What is a turn of its own where a reactor runs: it is suspended at each yield point."""
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from kproxy.base.cooperative import EVERY, BreathState
+from kproxy.base.cooperative import EVERY, YieldState
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.session.commands import BROKER, CLIENT, Send
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
@@ -80,14 +80,14 @@ class Case:
                 self.files.add(frame.f_code.co_filename.rpartition("/kproxy/")[2])
 
         self.calls = 0
-        hook, BreathState.hook = BreathState.hook, None  # a reactor of an earlier test may have set it
-        BreathState.left = EVERY
+        hook, YieldState.hook = YieldState.hook, None  # a reactor of an earlier test may have set it
+        YieldState.left = EVERY
         sys.setprofile(count)
         try:
             self.exchange()
         finally:
             sys.setprofile(None)
-            BreathState.hook = hook
+            YieldState.hook = hook
         self.files.discard("tools/rehearse/dialogue.py")
 
     def measure(self) -> None:

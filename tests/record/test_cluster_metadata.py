@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.record.fanout import ClusterMetadata, KnownNode, KnownTopic
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
@@ -103,15 +103,15 @@ def test_what_a_client_is_told_while_a_long_answer_is_learnt_stays() -> None:
     def learn_another() -> None:
         number = next(others)
         if not number % 3:
-            breath.use(None)
+            cooperative.install_hooks(None)
             picture.learn({"topics": [topic(f"new-{number}", UUID(int=300_000 + number), 1)]}, same)
-            breath.use(learn_another)
+            cooperative.install_hooks(learn_another)
 
-    before = breath.use(learn_another)
+    before = cooperative.install_hooks(learn_another)
     try:
         picture.learn({"topics": [topic(f"all-{n}", UUID(int=n + 1), 1) for n in range(40_000)]}, same, own=True)
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
 
     told = next(others)
     assert told > 9

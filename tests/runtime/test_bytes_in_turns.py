@@ -11,7 +11,7 @@ import pytest
 import structlog
 import trio
 
-from kproxy.base.cooperative import rest
+from kproxy.base.cooperative import yield_now
 from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.reactor import IN, Reactor
 from kproxy.runtime.io.scheduler import Turn
@@ -26,15 +26,15 @@ class RestingSession(PassingSession):
     """Session that lets others run in the middle of each read."""
 
     def from_client(self, view: memoryview, n: int, now: float) -> int:
-        rest()
+        yield_now()
         passed = super().from_client(view, n, now)
-        rest()
+        yield_now()
         return passed
 
     def from_broker(self, view: memoryview, n: int, now: float) -> int:
-        rest()
+        yield_now()
         passed = super().from_broker(view, n, now)
-        rest()
+        yield_now()
         return passed
 
 
@@ -123,12 +123,12 @@ class Party:
     def ready(self, mask: int) -> None:
         """Read, and look at what was read when others have run."""
         self.reading = self.sock.recv_into(scheduler.BUFFER)
-        rest()
+        yield_now()
         self.found.append(bytes(scheduler.BUFFER[: self.reading]))
 
     def tick(self) -> None:
         if self.frozen is None:
-            rest()
+            yield_now()
 
     def freeze(self, turn: Turn) -> None:
         assert self.frozen is None, f"{self.address} is put aside a second time"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.runtime.io import scheduler, side
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
@@ -511,7 +511,7 @@ async def test_wake_does_not_wait_for_the_work_of_its_waker(net: Any, driver: st
 
         def granted(self, now: float) -> None:
             while not woken:
-                breathe()
+                yield_point()
             woken.append("self")
 
     async with (
@@ -534,7 +534,7 @@ async def test_connection_put_aside_leaves_its_line(net: Any, driver: str) -> No
     class Worker(PassingSession):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
             while not woken:
-                breathe()
+                yield_point()
             return 0
 
         def step_aside(self) -> tuple[Any, ...]:

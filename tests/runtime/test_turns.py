@@ -16,7 +16,7 @@ import structlog
 import trio
 from greenlet import getcurrent
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.fair_queue import Queue
 from kproxy.runtime.io.reactor import Reactor
@@ -39,7 +39,7 @@ class Clock:
     def work(cls, seconds: float) -> None:
         """Work for this time, and yield."""
         cls.now += seconds
-        breath.rest()
+        cooperative.yield_now()
 
 
 @pytest.fixture(autouse=True)
@@ -302,7 +302,7 @@ async def test_work_in_a_block_that_is_whole(net: Any, driver: str) -> None:
 
     class Whole(Slow):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            with breath.whole():
+            with cooperative.no_yield():
                 return super().from_client(view, n, now)
 
     async with net.serving(net.config(broker.port), Sessions(Whole), driver) as running, trio.open_nursery() as nursery:
@@ -336,7 +336,7 @@ async def test_what_is_to_be_finished(net: Any, driver: str) -> None:
 
     class Told(Slow):
         def from_client(self, view: memoryview, n: int, now: float) -> int:
-            with breath.to_the_end():
+            with cooperative.run_to_end():
                 super().from_client(view, n, now)
             self.told.append("behind it")
             return n
@@ -365,7 +365,7 @@ class Unpacking(Slow):
             self.busy += 1
             came = bytes(view[:n])
             try:
-                self.through += breath.apart(self.work)
+                self.through += cooperative.run_in_thread(self.work)
             except ZeroDivisionError:
                 self.told.append("raised")
             assert view[:n] == came

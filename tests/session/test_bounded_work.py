@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
@@ -143,11 +143,11 @@ def test_summary_of_many_partitions_yields() -> None:
     def drain() -> None:
         told.extend(summary.drain(1e9, everything=True))
 
-    before = breath.use(drain)
+    before = cooperative.install_hooks(drain)
     try:
         summary.count((0, 9, None, WELL, 1), 1.0, 2.0, 100, 50, 1.0, parts)
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     assert told, "nobody had a turn"
     drain()
     assert sum(line.records or 0 for line in told) == count
@@ -198,7 +198,7 @@ def test_read_of_many_opaque_frames_yields(key: int, version: int, rules: str, u
 def test_line_count_without_yield_points_is_one_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(case for case in cases() if case.kind == "deny" and case.way == "request")
     with_yields = LINES.check(partial(case.run, LINES.count))
-    monkeypatch.setattr("kproxy.base.cooperative.BreathState.whole", 1)
+    monkeypatch.setattr("kproxy.base.cooperative.YieldState.no_yield_depth", 1)
     without = LineCount(fine=True)
     case.run(LINES.count, without)
     assert with_yields.looks > 1000

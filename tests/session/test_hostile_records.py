@@ -11,7 +11,7 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import compression
 from kproxy.protocol.records.batch import encode_batch
@@ -166,11 +166,11 @@ def test_long_buffer_is_pages_that_a_thread_fills(codec: int, monkeypatch: pytes
         threads.append(len(buffers[-1]))
         return work()
 
-    before = breath.use(lambda: None, apart)
+    before = cooperative.install_hooks(lambda: None, apart)
     try:
         assert len(decompress(codec, data)) == 100 << 20
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     long = [one for one in buffers if len(one) > SHORT]
     assert long and all(isinstance(one, mmap) for one in long)
     assert threads == [len(one) for one in long]
@@ -183,12 +183,12 @@ def test_buffer_of_a_failed_decompression_is_freed_in_pieces(
 ) -> None:
     log: list[int | None] = []
     monkeypatch.setattr(compression, "free_pages", lambda buffer, start, size: log.append(size))
-    before = breath.use(lambda: log.append(None))
+    before = cooperative.install_hooks(lambda: log.append(None))
     try:
         with pytest.raises(RecordsError):
             decompress(codec, packed(codec, size, spoilt=size == SPOILT))
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     assert log[1::2] == [None] * (len(log) // 2), "a yield follows each piece"
     pieces = [one for one in log[::2] if one is not None]
     assert max(pieces) <= PIECE

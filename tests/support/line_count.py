@@ -17,13 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 
 
 class LineCount:
     """Counter of the lines that a `with` block executes.
 
-    `fine`: each call of `breathe` ends a stretch. Otherwise only each 32nd does, as in a proxy. `where`: the call stack
+    `fine`: each call of `yield_point` ends a stretch. Otherwise only each 32nd does, as in a proxy. `where`: the stack
     at the end of the longest stretch, if `trace`. `looks`: number of stretches.
     """
 
@@ -56,15 +56,15 @@ class LineCount:
             sys.settrace(self.trace)
 
     def __enter__(self) -> Self:
-        self.hook, self.tracer = breath.use(self.look, self.apart), sys.gettrace()
-        self.every, self.left = breath.EVERY, breath.BreathState.left
+        self.hook, self.tracer = cooperative.install_hooks(self.look, self.apart), sys.gettrace()
+        self.every, self.left = cooperative.EVERY, cooperative.YieldState.left
         if self.fine:
-            breath.EVERY = breath.BreathState.left = 0
+            cooperative.EVERY = cooperative.YieldState.left = 0
         sys.settrace(self.trace)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.settrace(self.tracer)
-        breath.EVERY, breath.BreathState.left = self.every, self.left
-        breath.use(self.hook)
+        cooperative.EVERY, cooperative.YieldState.left = self.every, self.left
+        cooperative.install_hooks(self.hook)
         self.look()

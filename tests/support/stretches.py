@@ -40,7 +40,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.protocol import Message
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.record import Record
@@ -91,7 +91,7 @@ class Stopwatch:
             self.last = thread_time()
 
     def __enter__(self) -> Stopwatch:
-        self.before = breath.use(self.look, self.apart)
+        self.before = cooperative.install_hooks(self.look, self.apart)
         self.enabled = gc.isenabled()
         gc.disable()
         self.last = thread_time()
@@ -99,7 +99,7 @@ class Stopwatch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.look()
-        breath.use(self.before)
+        cooperative.install_hooks(self.before)
         if self.enabled:
             gc.enable()
 
@@ -126,16 +126,16 @@ class StepWatch(trio.abc.Instrument):
         if isinstance(self.watch, Stopwatch):
             gc.collect()
         trio.lowlevel.add_instrument(self)
-        state = breath.BreathState
-        self.before = state.hook, state.apart, state.guard
+        state = cooperative.YieldState
+        self.before = state.hook, state.thread_runner, state.guard
         self.watch.__enter__()
         if not self.turns:
-            breath.use(*self.before)
+            cooperative.install_hooks(*self.before)
         return self.watch
 
     def __exit__(self, *error: object) -> None:
         self.watch.__exit__(None, None, None)
-        breath.use(*self.before)
+        cooperative.install_hooks(*self.before)
         trio.lowlevel.remove_instrument(self)
 
 

@@ -20,8 +20,8 @@ from struct import calcsize
 from typing import Any
 from uuid import UUID
 
-from kproxy.base import cooperative as breath
-from kproxy.base.cooperative import FEW, breathe, steps
+from kproxy.base import cooperative
+from kproxy.base.cooperative import FEW, yield_point, yielding_range
 from kproxy.base.errors import WireError
 from kproxy.protocol.primitives import MAX_LENGTH, MAX_STRING, read_uvarint
 from kproxy.protocol.table.layout import FIXED, ZERO_UUID, Slot, Struct, loop_over
@@ -127,7 +127,7 @@ def unknown_tags(buf: bytes, p: int, end: int, value: dict[str, Any]) -> int:
     tags = []
     number, p = tag_count(buf, p, end)
     last = -1
-    for _ in breath.steps(number):
+    for _ in cooperative.yielding_range(number):
         last, p, q = tag_head(buf, p, end, last)
         tags.append((last, buf[p:q]))
         p = q
@@ -173,7 +173,7 @@ def few(count: int) -> int:
 def room(count: int) -> list[object]:
     """Return an empty list for `count` elements; one that yields during iteration if a hook is installed."""
     few(count)
-    return [] if breath.BreathState.hook is None else breath.Spread()
+    return [] if cooperative.YieldState.hook is None else cooperative.YieldingList()
 
 
 @cache
@@ -205,7 +205,7 @@ class DecoderWriter:
 
     def __init__(self) -> None:
         self.put = SourceCode()
-        self.put.names.update(NAMES, breathe=breathe, steps=steps)
+        self.put.names.update(NAMES, yield_point=yield_point, yielding_range=yielding_range)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct) -> str:
@@ -321,7 +321,7 @@ class DecoderWriter:
     def elements(self, slot: Slot, count: str, found: str) -> None:
         put = self.put
         if slot.type == "uuid":
-            put(f"{found} = [to_uuid(buf[p + 16 * i:p + 16 * i + 16]) for i in steps(few({count}))]")
+            put(f"{found} = [to_uuid(buf[p + 16 * i:p + 16 * i + 16]) for i in yielding_range(few({count}))]")
             put(f"p += {count} * 16")
         elif slot.type in FIXED:
             code, size = FIXED[slot.type]
@@ -335,7 +335,7 @@ class DecoderWriter:
             put(f"{found} = [] if {count} < {FEW} else room({count})")
             with put.block(loop_over(slot, count)):
                 if slot.nests:
-                    put("breathe()")
+                    put("yield_point()")
                 put(f"{found}.append({self.element(slot)})")
 
     def element(self, slot: Slot) -> str:
@@ -365,7 +365,7 @@ class DecoderWriter:
             put("others = []")
             put("tag = -1")
             put("number, p = tag_count(buf, p, end)")
-            with put.block("for _ in steps(number):"):
+            with put.block("for _ in yielding_range(number):"):
                 put("tag, p, stop = tag_head(buf, p, end, tag)")
                 for slot in layout.tagged:
                     with put.block(f"if tag == {slot.tag}:"):

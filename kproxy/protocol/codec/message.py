@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.base.cooperative import breathe, each, keep
+from kproxy.base.cooperative import defer_free, yield_point, yielding
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import layout
@@ -43,15 +43,15 @@ class Message:
         return "request" if "request_api_key" in self.header else "response"
 
     def copy(self) -> Message:
-        return Message(self.api, self.version, self.header, keep(copied(self.body)), self.trailing)
+        return Message(self.api, self.version, self.header, defer_free(copied(self.body)), self.trailing)
 
 
 def copied(value: Any) -> Any:
     """Return a deep copy of a decoded value; values in it that cannot change are shared."""
     if isinstance(value, dict):
-        breathe()
+        yield_point()
         return {name: copied(inner) for name, inner in value.items()}
-    return [copied(inner) for inner in each(value)] if isinstance(value, list) else value
+    return [copied(inner) for inner in yielding(value)] if isinstance(value, list) else value
 
 
 def awaits_response(request: Message) -> bool:
@@ -78,7 +78,7 @@ def read_body(
             offset=end,
             expected=f"a frame of {end} bytes",
         )
-    return keep(body), frame[end:]
+    return defer_free(body), frame[end:]
 
 
 def decode_request(frame: Buffer, *, trailing: bool = False) -> Message:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from kproxy.base.cooperative import breathe, each, ordered
+from kproxy.base.cooperative import yield_point, yielding, yielding_sort
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import (
@@ -77,17 +77,17 @@ def others(value: dict[str, Any], known: int) -> Iterable[tuple[int, bytes]]:
 def spare(tags: Iterable[tuple[int, Buffer]], known: frozenset[int]) -> list[tuple[int, Buffer]]:
     """Return the unknown tags. Raises EncodeError if one has the number of a known field."""
     listed_tags = list(tags)
-    if any(tag in known for tag, _ in each(listed_tags)):
+    if any(tag in known for tag, _ in yielding(listed_tags)):
         raise EncodeError("a known tag among the unknown")
     return listed_tags
 
 
 def add_tags(add: Add, tags: Iterable[tuple[int, Buffer]]) -> None:
     """Add a tag buffer, by ascending number. Raises EncodeError for a bad tag."""
-    all_tags = list(ordered(tags, lambda pair: pair[0]))
+    all_tags = list(yielding_sort(tags, lambda pair: pair[0]))
     add(write_uvarint(len(all_tags)))
     last = -1
-    for tag, data in each(all_tags):
+    for tag, data in yielding(all_tags):
         if not last < tag <= MAX_LENGTH or not isinstance(data, (bytes, bytearray, memoryview)):
             raise EncodeError("bad tag")
         last = tag
@@ -136,7 +136,7 @@ class EncoderWriter:
 
     def __init__(self) -> None:
         self.put = SourceCode()
-        self.put.names.update(NAMES, breathe=breathe, each=each)
+        self.put.names.update(NAMES, yield_point=yield_point, yielding=yielding)
         self.tagged: list[tuple[str, Struct]] = []  # tag functions still to be written
 
     def struct(self, layout: Struct, value: str) -> None:
@@ -200,9 +200,9 @@ class EncoderWriter:
                 return
             put(f"add({f'write_uvarint(len({items}) + 1)' if slot.compact else f'write_int32(len({items}))'})")
             one = put.fresh("e")
-            with put.block(f"for {one} in {items if slot.nests else f'each({items})'}:"):
+            with put.block(f"for {one} in {items if slot.nests else f'yielding({items})'}:"):
                 if slot.nests:
-                    put("breathe()")
+                    put("yield_point()")
                 self.element(slot, one)
 
     def numbers(self, slot: Slot, items: str) -> None:

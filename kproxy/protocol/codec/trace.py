@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.protocol.primitives import (
     COMPACT_READERS,
@@ -190,7 +190,7 @@ def diagnosis(layout: Struct, data: Buffer, pos: int, api: str, version: int, pa
     problem, expected = "cannot be read", ""
     try:
         for step in islice(trace(layout, memoryview(data), pos, path), MAX_STEPS):
-            breathe()
+            yield_point()
             last = step
         if last.end < len(data):
             problem = f"something after {MAX_STEPS} good values cannot be read"
@@ -205,7 +205,7 @@ TAGS = "_tagged_fields"
 
 def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
     """Return a dict that the encoder takes. Null is let through wherever the wire has a null, as readers do."""
-    breathe()
+    yield_point()
     if not isinstance(value, Mapping):
         raise EncodeError(f"{path or 'message'}: {value!r:.80} is no dict")
     slots = struct.all_slots
@@ -233,7 +233,7 @@ def checked(slot: Slot, value: Any, path: str) -> Any:
         return None
     if not isinstance(value, (list, tuple)):
         raise EncodeError(f"{path}: {value!r:.80} is no list")
-    return [checked_element(slot, item, f"{path}[{index}]") for index, item in each(enumerate(value))]
+    return [checked_element(slot, item, f"{path}[{index}]") for index, item in yielding(enumerate(value))]
 
 
 def checked_one(slot: Slot, value: Any, path: str) -> Any:

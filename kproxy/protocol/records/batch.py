@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kproxy.base.cooperative import FEW, breathe, each
+from kproxy.base.cooperative import FEW, yield_point, yielding
 from kproxy.base.errors import RecordsError
 
 from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
@@ -87,7 +87,7 @@ def encode_batch(
     first = records[0].offset if records else 0
     base = first if base_offset is None else base_offset
     last = records[-1].offset - base if records else 0
-    timestamps = [record.timestamp for record in each(records)] or [-1]
+    timestamps = [record.timestamp for record in yielding(records)] or [-1]
     header = Batch(
         base_offset=base,
         length=0,
@@ -119,12 +119,12 @@ def rewrite_batch(batch: Batch, records: Sequence[Record]) -> bytes:
     """
     if batch.is_control:
         raise RecordsError(f"control batch at offset {batch.base_offset} is never changed")
-    for record in each(records):
+    for record in yielding(records):
         if not batch.base_offset <= record.offset <= batch.last_offset:
             raise RecordsError(f"offset {record.offset} outside its batch, {batch.base_offset} to {batch.last_offset}")
     if not records:
         return write_batch(without_records(batch), records)
-    timestamps = [record.timestamp for record in each(records)]
+    timestamps = [record.timestamp for record in yielding(records)]
     newest = batch.max_timestamp if batch.is_log_append_time else max(timestamps)
     return write_batch(replace(batch, count=len(records), max_timestamp=newest), records)
 
@@ -157,13 +157,13 @@ def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
 
 
 def pieces(header: Batch, records: Sequence[Record]) -> Iterator[bytes]:
-    """Yield the bytes of each record, with breath in between."""
+    """Yield the bytes of each record, with yield points."""
     done = 0
     for record in records:
         done += 1 + len(record.headers)
         if done >= FEW:
             done = 0
-            breathe()
+            yield_point()
         yield write_record(record, header.base_offset, header.base_timestamp)
 
 
@@ -250,10 +250,12 @@ def encode_message_set(
     kind = LOG_APPEND_TIME if magic and log_append_time is not None else 0
     if not codec or not records:
         seen = log_append_time if kind else None
-        return b"".join(write_legacy_record(record, record.offset, magic, kind, seen) for record in each(records))
+        return b"".join(write_legacy_record(record, record.offset, magic, kind, seen) for record in yielding(records))
     first, last = (records[0].offset if magic else 0), records[-1].offset
-    inner = b"".join(write_legacy_record(record, record.offset - first, magic) for record in each(records))
-    timestamp = log_append_time if log_append_time is not None else max(record.timestamp for record in each(records))
+    inner = b"".join(write_legacy_record(record, record.offset - first, magic) for record in yielding(records))
+    timestamp = (
+        log_append_time if log_append_time is not None else max(record.timestamp for record in yielding(records))
+    )
     return write_message(last, magic, codec & CODEC | kind, timestamp, None, compress(codec, inner, magic))
 
 

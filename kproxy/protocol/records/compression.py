@@ -20,7 +20,7 @@ from typing import Any
 
 import cramjam
 
-from kproxy.base.cooperative import apart, breathe, rest
+from kproxy.base.cooperative import run_in_thread, yield_now, yield_point
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
 
@@ -128,7 +128,7 @@ def compress(codec: int, data: Buffer, magic: int = 2) -> bytes:
     writer = WRITERS.get(codec)
     if writer is None or (codec == ZSTD and magic < 2):
         raise RecordsError(f"{CODECS.get(codec, 'unknown')} codec {codec} in an entry of magic {magic}")
-    packed = writer(data) if len(data) <= SHORT_TO_PACK else apart(partial(writer, data))
+    packed = writer(data) if len(data) <= SHORT_TO_PACK else run_in_thread(partial(writer, data))
     return break_lz4_header(packed) if codec == LZ4 and magic == 0 else packed
 
 
@@ -163,7 +163,7 @@ def give_back(buffer: bytearray | mmap.mmap) -> None:
     if isinstance(buffer, mmap.mmap):
         for start in range(0, len(buffer), PIECE):
             free_pages(buffer, start, min(PIECE, len(buffer) - start))
-            rest()
+            yield_now()
 
 
 def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
@@ -175,7 +175,7 @@ def growing(module: Any) -> Callable[[Buffer, int], Buffer]:
             output = room(size)
             unpack = partial(module.decompress_into, data, output)
             try:
-                length = unpack() if size <= SHORT else apart(unpack)
+                length = unpack() if size <= SHORT else run_in_thread(unpack)
             except cramjam.DecompressionError as problem:
                 give_back(output)
                 if "write whole buffer" not in str(problem):  # Rust's io::ErrorKind::WriteZero: the buffer is full
@@ -201,12 +201,12 @@ def read_snappy(data: Buffer, limit: int) -> Buffer:
     for block, length in sized:
         unpack = partial(cramjam.snappy.decompress_raw_into, block, output[position : position + length])
         try:
-            unpack() if length <= SHORT else apart(unpack)
+            unpack() if length <= SHORT else run_in_thread(unpack)
         except cramjam.DecompressionError:
             give_back(buffer)
             raise
         position += length
-        breathe()
+        yield_point()
     return output.toreadonly()
 
 
@@ -215,7 +215,7 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     them."""
     position = 0
     while position < len(data):
-        breathe()
+        yield_point()
         if data[position : position + 8] == XERIAL_MAGIC:
             version, oldest = XERIAL_VERSIONS.unpack_from(data, position + 8)
             if version < 1 or oldest != 1:
@@ -228,7 +228,7 @@ def xerial_blocks(data: memoryview) -> Iterator[memoryview]:
             raise RecordsError(f"xerial block of {length} bytes where {len(data) - position} are left")
         yield data[position : position + length]
         position += length
-        breathe()
+        yield_point()
 
 
 def raw_length(data: Buffer) -> int:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct, calcsize
 
-from kproxy.base.cooperative import breathe, rest
+from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
 
@@ -186,10 +186,10 @@ def entries(data: Buffer | None) -> Iterator[Entry]:
         if end > len(view):
             yield Cut(view[position:])
             return
-        breathe()
+        yield_point()
         yield read_entry(view[position:end], magic)
         position = end
-        breathe()
+        yield_point()
 
 
 def read_entry(raw: memoryview, magic: int) -> Batch | LegacyEntry:
@@ -207,7 +207,7 @@ def crc_of(raw: Buffer, magic: int) -> int:
     crc, add = 0, crc32c if magic == 2 else zlib.crc32
     for start in range(0, len(view), AT_ONCE):
         if start:
-            rest()
+            yield_now()
         crc = add(view[start : start + AT_ONCE], crc)
     return crc
 
@@ -302,7 +302,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
     digest = RecordsDigest(size, 0, 0, "", None, None, None, None, None)
     p, left, count, row = start, size, 0, False
     while left > MAGIC_AT:
-        breathe()
+        yield_point()
         magic = buf[p + MAGIC_AT]
         (length,) = LENGTH.unpack_from(buf, p + LENGTH_AT)
         if not (magic <= 2 and SHORTEST[magic] <= length <= left - OVERHEAD):
@@ -318,7 +318,7 @@ def read_digest(buf: bytes, start: int, size: int, *, sketched: bool = False) ->
         else:
             count += read_legacy(digest, buf, p, row)
             row = not buf[p + MESSAGE_ATTRIBUTES_AT] & CODEC
-        breathe()
+        yield_point()
         p += KEPT[magic] if sketched else length + OVERHEAD
         left -= length + OVERHEAD
     if digest.records is not None:
@@ -332,7 +332,7 @@ def read_headers(buf: bytes, start: int, size: int, *, sketched: bool = False) -
     headers, view = RecordHeaders([]), memoryview(buf)
     p, left = start, size
     while left > MAGIC_AT:
-        breathe()
+        yield_point()
         magic = buf[p + MAGIC_AT]
         (length,) = LENGTH.unpack_from(buf, p + LENGTH_AT)
         if not whole_entry(magic, length, left):

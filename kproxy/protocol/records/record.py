@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kproxy.base.cooperative import FEW, breathe, each, holds_many, steps
+from kproxy.base.cooperative import FEW, free_by_parts, yield_point, yielding, yielding_range
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.primitives import read_varint, read_varlong, write_varint, write_varlong
@@ -26,7 +26,7 @@ ANY_HEADERS = 1 << 62
 """Limit of the headers of all records where none applies."""
 
 
-@holds_many
+@free_by_parts
 @dataclass(frozen=True, slots=True)
 class Record:
     """Record of any magic: offset and timestamp absolute (-1: magic 0 has none), None for null.
@@ -49,7 +49,7 @@ SHORTEST_RECORD, SHORTEST_HEADER = 7, 2
 def size_of(record: Record) -> int:
     """Return the bytes that a user has put into a record."""
     headers = sum(
-        len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in each(record.headers)
+        len(key.encode("utf-8", "surrogateescape")) + len(value or b"") for key, value in yielding(record.headers)
     )
     return len(record.key or b"") + len(record.value or b"") + headers
 
@@ -81,7 +81,7 @@ def read_records(
         done += 1 + len(record.headers)
         if done >= FEW:
             done = 0
-            breathe()
+            yield_point()
     if position != len(data):
         raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
 
@@ -127,7 +127,7 @@ def read_headers(
     if count > most:
         raise TooManyHeaders(f"{count} headers, and no more than {most} are looked at", offset=position)
     headers = []
-    for _ in steps(count):
+    for _ in yielding_range(count):
         key, position = read_field(data, position, end)
         if key is None:
             raise DecodeError("header key is null", offset=position)
@@ -147,7 +147,7 @@ def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes
         put(data, record.key)
         put(data, record.value)
         data += write_varint(len(record.headers))
-        for key, value in each(record.headers):
+        for key, value in yielding(record.headers):
             put(data, key.encode("utf-8", "surrogateescape"))
             put(data, value)
         return write_varint(len(data)) + data

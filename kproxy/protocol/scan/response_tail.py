@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import cache
 
-from kproxy.base.cooperative import breathe, steps
+from kproxy.base.cooperative import yield_point, yielding_range
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.decoder import SourceCode
 from kproxy.protocol.primitives import MAX_LENGTH, Buffer, Chunk
@@ -54,7 +54,7 @@ class PrefixWriter:
 
     def __init__(self) -> None:
         self.put = SourceCode()
-        self.put.names.update(longer=longer, breathe=breathe, steps=steps)
+        self.put.names.update(longer=longer, yield_point=yield_point, yielding_range=yielding_range)
         self.behind = 0
 
     def move(self) -> None:
@@ -81,7 +81,7 @@ class PrefixWriter:
             self.slot(slot)
         if struct.flexible:
             self.varint("n")
-            with self.put.block("for _ in steps(n):"):
+            with self.put.block("for _ in yielding_range(n):"):
                 self.varint("n")
                 self.varint("n")
                 self.put("p += n")
@@ -105,7 +105,7 @@ class PrefixWriter:
             self.put(f"p += (n - 1) * {FIXED[slot.type][1]} if n else 0")
             return
         with self.put.block("for _ in range(n - 1):"):
-            self.put("breathe()")
+            self.put("yield_point()")
             self.struct(slot.struct)
             self.move()
 

@@ -19,7 +19,7 @@ from functools import cache
 from struct import Struct as Form
 from typing import Any
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.decoder import FAILURES, DecoderWriter, Misfit, SourceCode, form, make_decoder
 from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
@@ -104,7 +104,7 @@ def far_number(
 def records(out: bytearray, size: int, buf: Buffer, p: int, end: int, m: int) -> Generator[int, Chunk, ChunkState]:
     """Pass a `records` field of `size` bytes, and keep the bytes listed in `protocol/records/entry.py`."""
     while size > MAGIC_AT:
-        breathe()
+        yield_point()
         if end - p >= BATCH.size:
             here, at, have = buf, p, 0
         else:
@@ -133,7 +133,7 @@ class SketchSourceWriter:
     def __init__(self) -> None:
         self.put = SourceCode()
         self.put.names.update(Misfit=Misfit, more=more, far_varint=far_varint, far_number=far_number, records=records)
-        self.put.names.update(breathe=breathe)
+        self.put.names.update(yield_point=yield_point)
         self.behind = 0
 
     def move(self) -> None:
@@ -183,7 +183,7 @@ class SketchSourceWriter:
                 with self.put.block(f"if n > {most_tags}:"):
                     self.put(f"raise Misfit(f'{{n}} header tags, expected at most {most_tags}')")
             with self.put.block("for _ in range(n):"):
-                self.put("breathe()")
+                self.put("yield_point()")
                 self.varint()
                 self.varint()
                 self.put("p += n")
@@ -215,7 +215,7 @@ class SketchSourceWriter:
             return
         assert slot.struct is not None
         with self.put.block("for _ in range(n):"):
-            self.put("breathe()")
+            self.put("yield_point()")
             self.struct(slot.struct)
             self.move()
 

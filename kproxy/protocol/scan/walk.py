@@ -25,7 +25,7 @@ from functools import cache
 from struct import error
 from typing import Any, NoReturn
 
-from kproxy.base.cooperative import FEW, drop, each
+from kproxy.base.cooperative import FEW, free_list, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import diagnosis
@@ -63,13 +63,13 @@ class Walk:
         try:
             after: int = self._walk(buf, pos, end, hits)
         except TooManyHits:
-            drop(hits)
+            free_list(hits)
             problem = f"has more than {MOST_HITS} values that rules look at"
             raise DecodeError(problem, api=self.label, version=self.version) from None
         except (Bad, DecodeError, IndexError, error):
             after = end + 1
         if after > end:
-            drop(hits)
+            free_list(hits)
             self.explain(buf, pos, end)
         return after
 
@@ -156,11 +156,11 @@ def error_codes_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> t
     except DecodeError:
         return 0, []
     first, codes = 0, []
-    for mark, at, after in each(hits):
+    for mark, at, after in yielding(hits):
         if mark in marks and after - at == 2 and (buf[at] or buf[at + 1]):
             codes.append(int.from_bytes(buf[at:after], "big", signed=True))
             first = codes[-1] if mark == top else first
-    drop(hits)
+    free_list(hits)
     return first, codes
 
 
@@ -188,7 +188,7 @@ class EndpointCheckWriter(WalkWriter):
             self.put("return False")
         self.move(1)
         with self.put.block(f"if {left} > {FEW}:"):
-            self.put("breathe()")
+            self.put("yield_point()")
         with self.put.block(f"while {left} > 1:"):
             self.put(f"{left} -= 1")
             self.element(slot, wanted=False)

@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.base.cooperative import breathe, steps
+from kproxy.base.cooperative import yield_point, yielding_range
 from kproxy.protocol.codec.decoder import SourceCode, form
 from kproxy.protocol.codec.trace import smallest
 from kproxy.protocol.primitives import read_uvarint
@@ -89,8 +89,8 @@ class WalkWriter:
             far_string=far_string,
             skip_tags=skip_tags,
             near=near(1),
-            breathe=breathe,
-            steps=steps,
+            yield_point=yield_point,
+            yielding_range=yielding_range,
         )
 
     def mark(self, what: str, path: str, slot: Slot | None) -> int:
@@ -216,7 +216,7 @@ class WalkWriter:
             return
         with put.block(loop_over(slot, "n")):
             if slot.nests:
-                put("breathe()")
+                put("yield_point()")
             self.element(slot, wanted)
             if self.touches(slot):
                 with put.block(f"if len(hits) > {MOST_HITS}:"):
@@ -232,7 +232,7 @@ class WalkWriter:
         put(f"{left} = n")
         with put.block(loop_over(slot, left)):
             if slot.nests:
-                put("breathe()")
+                put("yield_point()")
             self.element(slot, False)
         with put.block(f"if {left} >= {LEAST}:"):
             put(f"{alike}.learn(buf, {start}, {left})")
@@ -283,7 +283,7 @@ class WalkWriter:
         with put.block("if n:"):
             with put.block("if n + n > end - p:"):
                 put("raise Bad")
-            with put.block("for _ in steps(n):"):
+            with put.block("for _ in yielding_range(n):"):
                 self.tag(struct.tagged)
 
     def tag(self, slots: Iterable[Slot]) -> None:

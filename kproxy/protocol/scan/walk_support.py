@@ -16,7 +16,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
-from kproxy.base.cooperative import breathe, steps
+from kproxy.base.cooperative import yield_point, yielding_range
 from kproxy.protocol.primitives import MAX_LENGTH, MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.table.layout import FIXED, Slot, Struct
 
@@ -61,7 +61,7 @@ def skip_tags(buf: Buffer, p: int, end: int) -> int:
     number, p = read_uvarint(buf, p)
     if number + number > end - p:  # a tag and its size take a byte each
         raise Bad
-    for _ in steps(number):
+    for _ in yielding_range(number):
         _, p = read_uvarint(buf, p)
         size, p = read_uvarint(buf, p)
         p += size
@@ -104,7 +104,7 @@ class UniformArray:
                 break
             p += size
             n -= part
-            breathe()
+            yield_point()
         return p, n
 
     def learn(self, buf: Buffer, p: int, n: int) -> None:

@@ -88,8 +88,8 @@ class Struct:
 
 
 def loop_over(slot: Slot, count: str) -> str:
-    """Return the head of a compiled loop over `count` elements. Bodies of nested loops have to call `breathe`."""
-    return f"for _ in {'range' if slot.nests else 'steps'}({count}):"
+    """Return the head of a compiled loop over `count` elements. Bodies of nested loops have to call `yield_point`."""
+    return f"for _ in {'range' if slot.nests else 'yielding_range'}({count}):"
 
 
 def plain_default(slot_type: str, array: bool, struct: Struct | None) -> Callable[[], Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from kproxy.base.cooperative import each, to_the_end
+from kproxy.base.cooperative import run_to_end, yielding
 from kproxy.protocol.records.entry import OVERHEAD
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import schema
@@ -102,8 +102,8 @@ class AuditSink:
         if account is None:
             return
         self.put_authentication(account, now)
-        with to_the_end():
-            for _ in each(self.put_summaries(account, now, everything=True)):
+        with run_to_end():
+            for _ in yielding(self.put_summaries(account, now, everything=True)):
                 pass
         self.events.put(CONNECTION_EVENT.name, self.wall(now), closed(account.who, account.client_id))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import (
     ALTER_CONFIGS,
@@ -243,7 +243,7 @@ def column_extractor(key: int, version: int) -> ColumnExtractor:
 
 def add_subscription(table: TopicTable, request: Mapping[str, Any], who: Who) -> None:
     """Add the topics and the owned partitions that a member reports to the table."""
-    for name in each(request["subscribed_topic_names"] or ()):
+    for name in yielding(request["subscribed_topic_names"] or ()):
         table.put(0, TopicElement(None, 0, name, None, 0, []), None)
     add_partitions(table, request.get("topic_partitions"), 0, who)
 

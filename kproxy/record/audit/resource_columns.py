@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.table.api_keys import (
     CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,
@@ -77,8 +77,8 @@ def new_topic(requested: MessageElement, answered: MessageElement) -> str:
         ("assigned partitions", parts or -1),
     ]
     described = [f"{name} {count}" for name, count in counts if count > 0]
-    keys = [config["name"] or "" for config in each(requested.get("configs") or ())]
-    return listed([*described, *(f"set {key}" for key in each(keys))])
+    keys = [config["name"] or "" for config in yielding(requested.get("configs") or ())]
+    return listed([*described, *(f"set {key}" for key in yielding(keys))])
 
 
 def more_partitions(requested: MessageElement, answered: MessageElement) -> str:
@@ -119,21 +119,23 @@ def shown_acls(requested: MessageElement, answered: MessageElement) -> str:
 
 def shown_configs(requested: MessageElement, answered: MessageElement) -> str:
     keys = requested.get("configuration_keys")
-    return "all keys" if keys is None else listed([key or "" for key in each(keys)])
+    return "all keys" if keys is None else listed([key or "" for key in yielding(keys)])
 
 
 def all_configs(requested: MessageElement, answered: MessageElement) -> str:
     """List the keys that AlterConfigs sets; it replaces what was set before."""
-    return listed([f"set {config['name']}" for config in each(requested.get("configs") or ())])
+    return listed([f"set {config['name']}" for config in yielding(requested.get("configs") or ())])
 
 
 def some_configs(requested: MessageElement, answered: MessageElement) -> str:
     configs = requested.get("configs") or ()
-    return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in each(configs)])
+    return listed([f"{word(CONFIG_OPERATIONS, one['config_operation'])} {one['name']}" for one in yielding(configs)])
 
 
 def quotas(requested: MessageElement, answered: MessageElement) -> str:
-    return listed([f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in each(requested.get("ops") or ())])
+    return listed(
+        [f"{'remove' if one['remove'] else 'set'} {one['key']}" for one in yielding(requested.get("ops") or ())]
+    )
 
 
 def scram(requested: MessageElement, answered: MessageElement) -> str:

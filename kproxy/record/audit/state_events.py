@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kproxy.base.cooperative import breathe, ordered
+from kproxy.base.cooperative import yield_point, yielding_sort
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.record.exchange import Who
@@ -238,13 +238,13 @@ class TopologyEvents:
         return found
 
     def tick(self, now: float) -> None:
-        """Put the events that are due, with breath in between: a cluster may have 200,000 topics. To be called every
+        """Put the events that are due, with yield points: a cluster may have 200,000 topics. To be called every
         second or so."""
         for picture in self.due(now):
             version = picture.version
             for event in topology_events(picture):
                 self.events.put(TOPOLOGY_EVENT.name, now, event)
-                breathe()
+                yield_point()
             self.reported[picture.cluster] = picture, version, now
 
 
@@ -267,8 +267,8 @@ def in_parts(topics: Mapping[str, KnownTopic]) -> Iterator[list[dict[str, Any]]]
     """Yield topics in lists of at most MOST_LEADERS partitions, or of a single topic."""
     part: list[dict[str, Any]] = []
     size = 0
-    for name, topic in ordered(topics.items()):
-        breathe()
+    for name, topic in yielding_sort(topics.items()):
+        yield_point()
         if part and size + len(topic.leaders) > MOST_LEADERS:
             yield part
             part, size = [], 0

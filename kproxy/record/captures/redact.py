@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.codec.trace import trace
@@ -227,7 +227,7 @@ class Redaction:
         except DecodeError:
             return None
         edits = Edits(data, start, after, program, hits)
-        for mark, begin, end in each(hits):
+        for mark, begin, end in yielding(hits):
             slot = program.marks[mark].slot
             if program.marks[mark].what == "value" and slot is not None and is_wanted(slot, names=True):
                 new = self._value(data, begin, end, slot)

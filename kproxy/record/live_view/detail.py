@@ -11,7 +11,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any, Literal
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.redact import Redaction
 from kproxy.record.captures.running_captures import frames_differ, host_port
@@ -36,7 +36,7 @@ def changes(
     values are compared by content, otherwise by length."""
     ours, theirs = values(client, ours_data), values(broker, theirs_data)
     found: list[dict[str, Any]] = []
-    for path in each((*ours, *(path for path in theirs if path not in ours))):
+    for path in yielding((*ours, *(path for path in theirs if path not in ours))):
         mine, other = ours.get(path), theirs.get(path)
         if mine is None or other is None or mine[1] != other[1]:
             found.append({"path": path, "client": mine and list(mine[0]), "broker": other and list(other[0])})
@@ -49,7 +49,7 @@ def values(steps: Iterable[list[Any]], data: bytes = b"") -> dict[str, tuple[Ste
     """Return place and value of each step that has one of its own, by path; names above fields have none."""
     return {
         step[3] if step[4] == "value" else f"{step[3]} ({step[4]})": ((step[0], step[1]), value_in(step, data))
-        for step in each(steps)
+        for step in yielding(steps)
     }
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.protocol.codec.message import UNSUPPORTED_VERSION
 from kproxy.protocol.codec.structs import header_version
@@ -181,7 +181,7 @@ def show_frame(
         return shown
     try:
         for step in islice(frame_steps(seen.key, version, direction, kept.data, records=not hides), most):
-            breathe()
+            yield_point()
             shown.steps.append(shown_step(step) if isinstance(step, TraceStep) else step)
     except (DecodeError, KeyError) as error:
         shown.unread = str(error.args[0]) if error.args else type(error).__name__

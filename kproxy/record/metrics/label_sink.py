@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.cooperative import rest, to_the_end
+from kproxy.base.cooperative import run_to_end, yield_now
 from kproxy.protocol.elements import partitions_in
 from kproxy.protocol.table.api_keys import (
     FETCH,
@@ -228,9 +228,9 @@ class LabelSink:
 
     def read(self, summary: Summary) -> None:
         """Add the changes of a summary's cells to the totals; other connections may run in between."""
-        with to_the_end():
+        with run_to_end():
             for _ in self.read_cells(summary):
-                rest()
+                yield_now()
 
     def read_cells(self, summary: Summary) -> Iterator[None]:
         """Add the changes of a summary's cells to the totals, and yield after every `CELLS_AT_ONCE` cells.

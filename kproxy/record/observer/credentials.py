@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from kproxy.base.cooperative import drop, each
+from kproxy.base.cooperative import free_list, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import body_start, known_body_start
@@ -142,10 +142,10 @@ def take_out(frame: Buffer, key: int, version: int, direction: str) -> tuple[byt
         spans = value_spans(frame, key, version, direction)
         if spans is not None:
             data = bytearray(frame)
-            for start, stop in each(spans):
+            for start, stop in yielding(spans):
                 data[start:stop] = FILLER * (stop - start)
             why = CONFIG_VALUES if spans else ""
-            drop(spans)
+            free_list(spans)
             return bytes(data), why
         why = f"{CONFIG_VALUES} in a body that cannot be read"
     return bytes(frame[: header_end(frame, key, version, direction)]), why
@@ -166,7 +166,7 @@ def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[t
     if end != len(frame):  # bytes behind the last field could be anything
         return None
     spans = []
-    for mark, start, stop in each(hits):
+    for mark, start, stop in yielding(hits):
         slot = found.marks[mark].slot
         if slot is None or found.marks[mark].what != "value":
             continue
@@ -181,5 +181,5 @@ def value_spans(frame: Buffer, key: int, version: int, direction: str) -> list[t
         name = b""
         if text < stop and not (pattern and stop - text <= LONGEST_KEPT and pattern.fullmatch(bytes(frame[text:stop]))):
             spans.append((text, stop))
-    drop(hits)
+    free_list(hits)
     return spans

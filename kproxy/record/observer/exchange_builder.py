@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
-from kproxy.base.cooperative import rest
+from kproxy.base.cooperative import yield_now
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Depth, ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange, Who
@@ -195,7 +195,7 @@ class ExchangeBuilder:
 
     def finish(self, exchange: OpenExchange, outcome: ExchangeOutcome, now: float) -> None:
         """End an exchange: count it in the summary and hand it out, as far as required."""
-        rest()
+        yield_now()
         self.room += exchange.kept
         exchange.kept = 0
         exchange.take_request(now)  # it may be answered before the request is whole

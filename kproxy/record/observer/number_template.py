@@ -19,7 +19,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.protocol.scan.sketch import RecordsDigest
@@ -168,7 +168,7 @@ def holders(body: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], s
     if not rest:
         yield body, first
         return
-    for element in each(body[first] or ()):
+    for element in yielding(body[first] or ()):
         yield from holders(element, rest)
 
 

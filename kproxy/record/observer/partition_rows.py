@@ -14,7 +14,7 @@ from functools import cache
 from struct import Struct, error
 from typing import Any
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.elements import Partition, partitions_in
@@ -78,7 +78,7 @@ def written_answers(version: int, response: dict[str, Any] | None) -> dict[tuple
 def produce_rows(asked: list[ProducedRow], answers: dict[tuple[TopicKey, int], tuple[int, int]]) -> list[PartitionRow]:
     """Return the rows of a Produce exchange from those of its request and the answers for each partition."""
     rows: list[PartitionRow] = []
-    for name, index, size, batches, records, codec, idempotent in each(asked):
+    for name, index, size, batches, records, codec, idempotent in yielding(asked):
         error, base = answers.get((name, index), (0, -1))
         last = base + records - 1 if base >= 0 and records else None
         rows.append((name, index, error, size, batches, records, codec, idempotent, last, None))

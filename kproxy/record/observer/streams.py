@@ -8,7 +8,7 @@ response finds its request, and ends the exchange when its last byte has come. F
 
 from __future__ import annotations
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import MAX_ACKS_HEAD, body_start
@@ -155,7 +155,7 @@ class RequestStream(FrameStream):
             self.lose()
             return True
         raw.from_client += 1
-        breathe()
+        yield_point()
         frame.owner = TOKEN
         frame.settle(0)
         return True
@@ -183,7 +183,7 @@ class RequestStream(FrameStream):
         builder.requests += 1
         client_id = str(data[REQUEST_HEAD:end], "utf-8", "replace") if end is not None and data[12] < 0x80 else None
         exchange = builder.begin(correlation, wanted, client_id, now)
-        breathe()
+        yield_point()
         exchange.arriving, frame.owner = frame, exchange
         if exchange.seen is not None:
             exchange.seen.acks = acks
@@ -255,7 +255,7 @@ class ResponseStream(FrameStream):
         if 0 <= size <= MAX_TOKEN:
             raw.from_broker += 1
             frame.settle(0)
-            breathe()
+            yield_point()
         else:
             self.lose()
         return True
@@ -266,7 +266,7 @@ class ResponseStream(FrameStream):
         if entry is None:
             builder.unread += 1
             frame.settle(0)
-            breathe()
+            yield_point()
             return
         exchange = builder.materialise(entry)
         frame.owner = exchange

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
-from kproxy.base.cooperative import each, rest
+from kproxy.base.cooperative import yield_now, yielding
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
@@ -152,7 +152,7 @@ class Summary:
         `seen`: knows which errors kproxy made, and how long it held the frames; None: it made none, and held none.
         """
         reads = key[0] in READS
-        empty = rows is not None and reads and not any(row[3] for row in each(rows))
+        empty = rows is not None and reads and not any(row[3] for row in yielding(rows))
         if now >= self.until:
             self.roll(now)
         cell = self.api(key, begun)
@@ -176,7 +176,7 @@ class Summary:
         if rows and not key[3].top:  # an error at the top means that no partition was written or read
             self.rows(key, rows[:MOST_AT_ONCE], begun, reads, seen)
             for first in range(MOST_AT_ONCE, len(rows), MOST_AT_ONCE):
-                rest()  # others run here and may drain the minute: further rows belong to the next one
+                yield_now()  # others run here and may drain the minute: further rows belong to the next one
                 self.rows(key, rows[first : first + MOST_AT_ONCE], begun, reads, seen)
 
     def rows(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Protocol
 
-from kproxy.base.cooperative import rest
+from kproxy.base.cooperative import yield_now
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.entry import OVERHEAD
@@ -294,7 +294,7 @@ class JournalRecorder(ExchangeBuilder):
             if len(batch) >= MOST_AT_ONCE:
                 journal.write(batch, now)
                 batch = []
-                rest()
+                yield_now()
                 standing = journal.standing
         if batch:
             journal.write(batch, now)

@@ -9,7 +9,7 @@ those that are not all here.
 
 from __future__ import annotations
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import REQUEST_HEAD, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
@@ -92,9 +92,9 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
         rows = read[0]
         share = wanted.key == SHARE_FETCH
         if wanted.key == PRODUCE:
-            responses = {(topic, index): (error, base) for topic, index, error, base in each(rows)}
+            responses = {(topic, index): (error, base) for topic, index, error, base in yielding(rows)}
             rows = produce_rows(template.asked(asked_size, asked_count) or [], responses)
-        codes = [row[2] for row in each(rows) if row[2]]
+        codes = [row[2] for row in yielding(rows) if row[2]]
         if codes:
             errors = errors_in(SHARE_FETCH, wanted.version, buf, pos, end) if share else in_order(top, codes)
     builder.open.popleft()
@@ -107,7 +107,7 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     else:
         throttle = throttle_at(wanted.key, wanted.version, buf[pos : min(pos + ERROR_HEAD, end)])
     builder.summary.count(key, then, now, asked_size + 4, size + 4, now - then, rows, throttle=throttle)
-    breathe()
+    yield_point()
     return end
 
 

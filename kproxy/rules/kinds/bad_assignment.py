@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, keep, ordered
+from kproxy.base.cooperative import defer_free, yielding, yielding_sort
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.table import layout, schema
@@ -60,11 +60,11 @@ class BadAssignments(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         assignments = exchange.request.body["assignments"] or ()
-        members = keep(list(ordered(assignments, key=lambda one: str(one["member_id"]))))
-        given = keep([bytes(member["assignment"] or b"") for member in each(members)])
-        if all(one == given[0] for one in each(given)):
+        members = defer_free(list(yielding_sort(assignments, key=lambda one: str(one["member_id"]))))
+        given = defer_free([bytes(member["assignment"] or b"") for member in yielding(members)])
+        if all(one == given[0] for one in yielding(given)):
             return ()
-        for member, assignment in each(zip(members, given[1:] + given[:1], strict=True)):
+        for member, assignment in yielding(zip(members, given[1:] + given[:1], strict=True)):
             member["assignment"] = assignment
         return (Edit(),)
 
@@ -122,8 +122,8 @@ def empty(topics: AssignedTopics) -> AssignedTopics:
 def negative(topics: AssignedTopics) -> AssignedTopics:
     """Return the same partitions with numbers that no topic has: -1 for 0, -2 for 1."""
     return [
-        {**topic, "partitions": [-1 - abs(number) for number in each(topic["partitions"] or ())]}
-        for topic in each(topics)
+        {**topic, "partitions": [-1 - abs(number) for number in yielding(topic["partitions"] or ())]}
+        for topic in yielding(topics)
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, keep, ordered
+from kproxy.base.cooperative import defer_free, yielding, yielding_sort
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import TopicRule
 from kproxy.rules.values.model import Wrong
@@ -43,11 +43,13 @@ class ChangePartitions(TopicRule):
             yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
 
     def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
-        there = list(ordered(keep(topic["partitions"]) or (), key=itemgetter("partition_index")))
+        there = list(yielding_sort(defer_free(topic["partitions"]) or (), key=itemgetter("partition_index")))
         if not there:
             return False
         wanted = self.to if self.to is not None else len(there) + (self.by or 0)
         wanted = min(max(wanted, 1), MOST)
-        more = ({**there[number % len(there)], "partition_index": number} for number in each(range(len(there), wanted)))
+        more = (
+            {**there[number % len(there)], "partition_index": number} for number in yielding(range(len(there), wanted))
+        )
         topic["partitions"] = [*there[:wanted], *more]
         return wanted != len(there)

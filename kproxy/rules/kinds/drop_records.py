@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.elements import retain
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
@@ -57,7 +57,7 @@ class DropRecords(SomeRecordsRule):
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def thinned(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
-            kept = [record for record in each(records) if not self.chooses(place, record.offset, record.value)]
+            kept = [record for record in yielding(records) if not self.chooses(place, record.offset, record.value)]
             return kept if len(kept) < len(records) else None
 
         if self.at == "fetch":

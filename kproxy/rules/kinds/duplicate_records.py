@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
@@ -55,7 +55,7 @@ class DuplicateRecords(SomeRecordsRule):
         def doubled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
             more = [
                 one
-                for record in each(records)
+                for record in yielding(records)
                 for one in [record] * (1 + self.copies * self.chooses(place, record.offset, record.value))
             ]
             return more if len(more) > len(records) else None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited
@@ -75,7 +75,7 @@ class EmptyFetch(ResponseRule):
         size, whole = 0, whole_entries(data)[0]
         if len(whole) <= self.batches:  # a cut one behind them is what a broker sends
             return bytes(data)
-        for number, entry in enumerate(each(whole)):
+        for number, entry in enumerate(yielding(whole)):
             if number >= self.batches and (self.cut or size + len(entry.raw) > self.max_bytes):
                 break
             size += len(entry.raw)
@@ -87,5 +87,7 @@ def acquired(spans: list[dict[str, Any]], kept: Buffer) -> list[dict[str, Any]]:
     whole = whole_entries(kept)[0]
     last = last_offset(whole[-1]) if whole else -1
     return [
-        span | {"last_offset": min(span["last_offset"], last)} for span in each(spans) if span["first_offset"] <= last
+        span | {"last_offset": min(span["last_offset"], last)}
+        for span in yielding(spans)
+        if span["first_offset"] <= last
     ]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.table.api_keys import FIND_COORDINATOR
 from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators, listed
 from kproxy.rules.entity import Entity
@@ -48,7 +48,7 @@ class HideNode(ResponseRule):
 
     def hide_listed(self, key: int, body: dict[str, Any]) -> bool:
         brokers, field = listed(key, body)
-        kept = [broker for broker in each(brokers) if not includes(self.node, broker[field])]
+        kept = [broker for broker in yielding(brokers) if not includes(self.node, broker[field])]
         if len(kept) == len(brokers):
             return False
         body[LISTS[key][0]] = kept
@@ -56,6 +56,6 @@ class HideNode(ResponseRule):
 
     def hide_coordinators(self, body: dict[str, Any]) -> bool:
         hidden = [one for one in coordinators(body) if one["node_id"] >= 0 and includes(self.node, one["node_id"])]
-        for entry in each(hidden):
+        for entry in yielding(hidden):
             entry.update(NO_NODE, error_code=COORDINATOR_NOT_AVAILABLE)
         return bool(hidden)

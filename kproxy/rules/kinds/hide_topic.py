@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from kproxy.base.cooperative import keep
+from kproxy.base.cooperative import defer_free
 from kproxy.protocol.elements import topics
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.bodies import topic_entity
@@ -61,8 +61,8 @@ class HideTopic(WholeTopicRule):
 
 def asked_for(exchange: Exchange) -> tuple[set[str | None], set[UUID]]:
     """Return the names and the ids of topics that the request lists; none when it wants all."""
-    names: set[str | None] = keep(set())
-    ids: set[UUID] = keep(set())
+    names: set[str | None] = defer_free(set())
+    ids: set[UUID] = defer_free(set())
     for topic in topics(exchange.request):
         if topic.topic_id is None or topic.topic_id == ZERO_UUID:
             names.add(topic.name)

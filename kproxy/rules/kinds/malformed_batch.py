@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, decode_control
@@ -59,9 +59,9 @@ class MalformedBatch(RecordsRule):
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         batches, rest = whole_entries(data)
         if self.how == "double_abort":
-            pieces = [entry.raw for entry in each(batches) for _ in range(1 + is_abort(entry))]
+            pieces = [entry.raw for entry in yielding(batches) for _ in range(1 + is_abort(entry))]
             return b"".join((*pieces, rest)) if len(pieces) > len(batches) else None
-        for number, entry in each(enumerate(batches)):
+        for number, entry in yielding(enumerate(batches)):
             spoiled = None if is_control(entry) else self.malformed(entry)
             if spoiled is not None:
                 before, after = batches[:number], batches[number + 1 :]
@@ -98,7 +98,7 @@ class MalformedBatches(RecordChanges):
             return decided
         for place in partitions_of_answer(exchange, entities):
             if aborted := place.body.get("aborted_transactions"):
-                place.body["aborted_transactions"] = [one for one in each(aborted) for _ in range(2)]
+                place.body["aborted_transactions"] = [one for one in yielding(aborted) for _ in range(2)]
                 decided = (Edit(),)
         return decided
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, keep, ordered
+from kproxy.base.cooperative import defer_free, yielding, yielding_sort
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import PartitionRule
 
@@ -61,8 +61,8 @@ class LeaderChange:
         """Return the broker ids of the response in order, or of the connection if the response has no list."""
         listed = self.exchange.response.body.get("brokers")
         if listed is None:
-            return keep(list(self.exchange.connection.cluster.nodes))
-        return keep(list(ordered(broker["node_id"] for broker in each(listed))))
+            return defer_free(list(self.exchange.connection.cluster.nodes))
+        return defer_free(list(yielding_sort(broker["node_id"] for broker in yielding(listed))))
 
     def following(self, leader: int, partition: dict[str, Any]) -> int:
         """Return the replica after the leader. Without such a replica, return the broker with the next higher id."""

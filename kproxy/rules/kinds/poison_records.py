@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
@@ -46,9 +46,9 @@ class PoisonRecords(SomeRecordsRule):
         content = bytearray((record.value if self.where == "value" else record.key) or b"")
         if not content:
             return record
-        breathe()  # for each record: one costs as much as many that are only looked at
+        yield_point()  # for each record: one costs as much as many that are only looked at
         random = self.random(place, record.offset)
-        for at in each(random.sample(range(len(content)), min(self.bytes, len(content)))):
+        for at in yielding(random.sample(range(len(content)), min(self.bytes, len(content)))):
             content[at] ^= random.randint(1, LAST_BYTE)
         return (
             replace(record, value=ByteString(content))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from kproxy.base.cooperative import keep
+from kproxy.base.cooperative import defer_free
 from kproxy.protocol import encode
 from kproxy.protocol.codec.message import Message, copied
 from kproxy.rules.entity import Entity
@@ -173,13 +173,13 @@ class PythonEffect(Effect):
 
     def run(self, exchange: Exchange, message: Message, direction: Direction) -> Decisions:
         """Call the function and return its decisions. A function that fails has changed nothing."""
-        before, began = keep(copied(message.body)), self.clock()
+        before, began = defer_free(copied(message.body)), self.clock()
         try:
             return decisions_of(self.hook(exchange, message), message, direction)
         except Exception as error:  # noqa: BLE001  # a user's code may raise anything
             self.failed.count += 1
             self.failed.last = f"{self.rule.call} with {message.api.name} {message.version}: {said(error)}"
-            keep(message.body.copy())
+            defer_free(message.body.copy())
             message.body.clear()
             message.body.update(before)
             return (Close(),) if self.rule.on_error == "close" else ()

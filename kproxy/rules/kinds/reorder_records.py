@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
@@ -43,19 +43,19 @@ class ReorderRecords(SomeRecordsRule):
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def shuffled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
-            moving = [record for record in each(records) if self.chooses(place, record.offset, record.value)]
+            moving = [record for record in yielding(records) if self.chooses(place, record.offset, record.value)]
             moved = shuffle(moving, self.random(place, first_offset(entry)))
-            there = {id(old): replace(new, offset=old.offset) for old, new in each(zip(moving, moved, strict=True))}
-            after = [there.get(id(record), record) for record in each(records)]
+            there = {id(old): replace(new, offset=old.offset) for old, new in yielding(zip(moving, moved, strict=True))}
+            after = [there.get(id(record), record) for record in yielding(records)]
             return after if differ(records, after) else None
 
         return change_records(data, room, shuffled)
 
 
 def shuffle(records: Sequence[Record], random: Random) -> list[Record]:
-    """Return the records as `random.shuffle` would put them, with breath in between."""
+    """Return the records as `random.shuffle` would put them, with yield points."""
     shuffled = list(records)
-    for last in each(range(len(shuffled) - 1, 0, -1)):
+    for last in yielding(range(len(shuffled) - 1, 0, -1)):
         other = random.randrange(last + 1)
         shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
     return shuffled

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from kproxy.base.cooperative import steps
+from kproxy.base.cooperative import yielding_range
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import element_at
@@ -102,7 +102,7 @@ def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
     Other records are skipped by their lengths, since a kilobyte can encode millions of records.
     """
     position = 0
-    for number in steps(count):
+    for number in yielding_range(count):
         try:
             length, body = read_varint(data, position)
             if 0 < length <= most and body + length <= len(data):

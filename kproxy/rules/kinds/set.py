@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, keep
+from kproxy.base.cooperative import defer_free, yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
@@ -119,7 +119,7 @@ class SetEffect(Effect):
         lets = elements_of(message, entities) if self.selective else None
         changed = False
         for places, value in self.values(message.api.key, message.version):
-            for container, name in each(keep(list(places.find(message.body, lets)))):
+            for container, name in yielding(defer_free(list(places.find(message.body, lets)))):
                 if container[name] != value or type(container[name]) is not type(value):
                     container[name] = copy.deepcopy(value)
                     changed = True

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.table.api_keys import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
 from kproxy.rules.entity import Entity
@@ -112,7 +112,7 @@ class Watermarks(Effect):
             body["last_stable_offset"] = high
         if start is not None and "log_start_offset" in body:
             body["log_start_offset"] = max(body["log_start_offset"], start)
-        visible = [entry.raw for entry in each(batches) if last_offset(entry) < high]
+        visible = [entry.raw for entry in yielding(batches) if last_offset(entry) < high]
         if high < before and len(visible) < len(batches):
             body["records"] = b"".join(visible)
         return changed

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.codec.message import copied
 from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
 from kproxy.rules.bodies import DESCRIBING
@@ -113,11 +113,11 @@ def metadata_shape(exchange: Exchange) -> object:
     body = exchange.request.body
     topics = body["topics"]
     rest = frozen({name: value for name, value in body.items() if name != "topics"})
-    return rest, None if topics is None else frozenset(frozen(topic) for topic in each(topics))
+    return rest, None if topics is None else frozenset(frozen(topic) for topic in yielding(topics))
 
 
 def frozen(value: Any) -> Any:
     """Return a plain value as one that can be a key."""
     if isinstance(value, dict):
         return tuple((name, frozen(one)) for name, one in value.items())
-    return tuple(map(frozen, each(value))) if isinstance(value, list) else value
+    return tuple(map(frozen, yielding(value))) if isinstance(value, list) else value

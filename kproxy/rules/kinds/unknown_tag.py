@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, ordered
+from kproxy.base.cooperative import yielding, yielding_sort
 from kproxy.protocol.table import schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
@@ -62,8 +62,8 @@ class UnknownTag(FrameRule):
         message = exchange.request if self.at == "request" else exchange.response
         if message.version not in message.api.flexible:  # an answer in a lower version (KIP-511)
             return ()
-        others = [field for field in each(message.body.get(TAGS) or ()) if field[0] != self.tag]
-        message.body[TAGS] = list(ordered([*others, (self.tag, bytes(self.bytes))]))
+        others = [field for field in yielding(message.body.get(TAGS) or ()) if field[0] != self.tag]
+        message.body[TAGS] = list(yielding_sort([*others, (self.tag, bytes(self.bytes))]))
         return (Edit(),)
 
 

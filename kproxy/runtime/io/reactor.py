@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 
 from .fair_queue import Queue
 from .pollers import (
@@ -70,7 +70,7 @@ class Reactor:
         make_poller: MakePoller = make_poller,
     ) -> None:  # fmt: skip
         self.log, self.observe = log, observe
-        breath.use(look, apart, guard)
+        cooperative.install_hooks(look, apart, guard)
         self.turns = 0  # polls so far
         self.aside = Turns(self)
         self.timeout: float | None = None

@@ -7,7 +7,7 @@ callbacks have no extra cost. `Turns` resumes suspended turns, one slice at a ti
 `fair_queue.py` defines the order.
 
 Only the work of a `WorkOwner` can be suspended. The owner is frozen until the work resumes: no other callback of it may
-run. All of it runs in one thread. Code that does not call `breath` is never interrupted.
+run. All of it runs in one thread. Code that does not call `yield_point` is never interrupted.
 """
 
 from __future__ import annotations
@@ -337,9 +337,9 @@ async def a_few_at_a_time(steps: Iterable[object]) -> None:
 
 
 async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -> T:
-    """Run long work that calls `breath`, with the CPU share of this address. Returns or raises as the work does. The
-    work is suspended like that of connections. In a thread, the loop would wait for the GIL at each of its system
-    calls."""
+    """Run long work that calls `yield_point`, with the CPU share of this address. Returns or raises as the work does.
+    The work is suspended like that of connections. In a thread, the loop would wait for the GIL at each of its
+    system calls."""
     if not reactor.driver:  # the reactor is not running
         return work()
     owner, done = TaskWork(address), trio.Event()

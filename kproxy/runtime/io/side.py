@@ -18,7 +18,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol
 
-from kproxy.base.cooperative import rest
+from kproxy.base.cooperative import yield_now
 from kproxy.runtime.protocols import Feed, LaneState
 from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 
@@ -155,7 +155,7 @@ class Side:
             self.got += n
             self.reading = n
             if n > HEAD:
-                rest()
+                yield_now()
             go = self.feed(VIEW, n, now)
             if self.commands:
                 self.obey(go, now)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.cooperative import each, freeing, keep
+from kproxy.base.cooperative import defer_free, free_after, yielding
 from kproxy.base.errors import DecodeError, InternalError, UnusableSetting
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import layout
@@ -370,10 +370,10 @@ class MetadataPoller:
         bodies = [(await trio.to_thread.run_sync(read)).body]
 
         def learn() -> None:
-            body = keep(bodies.pop())  # the only reference, so it is freed in slices
+            body = defer_free(bodies.pop())  # the only reference, so it is freed in slices
             self.picture.learn(body, lambda name: None, own=True)
 
-        await in_a_turn(self.upstream.reactor, f"cluster {self.upstream.name}", lambda: freeing(len(frame), learn))
+        await in_a_turn(self.upstream.reactor, f"cluster {self.upstream.name}", lambda: free_after(len(frame), learn))
 
 
 class NodeLocator(MetadataPoller):
@@ -387,8 +387,8 @@ class NodeLocator(MetadataPoller):
 
     def learn(self, body: Mapping[str, Any], broker_name: object, own: bool = False) -> None:
         """Store the brokers of a response, up to the node limit."""
-        nodes = [(one["node_id"], one["host"], one["port"]) for one in each(body["brokers"])]
-        reachable = [(node, (host, port)) for node, host, port in each(nodes) if is_reachable(host, port)]
+        nodes = [(one["node_id"], one["host"], one["port"]) for one in yielding(body["brokers"])]
+        reachable = [(node, (host, port)) for node, host, port in yielding(nodes) if is_reachable(host, port)]
         self.named = dict(reachable[: self.upstream.topology.most])
 
     async def ask(self) -> None:

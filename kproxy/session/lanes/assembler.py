@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from kproxy.base.cooperative import FEW, breathe, rest
+from kproxy.base.cooperative import FEW, yield_now, yield_point
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT, LONG, Send
@@ -126,7 +126,7 @@ def joined(pieces: Sequence[Any]) -> bytearray:
         return bytearray().join(pieces)
     data = bytearray()
     for start in range(0, len(pieces), MANY):
-        rest()
+        yield_now()
         data += b"".join(pieces[start : start + MANY])
     return data
 
@@ -318,14 +318,14 @@ class Assembler(Forwarder):
             return
         waits: list[tuple[int, float, float]] = []
         while pos < end and pos + first + 4 <= len(buf):
-            breathe()
+            yield_point()
             correlation = int.from_bytes(buf[pos + first : pos + first + 4], "big", signed=True)
             waits.append((correlation, *clock.of(pos)))
             pos += 4 + max(int.from_bytes(buf[pos : pos + 4], "big", signed=True), 0)
         left = Counter(correlation for correlation, _, _ in waits)
         seen: Counter[int] = Counter()
         for correlation, rule, other in waits:
-            breathe()
+            yield_point()
             # These frames are in the FIFO, or were answered and have left it; those before them with the same id count.
             older = 0
             if self.source == CLIENT:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.layer import TOPIC
@@ -51,7 +51,7 @@ class NewHeads:
     def write(self, buf: Buffer, pos: int, size: int, stop: int, head: KnownHead) -> None:
         """Write the head up to `stop` of the frame of `size` bytes at `pos`. Others have turns: a read may have ten
         thousand of them."""
-        breathe()
+        yield_point()
         if pos > self.done:
             self.pieces.append(buf[self.done : pos])
         start = stop - head.length

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kproxy.base.cooperative import breathe, rest
+from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
@@ -56,11 +56,11 @@ class RequestLane(RequestScan):
             return refusal
         if step.request != LIVE:
             if step.splice_request is None:
-                rest()
+                yield_now()
             else:  # a name in its head is mostly all there is to do, which takes microseconds
-                breathe()
+                yield_point()
             return self.rewrite(frame, step) if step.request != STOP else self.refuse(step)
-        rest()
+        yield_now()
         unfit = self.await_principal()
         if unfit is not None:
             return unfit
@@ -114,7 +114,7 @@ class RequestLane(RequestScan):
             disposition = self.rewrite_one_place(frame, plain, plain.splice_request)
             if disposition is not None:
                 return disposition
-            rest()
+            yield_now()
         missing = frame.missing
         if missing is not None:
             return missing

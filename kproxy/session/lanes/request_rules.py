@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from kproxy.base.cooperative import LONG, freeing
+from kproxy.base.cooperative import LONG, free_after
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
@@ -194,7 +194,7 @@ class RequestRules:
             if size < LONG:
                 made = session.engine.request(frame, since, lane.drawn, known)
             else:
-                made = freeing(size, lambda: session.engine.request(frame, since, lane.drawn, known))
+                made = free_after(size, lambda: session.engine.request(frame, since, lane.drawn, known))
         except DecodeError:
             if step.program.enforces:
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from kproxy.base.cooperative import breathe
+from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import MAX_ACKS_HEAD, REQUEST_HEAD
 from kproxy.protocol.primitives import Buffer
@@ -153,7 +153,7 @@ class RequestScan(Lane):
 
         The frame is then evaluated with the results in `drawn`: each trigger is evaluated once a frame.
         """
-        breathe()  # a read may have ten thousand such frames
+        yield_point()  # a read may have ten thousand such frames
         since, number = self.since(now), self.session.number
         for running in rules:
             if running.trigger.fires(since, number, known.client_id):
@@ -195,7 +195,7 @@ class RequestScan(Lane):
     def scan_tokens(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Scan one frame at a time, while raw SASL tokens may come."""
         while n - pos >= 4:
-            breathe()  # a read may have 65,000 empty tokens
+            yield_point()  # a read may have 65,000 empty tokens
             size = int.from_bytes(buf[pos : pos + 4], "big", signed=True)
             if n - pos == 4 and size != 0:
                 return self.stop(Need(5), pos)

@@ -21,7 +21,7 @@ from collections.abc import Container
 from functools import cache
 from itertools import count
 
-from kproxy.base.cooperative import breathe, rest
+from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import MAX_RESPONSE_HEADER
@@ -203,9 +203,9 @@ class ResponseLane(ResponseScan):
         if most is not None and (refusal := too_long(frame, "response", "broker", most)) is not None:
             return refusal
         if step.splice_response is None or step.response == LIVE:
-            rest()
+            yield_now()
         else:  # a name in its head is mostly all there is to do, which takes microseconds
-            breathe()
+            yield_point()
         if step is ANSWER:
             return Replace(self.session.inflight.take_answers(), frame.start)
         if step.response == LIVE:
@@ -235,7 +235,7 @@ class ResponseLane(ResponseScan):
                 self.leave(frame)
             if disposition is not None:
                 return disposition
-            rest()
+            yield_now()
         if step.response == STREAM and not whole and frame.length - 4 > self.session.shared.hold_up_to and not ids:
             return self.stream_on(frame)
         missing = frame.missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kproxy.base.cooperative import breathe, freeing, rest
+from kproxy.base.cooperative import free_after, yield_now, yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import MAX_RESPONSE_HEADER, RESPONSE_BEGINS, framed
 from kproxy.protocol.primitives import Buffer
@@ -165,7 +165,7 @@ class ResponseScan(Lane):
         raw = self.session.logins.raw
         assert raw is not None
         while n - pos >= 4:
-            breathe()  # a read may have 65,000 empty tokens
+            yield_point()  # a read may have 65,000 empty tokens
             if not raw.broker_sends_token(bool(self.session.inflight.fifo)):
                 self.session.logins.end_raw()
                 return self.scan(buf, pos, n, now)
@@ -233,7 +233,7 @@ class ResponseRules:
             return self.forward_with_another(frame)
         evaluation = self.evaluation
         if evaluation is None:
-            made = freeing(max(frame.length - 4, note.exchange.request_size), lambda: self.evaluate(frame))
+            made = free_after(max(frame.length - 4, note.exchange.request_size), lambda: self.evaluate(frame))
             if not isinstance(made, ResponseEvaluation):
                 return made
             self.evaluation = evaluation = made
@@ -254,7 +254,7 @@ class ResponseRules:
             exchange = self.session.engine.watched(step, watched)
             entry = lane.fifo[0] = (frame.correlation, step, frame.entry[2], Noted(watched.rewrite, exchange))
             long = max(len(content), exchange.request_size)
-            self.evaluation = freeing(long, lambda: self.evaluate_whole(frame, exchange, content, changed))
+            self.evaluation = free_after(long, lambda: self.evaluate_whole(frame, exchange, content, changed))
             return lane.handle(frame.under(entry))
         if not changed:
             return PASS
@@ -323,11 +323,11 @@ class ResponseRules:
         self.lane.identify(frame, plain)
         pieces = self.lane.rewritten(frame, plain, note)
         if pieces is None:
-            rest()
+            yield_now()
             return frame.content(), False
         if not isinstance(pieces, list):
             return pieces
-        rest()
+        yield_now()
         return bytes(joined(pieces[1:])), True
 
     # ---- leave and forward
@@ -388,14 +388,14 @@ class ResponseRules:
         else:
             out = framed(frame.content() if evaluation.frame is None else evaluation.frame)
         for change in evaluation.changes if out else ():
-            rest()
+            yield_now()
             out = change(out)
         often = 1 + evaluation.repeat
         if evaluation.swap and self.leave_behind(out * often, frame):
             often = 0
         self.report_swapped(note, frame.now)
         how = evaluation.then
-        rest()
+        yield_now()
         then = None if how is None else partial(session.close_by_rule, how, evaluation.acted)
         return Replace([*[out] * often, note.behind], frame.end, then=then)
 

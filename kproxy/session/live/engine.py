@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kproxy.base.cooperative import each, keep
+from kproxy.base.cooperative import defer_free, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request, encode
 from kproxy.protocol.codec.message import Message
@@ -452,7 +452,7 @@ class Engine:
                     exchange.whole = failure
                     exchange.decided = True
                 else:
-                    for entity in each(chosen or matched) if not exchange.decided else ():
+                    for entity in yielding(chosen or matched) if not exchange.decided else ():
                         if chosen and entity not in selection:
                             continue
                         if exchange.failures.setdefault(entity, failure) is failure:
@@ -496,7 +496,7 @@ class Engine:
         if exchange.find is not None and evaluation.answer is None and not evaluation.final:
             sent = self.subjects.forwarded(exchange, exchange.failures)
             if sent is not None:
-                keep(sent.body)
+                defer_free(sent.body)
                 evaluation.frame = encode(sent)
         if evaluation.frame == b"":
             evaluation.frame = encode(exchange.request)
@@ -507,14 +507,14 @@ class Engine:
             if part.running.rule.family == "access" and not part.running.observes:
                 excluded = part.matcher.holds(exchange)
                 matched = () if excluded is None else selection.matched(part, number, excluded, ())
-                if any(one in exchange.failures for one in each(matched)):
+                if any(one in exchange.failures for one in yielding(matched)):
                     return True
         return False
 
     def answer(self, evaluation: RequestEvaluation, response: Message) -> None:
         """Answer the request in the broker's place with `response`."""
         exchange = evaluation.exchange
-        keep(response.body)
+        defer_free(response.body)
         if exchange.throttle > 0 and "throttle_time_ms" in response.body:
             response.body["throttle_time_ms"] = milliseconds(exchange.throttle)
         if exchange.find is not None:
@@ -574,7 +574,7 @@ class Engine:
         time.
         """
         request, listing = exchange.request, SESSIONS[exchange.api.key]
-        refused = {key_of(one) for one in each(exchange.failures)}
+        refused = {key_of(one) for one in yielding(exchange.failures)}
         left = any(key not in refused for key, _ in listing.listed(request.body))
         if exchange.api.key == FETCH:
             goes_on = left

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from kproxy.base.cooperative import each, keep
+from kproxy.base.cooperative import defer_free, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import DELETE_TOPICS, FETCH, SHARE_ACKNOWLEDGE, SHARE_FETCH
@@ -35,7 +35,7 @@ UNREADABLE = -1
 
 def asks_nothing(exchange: EvaluatedExchange, found: Sequence[Entity]) -> bool:
     """Return True if a request about topics names none, and does not request all of them either."""
-    named = any(one.topic is not None or one.topic_id is not None for one in each(found))
+    named = any(one.topic is not None or one.topic_id is not None for one in yielding(found))
     return not named and not asks_all(exchange.request)
 
 
@@ -64,8 +64,8 @@ class Subjects:
                 "header does not end in the frame", api=api.name, version=version, offset=frame.length - 4
             )
         program = exchange.program
-        found = keep(entity_reader(api.key, version, every.reads_offsets).read(frame.buf, body, frame.end))
-        for entity in each(found) if program.reads_topics else ():
+        found = defer_free(entity_reader(api.key, version, every.reads_offsets).read(frame.buf, body, frame.end))
+        for entity in yielding(found) if program.reads_topics else ():
             if entity.topic_id is not None:
                 self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
         if self.session.context.incomplete:
@@ -74,7 +74,9 @@ class Subjects:
         sessions = self.sessions(exchange)
         if sessions is None:
             return Selection(every, found, asks_nothing=every.of_answers and asks_nothing(exchange, found))
-        by_key = keep({key_of(one): one for one in each(found) if one.where})  # without any it is itself one entity
+        by_key = defer_free(
+            {key_of(one): one for one in yielding(found) if one.where}
+        )  # without any it is itself one entity
         session = sessions.request(exchange.request)
         if isinstance(session, PartitionSession) and exchange.api.key != SHARE_ACKNOWLEDGE:
             selection = self.selected(session, exchange, every, by_key)
@@ -111,22 +113,22 @@ class Subjects:
             group, member = (None, None) if exchange.api.key == FETCH else (body["group_id"], body["member_id"])
             unlisted_ones = [
                 unlisted(key, group, member, asked.get("fetch_offset"))
-                for key, asked in each(session.asked.items())
+                for key, asked in yielding(session.asked.items())
                 if key not in listed
             ]
             for entity in self.named(exchange, unlisted_ones):
                 selection.add(key_of(entity), entity)
-        for key in each(selection.passing):
+        for key in yielding(selection.passing):
             selection.discard(key)
-        for key, entity in each(listed.items()):
+        for key, entity in yielding(listed.items()):
             if key not in selection.partitions:
                 selection.add(key, placeless(entity))
             elif every.reads_offsets:
                 selection.move(key, placeless(entity))
-        for key in each(session.forgotten):
+        for key in yielding(session.forgotten):
             if key not in listed:
                 selection.discard(key)
-        selection.passing = [key for key in each(listed) if key not in session.asked]
+        selection.passing = [key for key in yielding(listed) if key not in session.asked]
         if selection.nameless and exchange.program.enforces:
             self.end(exchange, session)
             return selection if session.opening else None
@@ -159,9 +161,9 @@ class Subjects:
     def named(self, exchange: EvaluatedExchange, found: Iterable[Entity]) -> tuple[Entity, ...]:
         """Return the entities with the names of topics that are given by id. Rules that select topics by name do not
         apply to a topic whose name stays unknown, except for those that forbid, as it may be a forbidden one."""
-        named = tuple(one if one.topic_id is None else self.by_id(one) for one in each(found))
-        keep(named)
-        if exchange.program.reads_topics and any(one.topic is None and one.topic_id for one in each(named)):
+        named = tuple(one if one.topic_id is None else self.by_id(one) for one in yielding(found))
+        defer_free(named)
+        if exchange.program.reads_topics and any(one.topic is None and one.topic_id for one in yielding(named)):
             self.session.counters.count("topic_ids_unknown")
         return named
 
@@ -185,7 +187,7 @@ class Subjects:
         request = exchange.request
         exchange.awaits = session is not None
         request = exchange.request
-        body = sessions.forward(session, request, {key_of(one) for one in each(removed)})
+        body = sessions.forward(session, request, {key_of(one) for one in yielding(removed)})
         return None if body is None else Message(request.api, request.version, request.header, body)
 
     def over(self) -> None:

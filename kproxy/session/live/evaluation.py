@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kproxy.base.cooperative import LONG, each, keep
+from kproxy.base.cooperative import LONG, defer_free, yielding
 from kproxy.protocol import decode_request
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import PRODUCE
@@ -122,7 +122,7 @@ class EvaluatedExchange(Exchange):
     def response_depth(self) -> FrameDepth:
         if self.failures or self.late or self.whole is not None:
             return FrameDepth.BODY
-        depth = max((each.part.response for each in self.pending), default=FrameDepth.NOTHING)
+        depth = max((one.part.response for one in self.pending), default=FrameDepth.NOTHING)
         if self.awaits:
             depth = max(depth, FrameDepth.HEADER)
         if self.throttle:
@@ -165,11 +165,11 @@ class EvaluatedExchange(Exchange):
         """Release the state of all decisions when the exchange is decided, including the response."""
         if max(self.request_size, self.response_size) >= LONG:
             for message in (self._request, self._response):
-                keep(None if message is None else message.body)
+                defer_free(None if message is None else message.body)
             for pending in self.pending:
-                keep(pending.entities)
+                defer_free(pending.entities)
             for thing in (self.session, self.listed, self.failures, self.late):
-                keep(thing)
+                defer_free(thing)
         self._request = self._response = self.read_request = self.find = self._entities = self.session = None
         self.content = None
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
@@ -183,8 +183,8 @@ class EvaluatedExchange(Exchange):
 def without_records(request: Message) -> Message:
     """Return a copy of a Produce request with null records."""
     topics: Sequence[dict[str, Any]] = [
-        topic | {"partition_data": [part | {"records": None} for part in each(topic["partition_data"] or ())]}
-        for topic in each(request.body["topic_data"] or ())
+        topic | {"partition_data": [part | {"records": None} for part in yielding(topic["partition_data"] or ())]}
+        for topic in yielding(request.body["topic_data"] or ())
     ]
     return Message(request.api, request.version, request.header, request.body | {"topic_data": topics})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kproxy.base.cooperative import each, keep
+from kproxy.base.cooperative import defer_free, yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.codec.message import Message
@@ -120,7 +120,7 @@ class ResponseEvaluation(Evaluation):
     def becomes(self, response: Message, failed: Mapping[Entity, Failure] | Failure) -> None:
         """Take this response in place of the one that came. `failed`: entities, or the response as a whole."""
         self.exchange.answer_is(response)
-        keep(response.body)
+        defer_free(response.body)
         self.edited = True
         observer = self.session.observer
         if observer is not None:
@@ -196,13 +196,13 @@ class ResponseEvaluation(Evaluation):
         """Return the entities that the broker answered with a selected error; None: none."""
         if self.errors is None:
             asked = dict.fromkeys(
-                one for pending in self.exchange.pending if not pending.judged for one in each(pending.entities)
+                one for pending in self.exchange.pending if not pending.judged for one in yielding(pending.entities)
             )
             self.errors = errors_of(self.exchange.request, self.exchange.response, asked)
         yes, no = part.running.rule.match, part.running.rule.not_
         found = tuple(
             entity
-            for entity in each(matched)
+            for entity in yielding(matched)
             if (yes is None or yes.holds_error(self.errors.get(entity, 0)))
             and not (no is not None and no.sees_error and no.holds_error(self.errors.get(entity, 0)))
         )
@@ -218,7 +218,7 @@ class ResponseEvaluation(Evaluation):
                 if whole or not (chosen or matched):
                     self.becomes(overwrite_top(exchange.response, failure), failure)
                 else:
-                    failures = dict.fromkeys(each(chosen or matched), failure)
+                    failures = dict.fromkeys(yielding(chosen or matched), failure)
                     self.becomes(overwrite(exchange.request, exchange.response, failures), failures)
             case Delay(seconds=seconds):
                 self.delay(seconds, self.now)

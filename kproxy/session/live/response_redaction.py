@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import (
@@ -94,7 +94,7 @@ class AnswerScreen:
         Forbidden names in its arrays and in structs inside it are dealt with here. `around` has the group and
         transactional id that the structs around it name.
         """
-        breathe()
+        yield_point()
         own = {AROUND[slot.kind or ""]: body[slot.name] for slot in struct.slots if is_around(slot)}
         roles = {**around, **own}
         named = any(slot.kind == "topic_name" and not slot.array and body.get(slot.name) for slot in struct.slots)
@@ -113,7 +113,7 @@ class AnswerScreen:
             elif slot.path not in self.paths or (slot.kind == "topic_id" and named):
                 continue
             elif slot.array:
-                kept = [one for one in each(value) if not self.forbidden(slot, one, body, roles)]
+                kept = [one for one in yielding(value) if not self.forbidden(slot, one, body, roles)]
                 self.put(body, slot, value, kept)
             elif slot.kind in BYTES:
                 self.put(body, slot, value, self.of_bytes(slot, value, body, roles))
@@ -161,7 +161,9 @@ class AnswerScreen:
         """Return the text, or NOT_SHOWN in its place if one of its words is a forbidden topic name."""
         names = {word.strip(".") for word in WORD.findall(text)} | set(WORD.findall(text))
         return (
-            NOT_SHOWN if any(self.forbids(Entity(**{**roles, "topic": name})) for name in each(names) if name) else text
+            NOT_SHOWN
+            if any(self.forbids(Entity(**{**roles, "topic": name})) for name in yielding(names) if name)
+            else text
         )
 
     def of_bytes(self, slot: Slot, data: bytes, body: Mapping[str, Any], roles: Mapping[str, Any]) -> bytes:

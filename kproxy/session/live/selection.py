@@ -26,7 +26,7 @@ from itertools import count
 from struct import Struct
 from typing import Any, NamedTuple, overload
 
-from kproxy.base.cooperative import each, holds_many, keep, spread_tuple
+from kproxy.base.cooperative import defer_free, free_by_parts, yielding, yielding_tuple
 from kproxy.protocol.framing import plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
@@ -69,23 +69,23 @@ class Selection:
 
     def __init__(self, program: RuleProgram, entities: Sequence[Entity], *, asks_nothing: bool = False) -> None:
         self.program, self.asks_nothing = program, asks_nothing
-        self.entities = keep(tuple(entities))
+        self.entities = defer_free(tuple(entities))
         self.members: frozenset[Entity] | None = None
         self.answers: dict[Failure, bytes] | None = None
         self.settled: SettledAnswer | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
         index, groups = program.index, self.groups
-        for entity in each(self.entities):
+        for entity in yielding(self.entities):
             for number in index.about(entity):
                 groups[number].append(entity)
-        keep(groups)
+        defer_free(groups)
 
     def __len__(self) -> int:
         return len(self.entities)
 
     def __contains__(self, entity: Entity) -> bool:
         if self.members is None:
-            self.members = keep(frozenset(each(self.entities)))
+            self.members = defer_free(frozenset(yielding(self.entities)))
         return entity in self.members
 
     def all(self) -> tuple[Entity, ...]:
@@ -98,13 +98,13 @@ class Selection:
             return ()
         group: Sequence[Entity] = self.entities if part.matcher.entity is None else self.groups.get(number, ())
         if not failed and not but:
-            return spread_tuple(tuple(group))
+            return yielding_tuple(tuple(group))
         excluded = part.matcher.not_entity if but else None
-        found = (one for one in each(group) if one not in failed and not (excluded is not None and excluded(one)))
-        return spread_tuple(tuple(found))
+        found = (one for one in yielding(group) if one not in failed and not (excluded is not None and excluded(one)))
+        return yielding_tuple(tuple(found))
 
 
-@holds_many
+@free_by_parts
 class SessionSelection:
     """Partitions of one fetch or share session that rules select. `buts`: `groups` without the entities of the rules'
     `not:`."""
@@ -173,9 +173,9 @@ class SessionSelection:
         if but:
             group = self.buts.get(number) or {}
         if len(failed) <= len(group):
-            gone = [key for key in map(key_of, each(failed)) if key in group]
+            gone = [key for key in map(key_of, yielding(failed)) if key in group]
         else:
-            gone = [key for key, one in each(group.items()) if one in failed]
+            gone = [key for key, one in yielding(group.items()) if one in failed]
         return Matched(group, frozenset(gone))
 
 
@@ -193,7 +193,7 @@ class Matched(Sequence[Entity]):
         return len(self.group) - len(self.failed)
 
     def __iter__(self) -> Iterator[Entity]:
-        return iter([one for key, one in each(self.group.items()) if key not in self.failed])
+        return iter([one for key, one in yielding(self.group.items()) if key not in self.failed])
 
     @overload
     def __getitem__(self, index: int) -> Entity: ...

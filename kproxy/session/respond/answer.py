@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kproxy.base.cooperative import breathe, each, holds_many, keep
+from kproxy.base.cooperative import defer_free, free_by_parts, yield_point, yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import Roles, request_elements
 from kproxy.protocol.table import layout, schema
@@ -48,7 +48,7 @@ class Failure(NamedTuple):
 Failures = Mapping[Entity, Failure]
 
 
-@holds_many
+@free_by_parts
 @dataclass(slots=True)
 class Node:
     """Element of a response level: its keys, its error, and the elements in it, in the request's order."""
@@ -81,7 +81,7 @@ class Node:
 
 def handles_of(level: Level, roles: Roles) -> tuple[Handle, ...]:
     """Return the handles that find an element with these roles; never empty."""
-    breathe()
+    yield_point()
     names = [role for role, _ in level.keys]
     rest = tuple(plain(roles.get(role)) for role in names if role not in EITHER)
     if len(rest) == len(names):
@@ -117,10 +117,13 @@ def tree(form: Shape, request: Message, failures: Failures) -> Node:
     other is the request itself, and its error is the root's. Top-level errors of brokers (`outer`) are also errors of
     the root.
     """
-    root, by_place = keep(Node()), {entity.where: failure for entity, failure in each(failures.items()) if entity.where}
+    root, by_place = (
+        defer_free(Node()),
+        {entity.where: failure for entity, failure in yielding(failures.items()) if entity.where},
+    )
     for roles, where, _ in request_elements(request):
         add(form, root, roles, where, by_place.get(where))
-    for entity, failure in each(failures.items()):
+    for entity, failure in yielding(failures.items()):
         if not entity.where:
             if not form.response or entity.partition is None:
                 root.failure, root.failing = failure, True
@@ -160,7 +163,7 @@ def add(form: Shape, root: Node, roles: Roles, where: tuple[int, ...], failure: 
         passed.failing = True
 
 
-@holds_many
+@free_by_parts
 @dataclass(slots=True)
 class Answered:
     """Element of a response: its code, and the elements in it."""
@@ -177,11 +180,11 @@ def errors_of(request: Message, response: Message, asked: Iterable[Entity] | Non
     session).
     """
     form = shape(request.api.key, response.version)
-    root = keep(Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body)))
-    roles = keep({where: said for said, where, _ in request_elements(request)})
+    root = defer_free(Answered(response.body.get(form.code or "", 0), answered(form, 0, response.body)))
+    roles = defer_free({where: said for said, where, _ in request_elements(request)})
     return {
         entity: code_of(form, root, roles[entity.where] if entity.where else roles_of(entity), entity.where)
-        for entity in each(entities(request) if asked is None else asked)
+        for entity in yielding(entities(request) if asked is None else asked)
     }
 
 
@@ -190,7 +193,7 @@ def answered(form: Shape, depth: int, parent: Mapping[str, Any]) -> dict[Handle,
     if depth == len(form.response):
         return found
     level = form.response[depth]
-    for number, element in each(enumerate(parent.get(level.array) or ())):
+    for number, element in yielding(enumerate(parent.get(level.array) or ())):
         one = Answered(element[level.code] if level.code else 0, answered(form, depth + 1, element))
         for handle in ((number,),) if form.positional else handles_of(level, level.roles(element)):
             found.setdefault(handle, one)
@@ -260,11 +263,11 @@ def top_error(form: Shape, request: Message | None, failure: Failure | None) -> 
 
 def fill(form: Shape, body: dict[str, Any], request: Message, failure: Failure) -> None:
     """Put an element with this error into `body` for every entity, or for every element of the first level."""
-    root = keep(Node())
+    root = defer_free(Node())
     for roles, where, _ in request_elements(request):
         add(form, root, outermost(form, roles) if form.whole == "first" else roles, where, failure)
     if form.response:
-        body[form.response[0].array] = [built(form, 0, child) for child in each(root.children)]
+        body[form.response[0].array] = [built(form, 0, child) for child in yielding(root.children)]
 
 
 def outermost(form: Shape, roles: Roles) -> Roles:
@@ -281,7 +284,7 @@ def unsupported(request: Message) -> Message:
 
 def empty(struct: Struct, blank: Mapping[str, Any]) -> dict[str, Any]:
     """Return a struct of defaults, except for the names in `blank`."""
-    breathe()
+    yield_point()
     slots = struct.all_slots
     return {slot.name: blank[slot.name] if slot.name in blank else slot.default() for slot in slots}
 
@@ -326,19 +329,19 @@ def woven(form: Shape, depth: int, parent: Mapping[str, Any], node: Node) -> dic
     """Return `parent` with its array at this depth woven with the node's children."""
     level = form.response[depth]
     present = parent.get(level.array) or []
-    places = [node.place(handles_of(level, level.roles(one))) for one in each(present)]
+    places = [node.place(handles_of(level, level.roles(one))) for one in yielding(present)]
     there = set(places)
-    missing = [place for place, child in each(enumerate(node.children)) if child.failing and place not in there]
+    missing = [place for place, child in yielding(enumerate(node.children)) if child.failing and place not in there]
     missing.reverse()
     out: list[Any] = []
-    for one, place in each(zip(present, places, strict=True)):
+    for one, place in yielding(zip(present, places, strict=True)):
         if place is None:
             out.append(one)
             continue
         while missing and missing[-1] < place:
             out.append(built(form, depth, node.children[missing.pop()]))
         out.append(changed(form, depth, one, node.children[place]))
-    out += [built(form, depth, node.children[place]) for place in each(reversed(missing))]
+    out += [built(form, depth, node.children[place]) for place in yielding(reversed(missing))]
     return {**parent, level.array: out}
 
 
@@ -362,8 +365,8 @@ def known(level: Level, one: dict[str, Any], node: Node) -> dict[str, Any]:
 def built(form: Shape, depth: int, node: Node) -> dict[str, Any]:
     """Return a new element with its failed children."""
     made = element(form, form.response[depth], node.roles, node.failure)
-    failing = [child for child in each(node.children) if child.failing]
+    failing = [child for child in yielding(node.children) if child.failing]
     if failing:
         array = form.response[depth + 1].array
-        made[array] = [built(form, depth + 1, child) for child in each(failing)]
+        made[array] = [built(form, depth + 1, child) for child in yielding(failing)]
     return made

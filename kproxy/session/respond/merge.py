@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import gt, ne
 from typing import Any
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol import Message
 from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, make
@@ -57,11 +57,11 @@ def by_request(
         return False
     answers = form.lists[depth]
     found: dict[Handle, list[dict[str, Any]]] = defaultdict(list)
-    for one in (one for parent in said for one in each(parent.get(answers.array) or ())):
+    for one in (one for parent in said for one in yielding(parent.get(answers.array) or ())):
         for handle in handles_of(answers, answers.roles(one)):
             found[handle].append(one)
     wanted: dict[Handle, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = defaultdict(list)
-    for entry in (entry for parent in asked for entry in each(level.elements(parent))):
+    for entry in (entry for parent in asked for entry in yielding(level.elements(parent))):
         roles = {**around, **level.roles(entry)}
         wanted[handles_of(answers, roles)[0]].append((entry, roles))
     parts = [
@@ -77,7 +77,7 @@ def swept(levels: tuple[Level, ...], parent: dict[str, Any], around: Mapping[str
     there were any."""
     level, deeper = levels[0], levels[1:]
     kept, removed = [], False
-    for entry in each(parent.get(level.array) or ()):
+    for entry in yielding(parent.get(level.array) or ()):
         roles = {**around, **level.roles(entry)}
         if deeper and deeper[0].elements(entry):
             removed |= swept(deeper, entry, roles, visible)
@@ -106,7 +106,7 @@ def without(request: Message, entities: Iterable[Entity]) -> Message | None:
     request.
     """
     form = shape(request.api.key, request.version)
-    gone = {entity.where for entity in each(entities)}
+    gone = {entity.where for entity in yielding(entities)}
     if not gone:
         return request
     if () in gone and not form.session:
@@ -136,7 +136,7 @@ def pruned(
     for array in levels[0].arrays:
         kept = []
         for asked in parent.get(array) or ():
-            breathe()
+            yield_point()
             here, index = (*path, index), index + 1
             if here in gone:
                 continue
@@ -174,7 +174,7 @@ def interleaved(form: Shape, body: Mapping[str, Any], root: Node) -> dict[str, A
     level = form.response[0]
     answered = iter(body.get(level.array) or ())
     out = []
-    for child in each(root.children):
+    for child in yielding(root.children):
         if child.failure is not None:
             out.append(element(form, level, {}, child.failure))
         else:
@@ -216,7 +216,7 @@ def replaced(form: Shape, body: dict[str, Any], root: Node) -> dict[str, Any]:
     """Return the body with errors in those elements that are tied to the request's failed ones by their place."""
     level = form.response[0]
     elements = list(body.get(level.array) or ())
-    for number, child in each(enumerate(root.children)):
+    for number, child in yielding(enumerate(root.children)):
         if child.failure is not None and number < len(elements):
             elements[number] = element(form, level, {}, child.failure)
     return {**body, level.array: elements}
@@ -226,7 +226,7 @@ def everywhere(form: Shape, depth: int, parent: dict[str, Any], failure: Failure
     """Return a copy of `parent` with every innermost element failed, under its existing keys."""
     level = form.response[depth]
     if depth + 1 < len(form.response):
-        out = [everywhere(form, depth + 1, one, failure) for one in each(parent.get(level.array) or ())]
+        out = [everywhere(form, depth + 1, one, failure) for one in yielding(parent.get(level.array) or ())]
     else:
-        out = [element(form, level, level.roles(one), failure) for one in each(parent.get(level.array) or ())]
+        out = [element(form, level, level.roles(one), failure) for one in yielding(parent.get(level.array) or ())]
     return {**parent, level.array: out}

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.base.cooperative import each, rest
+from kproxy.base.cooperative import yield_now, yielding
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string, write_string
@@ -292,7 +292,7 @@ class ConfigAddresses:
         self.inner.run(buf, start, end, inner)
         paths = [mark.path for mark in self.inner.marks]
         name, hidden = b"", False
-        for mark, begin, stop in each(inner):
+        for mark, begin, stop in yielding(inner):
             path = paths[mark]
             if path in (NAME, SYNONYM):
                 name = read_string(buf, begin, stop, self.compact) or b""
@@ -325,7 +325,7 @@ def endpoint_search(context: Context) -> Search:
     It has an automaton for each MAX_LETTERS bytes of addresses, so a value takes linear time for any number of nodes.
     """
     found = set()
-    for host, port, _ in each(context.nodes.values()):
+    for host, port, _ in yielding(context.nodes.values()):
         found |= {f"{host}:{port}", f"[{host}]:{port}"}
     tests, part, letters = list[Search](), list[bytes](), 0
     for one in sorted(found):
@@ -333,7 +333,7 @@ def endpoint_search(context: Context) -> Search:
         if letters + len(literal) > MAX_LETTERS:
             tests.append(search(frozenset(part)))
             part, letters = [], 0
-            rest()
+            yield_now()
         part.append(literal)
         letters += len(literal)
     tests.append(search(frozenset(part)))

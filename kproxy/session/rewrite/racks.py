@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import FIXED_HEAD, known_body_start
@@ -108,7 +108,7 @@ class SubscriptionRack:
         kind, metadata = walk.find("value", PROTOCOL_TYPE), walk.find("value", SUBSCRIPTIONS)
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            others = {(start, end): index for index, (start, end, *_) in enumerate(each(edits.changes))}
+            others = {(start, end): index for index, (start, end, *_) in enumerate(yielding(edits.changes))}
             for number, start, end in hits:
                 if number == kind and read_string(buf, start, end, self.compact) != CONSUMER:
                     return

@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kproxy.base.cooperative import drop, spread
+from kproxy.base.cooperative import free_list, yielding_list
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import body_start
@@ -253,7 +253,7 @@ class Rewriter:
             )
         hits: Hits = []
         after = self.walk.run(buf, body, end, hits)
-        hits = spread(hits)
+        hits = yielding_list(hits)
         edits = Edits(buf, start, end, self.walk, hits)
         if hits:
             for apply in self.applies:
@@ -264,5 +264,5 @@ class Rewriter:
             context.count("trailing_bytes")
         pieces = edits.pieces() if edits else None
         edits.free()
-        drop(hits)
+        free_list(hits)
         return pieces

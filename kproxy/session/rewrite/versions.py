@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.framing import framed
@@ -55,7 +55,7 @@ def cap(
         by_broker = {one["api_key"] for one in listed}
         own_versions = {**own_versions, **{key: newest for key, newest in lacking.items() if key not in by_broker}}
     mine = {key: {"api_key": key, "min_version": 0, "max_version": newest} for key, newest in own_versions.items()}
-    for entry in each(listed):
+    for entry in yielding(listed):
         if entry["api_key"] in own_versions:
             kept.append(entry | mine.pop(entry["api_key"], {}))
             continue

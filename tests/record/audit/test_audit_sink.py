@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EventGate
@@ -61,11 +61,11 @@ def test_what_is_left_is_told_before_the_end() -> None:
     for _ in range(10):
         next(ticking)
     looks: list[int] = []
-    before = breath.use(lambda: looks.append(1))
+    before = cooperative.install_hooks(lambda: looks.append(1))
     try:
         list(sink.put_summaries(sink.account(who), 3601.0, everything=True))
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     assert len(kept.events) == 301
     assert not list(ticking)
     assert len({(data.get("partition"), kind) for kind, data in kept.events}) == 301

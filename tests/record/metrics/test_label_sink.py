@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.traffic import MOST_AT_ONCE, exposition, registry_of
@@ -225,7 +225,7 @@ def test_audit_tick_with_hostile_names_yields() -> None:
     labelled.who.outcome = None
     full_summary(labelled)
     with LineCount() as count:
-        breath.use(None)
+        cooperative.install_hooks(None)
         for _ in labelled.audit.tick(1000.0):
             count.look()
 
@@ -243,11 +243,11 @@ def test_roll_while_the_reader_yields_keeps_the_later_minute() -> None:
         if later:
             summary.roll(later.pop())
 
-    before = breath.use(yielded)
+    before = cooperative.install_hooks(yielded)
     try:
         summary.roll(100.0)
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
 
     assert (summary.minute, summary.until, summary.parts) == (180.0, 240.0, {})
     labelled.gather()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.plan import Bound
@@ -96,10 +96,10 @@ def test_others_have_turns_in_a_read_of_many() -> None:
     frame = request(PRODUCE, 9, 1, None, acks=0, topic_data=[{"name": "orders", "partition_data": []}])
     talk = Dialogue(bound=Bound(names=RENAMES)).client(frame)
     once, turns = talk.to_broker, list[int]()
-    before = breath.use(lambda: turns.append(1))
+    before = cooperative.install_hooks(lambda: turns.append(1))
     try:
         talk.client(frame * 5000)
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     assert len(turns) > 50
     assert talk.to_broker == once * 5001

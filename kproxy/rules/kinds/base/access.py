@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import each, spread_tuple
+from kproxy.base.cooperative import yielding, yielding_tuple
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import CONFIG_TYPES, Entity
@@ -64,7 +64,7 @@ def fail_outermost(
     """
     level, *deeper = form.response
     failed = False
-    for element in each(level.elements(body)):
+    for element in yielding(level.elements(body)):
         if level.code is None or (groups and level.roles(element).get("group") not in groups):
             continue
         if deeper:
@@ -134,11 +134,11 @@ def refusals(
     API's."""
     key = exchange.api.key
     by_code: dict[int, list[Entity]] = defaultdict(list)
-    for entity in each(entities):
+    for entity in yielding(entities):
         by_code[denial(key, selected, entity) if error is None else error].append(entity)
     if only_at_top(shape(key, exchange.version)):
         return (Fail(next(iter(by_code)), whole=True),)
-    return tuple(Fail(code, entities=spread_tuple(tuple(some))) for code, some in by_code.items())
+    return tuple(Fail(code, entities=yielding_tuple(tuple(some))) for code, some in by_code.items())
 
 
 def refusal_of_all(key: int, error: int | None) -> Fail:

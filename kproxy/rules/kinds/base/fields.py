@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from kproxy.base.cooperative import breathe, each, steps
+from kproxy.base.cooperative import yield_point, yielding, yielding_range
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
@@ -206,7 +206,7 @@ class FieldFinder:
             return
         array = parent.get(step.name) or []
         one = range(step.index, min(step.index + 1, len(array)))
-        for index in steps(len(array)) if step.index == EVERY else one:
+        for index in yielding_range(len(array)) if step.index == EVERY else one:
             if lets is not None and not lets(array, index):
                 continue
             if last:
@@ -229,7 +229,7 @@ def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
             return nothing(slot, "array")
         if not isinstance(value, list):
             raise ValueError(f"a list is wanted for {slot.path}, found {found(value)}")
-        return [field_value(slot, one, element=True) for one in each(value)]
+        return [field_value(slot, one, element=True) for one in yielding(value)]
     if value is None:
         return nothing(slot, "field") if not slot.array else nothing(slot, "element")
     if slot.struct is not None:
@@ -247,7 +247,7 @@ def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
     """Return the fields of a struct from a mapping; those that are left out have their defaults. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"a mapping of fields is wanted for {slot.path}, found {found(value)}")
-    breathe()
+    yield_point()
     fields = {inner.name: inner for inner in struct.all_slots}
     for name in value:
         if name not in fields:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal
 
-from kproxy.base.cooperative import FEW, breathe, each
+from kproxy.base.cooperative import FEW, yield_point, yielding
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import known_body_start
 from kproxy.rules.entity import Entity
@@ -148,13 +148,13 @@ def flipped(data: bytes, start: int, end: int, bits: int, random: Random) -> byt
     spoilt = bytearray(data)
     first, count = start * 8, (end - start) * 8
     if count <= bits:
-        for place in each(range(first, first + count)):
+        for place in yielding(range(first, first + count)):
             spoilt[place >> 3] ^= 0x80 >> (place & 7)
         return bytes(spoilt)
     left = bits
     while left:
         if not left % FEW:
-            breathe()
+            yield_point()
         place = first + int(random.random() * count)  # random() alone is the same in every Python
         at, bit = place >> 3, 0x80 >> (place & 7)
         if not (spoilt[at] ^ data[at]) & bit:  # a set of those that were drawn would take as long to free as to fill

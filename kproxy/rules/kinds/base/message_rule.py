@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kproxy.base.cooperative import breathe, each
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol.elements import Topic, topics
 from kproxy.protocol.table.api_keys import OFFSET_FETCH
 from kproxy.rules.bodies import DESCRIBING, partition_bodies, topic_entity, topics_of_answer
@@ -167,14 +167,14 @@ class OffsetsRule(ResponseRule):
         whole = topic_entity(topic, exchange)
         kept, before = [], topic.partitions
         for partition in before:
-            breathe()
+            yield_point()
             number = partition["partition_index"]
             entity = Entity(whole.topic, whole.topic_id, number, group=group.group, member=group.member)
             selected = selects(self.match, self.not_, exchange, entity)
             after = self.change_offset(partition) if selected else partition
             if after is not None:
                 kept.append(after)
-        if len(kept) == len(before) and all(new is old for new, old in each(zip(kept, before, strict=True))):
+        if len(kept) == len(before) and all(new is old for new, old in yielding(zip(kept, before, strict=True))):
             return False
         topic.fields["partitions"] = kept
         return True

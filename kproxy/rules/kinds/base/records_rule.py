@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import breathe, each, free
+from kproxy.base.cooperative import free_yielding, yield_point, yielding
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import (
@@ -83,7 +83,7 @@ def change_entries(data: Buffer | None, change: ChangeEntry) -> bytes | None:
 
 def attempt(change: ChangeEntry, entry: Whole) -> bytes | None:
     """Return the entry changed, None when it cannot be read or written so."""
-    breathe()
+    yield_point()
     try:
         return change(entry)
     except RecordsError:
@@ -135,7 +135,7 @@ def stored(entry: Whole, room: RecordBudget) -> list[Record]:
     except RecordsError:
         if entry.codec:  # how much had come out of it by then is not known
             room.size -= DECOMPRESSED_LIMIT // 8
-        free([records, records := []])
+        free_yielding([records, records := []])
         raise
     return records
 
@@ -159,7 +159,7 @@ def change_records(
             del after
             return write(entry, lists[1])
         finally:
-            free(lists)
+            free_yielding(lists)
 
     return change_entries(data, changed)
 
@@ -167,16 +167,16 @@ def change_records(
 def differ(before: Sequence[Record], after: Sequence[Record]) -> bool:
     """Return True if any record is another one now."""
     return len(before) != len(after) or any(
-        new is not old and new != old for old, new in each(zip(before, after, strict=True))
+        new is not old and new != old for old, new in yielding(zip(before, after, strict=True))
     )
 
 
 def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
     """Return an entry of a Produce request with these records, one or more, numbered from its first offset on."""
     if isinstance(entry, LegacyEntry):
-        following = [replace(record, offset=number) for number, record in enumerate(each(records))]
+        following = [replace(record, offset=number) for number, record in enumerate(yielding(records))]
         return encode_message_set(following, entry.magic, codec=entry.codec)
-    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(each(records))]
+    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(yielding(records))]
     return encode_batch(
         following,
         codec=entry.codec,
@@ -236,7 +236,7 @@ class RecordChanges(Effect):
         for place in places:
             data = place.body[RECORDS]
             after = self.rule.change(data, place, room) if data else None
-            breathe()  # for each batch: one costs as much as many entities
+            yield_point()  # for each batch: one costs as much as many entities
             if after is not None:
                 place.body[RECORDS] = after
                 changed = True
@@ -266,7 +266,8 @@ class SomeRecordsRule(RecordsRule):
 
         def change(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
             after = [
-                alter(record) if self.chooses(place, record.offset, record.value) else record for record in each(before)
+                alter(record) if self.chooses(place, record.offset, record.value) else record
+                for record in yielding(before)
             ]
             return after if differ(before, after) else None
 

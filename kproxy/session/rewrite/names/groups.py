@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from kproxy.base.cooperative import drop, spread
+from kproxy.base.cooperative import free_list, yielding_list
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint
@@ -75,7 +75,7 @@ def rewrite_struct(
     after = walk.run(data, start, len(data), hits)
     if whole and after != len(data):
         raise DecodeError(f"{len(data) - after} bytes after the last field", api=name, version=version, offset=after)
-    hits = spread(hits)
+    hits = yielding_list(hits)
     edits = Edits(data, 0, len(data), walk, hits)
     PlainNames(dict.fromkeys(paths, translator), compact=False).bind(walk)(data, hits, edits, context)
     if assignor == STICKY:
@@ -86,7 +86,7 @@ def rewrite_struct(
                 edits.replace(begin, end, len(inner).to_bytes(LENGTH, "big") + inner)
     rewritten = b"".join(edits.pieces()) if edits else data
     edits.free()
-    drop(hits)
+    free_list(hits)
     return rewritten
 
 

@@ -42,7 +42,7 @@ from typing import Any, Final
 
 import re2
 
-from kproxy.base.cooperative import FEW, breathe, each, ordered, rest
+from kproxy.base.cooperative import FEW, yield_now, yield_point, yielding, yielding_sort
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
@@ -73,10 +73,10 @@ def quoted(name: bytes) -> bytes:
 
 def pattern_of(names: Iterable[bytes]) -> bytes:
     """Return the pattern, the same for the same set of names. It may still be longer than a string can be."""
-    names = list(ordered(set(names)))
+    names = list(yielding_sort(set(names)))
     if not names:
         return NOTHING
-    plain = b"^(?:" + b"|".join([quoted(name) for name in each(names)]) + b")$"
+    plain = b"^(?:" + b"|".join([quoted(name) for name in yielding(names)]) + b")$"
     return plain if len(plain) <= MAX_STRING else b"^(?:" + b"|".join(branches(names, 0, len(names), 0)) + b")$"
 
 
@@ -88,7 +88,7 @@ def branches(names: list[bytes], first: int, end: int, at: int) -> list[bytes]:
         found.append(b"")
         first += 1
     while first < end:
-        breathe()
+        yield_point()
         name = names[first]
         stop = bisect_right(names, name[at], first, end, key=itemgetter(at))
         stem = name[at : shared(name, names[stop - 1], at)]
@@ -151,7 +151,7 @@ class Matcher:
         self.pattern, self.memory, self.key = pattern, memory, (SPENT, owner)
         self.size = pattern.programsize
         self.second = int(now)
-        self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last breath
+        self.texts, self.used = 0, 0.0  # and seconds of CPU for those up to the last yield
         self.steps = 0  # that the texts may have needed at worst
         self.charged = 0.0  # seconds of the allowance that this pattern has taken
         self.charge(0.0)
@@ -194,7 +194,7 @@ class Matcher:
     def pause(self) -> None:
         """Let other connections run, and charge the time up to here."""
         self.used += thread_time() - self.began
-        rest()
+        yield_now()
         self.charge(max(self.used - EACH * self.texts, 0.0))
 
     def end(self) -> None:
@@ -224,7 +224,7 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
     if pattern is None:
         context.count("topic_regex_invalid")
         return (INVALID + regex)[:MAX_STRING]
-    seen = ((name, names.to_client(name)) for name in each(topics) if len(name) <= MAX_NAME)
+    seen = ((name, names.to_client(name)) for name in yielding(topics) if len(name) <= MAX_NAME)
     matcher = Matcher(pattern, context.cluster_memory, names.owner, context.now)
     try:
         found = [name for name, shown in seen if shown is not None and matcher.matches(shown)]

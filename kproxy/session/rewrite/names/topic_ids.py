@@ -25,7 +25,7 @@ from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any
 
-from kproxy.base.cooperative import each
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, read_string
@@ -168,7 +168,7 @@ class VisibleIds:
             found = [(start, end, bytes(buf[start:end])) for mark, start, end in hits if mark in marks]
             if self.ask(found, context):
                 return
-            for start, end, topic_id in each(found):
+            for start, end, topic_id in yielding(found):
                 if not self.known(topic_id, context):
                     edits.replace(start, end, disguise(topic_id, context))
                     context.count("topic_ids_unreachable")
@@ -187,14 +187,14 @@ class VisibleIds:
         """Request a lookup of unknown ids: once for a request, and not for ids that the broker recently did not know.
         `found`: start, end and id of each place. Return True if the request has to wait for the answer."""
         known = recall(context.cluster_memory, TOPIC_IDS)
-        unknown = {one for _, _, one in each(found) if one not in known and not is_nobodys(one)}
+        unknown = {one for _, _, one in yielding(found) if one not in known and not is_nobodys(one)}
         if not unknown or context.has_asked:
             return False
         if self.listed:
             context.topics_wanted = context.listed_before(LISTED_AFTER)
             return context.topics_wanted
         asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
-        for topic_id in each(unknown):
+        for topic_id in yielding(unknown):
             if asked.get(topic_id, since) <= since:
                 if len(context.ids_wanted) == MAX_ASKED_AT_ONCE:
                     break

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.base import cooperative as breath
+from kproxy.base import cooperative
 
 
 class Thing:
@@ -24,11 +24,11 @@ def looks() -> Iterator[list[int]]:
     def hook() -> None:
         counted[0] += 1
 
-    before = breath.use(hook)
+    before = cooperative.install_hooks(hook)
     try:
         yield counted
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
 
 
 def nested(count: int) -> dict[str, Any]:
@@ -38,15 +38,15 @@ def nested(count: int) -> dict[str, Any]:
 def test_what_nobody_else_has_goes_in_pieces(looks: list[int]) -> None:
     """A hundred thousand dicts in one go would take as long as making them."""
     things = [nested(20_000)]
-    breath.free(things)
+    cooperative.free_yielding(things)
     assert things == []
-    assert looks[0] >= 20_000 * 2 // (breath.FEW * breath.EVERY) - 1
+    assert looks[0] >= 20_000 * 2 // (cooperative.FEW * cooperative.EVERY) - 1
 
 
 def test_what_others_have_stays_as_it_is(looks: list[int]) -> None:
     mine, shared = nested(50), nested(50)
     inner = mine["topics"][7]
-    breath.free([mine, shared])
+    cooperative.free_yielding([mine, shared])
     assert inner == {"name": "t7", "partitions": [{"index": 7}]}
     assert shared == nested(50)
     assert mine == nested(50)
@@ -58,7 +58,7 @@ def test_what_holds_others_goes_with_them(looks: list[int]) -> None:
     there = weakref.ref(thing)
     things: list[Any] = [{"a": [(thing, 1)]}]
     del thing
-    breath.free(things)
+    cooperative.free_yielding(things)
     assert there() is None
 
 
@@ -68,83 +68,83 @@ def test_freeing_keeps_until_the_end_of_the_work(looks: list[int]) -> None:
     def work() -> str:
         thing = Thing()
         there = weakref.ref(thing)
-        breath.keep([thing])
+        cooperative.defer_free([thing])
         del thing
         seen.append(there() is not None)
         work_there.append(there)
         return "done"
 
     work_there: list[Any] = []
-    assert breath.freeing(breath.LONG, work) == "done"
+    assert cooperative.free_after(cooperative.LONG, work) == "done"
     assert seen == [True]
     assert work_there[0]() is None
 
 
-@pytest.mark.parametrize("size", [0, breath.LONG - 1])
+@pytest.mark.parametrize("size", [0, cooperative.LONG - 1])
 def test_short_work_keeps_nothing(looks: list[int], size: int) -> None:
     def work() -> None:
         thing = Thing()
         there = weakref.ref(thing)
-        breath.keep([thing])
+        cooperative.defer_free([thing])
         del thing
         assert there() is None
 
-    breath.freeing(size, work)
+    cooperative.free_after(size, work)
 
 
 def test_without_a_hook_nothing_is_kept() -> None:
-    before = breath.use(None)
+    before = cooperative.install_hooks(None)
     try:
-        assert breath.freeing(breath.LONG, lambda: breath.BreathState.kept) is None
+        assert cooperative.free_after(cooperative.LONG, lambda: cooperative.YieldState.kept) is None
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
 
 
 def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
     def inner() -> None:
-        breath.keep([1])
+        cooperative.defer_free([1])
 
     def work() -> int:
-        breath.freeing(breath.LONG, inner)
-        return len(breath.BreathState.kept or ())
+        cooperative.free_after(cooperative.LONG, inner)
+        return len(cooperative.YieldState.kept or ())
 
-    assert breath.freeing(breath.LONG, work) == 1
-    assert breath.BreathState.kept is None
+    assert cooperative.free_after(cooperative.LONG, work) == 1
+    assert cooperative.YieldState.kept is None
 
 
 def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
     def work() -> None:
-        breath.keep([1])
+        cooperative.defer_free([1])
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        breath.freeing(breath.LONG, work)
-    assert breath.BreathState.kept is None
+        cooperative.free_after(cooperative.LONG, work)
+    assert cooperative.YieldState.kept is None
 
 
 def test_others_have_lists_of_their_own() -> None:
     """Who runs at a place to stop keeps nothing for whoever stopped there."""
     found: list[Any] = []
-    before = breath.use(lambda: found.append(breath.BreathState.kept))
+    before = cooperative.install_hooks(lambda: found.append(cooperative.YieldState.kept))
     try:
-        breath.freeing(breath.LONG, lambda: (breath.keep([1]), breath.rest()))
+        cooperative.free_after(cooperative.LONG, lambda: (cooperative.defer_free([1]), cooperative.yield_now()))
     finally:
-        breath.use(before)
+        cooperative.install_hooks(before)
     assert found[0] is None
 
 
-@pytest.mark.parametrize("count", [0, 10, breath.MOST_AT_ONCE, 3 * breath.MOST_AT_ONCE + 5])
+@pytest.mark.parametrize("count", [0, 10, cooperative.MOST_AT_ONCE, 3 * cooperative.MOST_AT_ONCE + 5])
 def test_sorted_in_pieces(looks: list[int], count: int) -> None:
     """As `sorted`: those that are equal stay in their order."""
     rng = random.Random(count)
     things = [(rng.randrange(1000), at) for at in range(count)]
-    assert list(breath.ordered(things)) == sorted(things)
-    assert list(breath.ordered(things, lambda one: one[0])) == sorted(things, key=lambda one: one[0])
-    assert (looks[0] > 3) is (count > breath.MOST_AT_ONCE)
+    assert list(cooperative.yielding_sort(things)) == sorted(things)
+    assert list(cooperative.yielding_sort(things, lambda one: one[0])) == sorted(things, key=lambda one: one[0])
+    assert (looks[0] > 3) is (count > cooperative.MOST_AT_ONCE)
 
 
 def test_dropped_in_pieces(looks: list[int]) -> None:
-    things = list(range(10 * breath.MOST_AT_ONCE))
-    breath.drop(things)
+    things = list(range(10 * cooperative.MOST_AT_ONCE))
+    cooperative.free_list(things)
     assert not things
     assert looks[0] == 10
