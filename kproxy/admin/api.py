@@ -2,8 +2,8 @@
 `/api`.
 
 Probes rarely carry tokens, so `/livez` and `/readyz` are open and return little. The files of the page contain no data
-and are open as well. All other paths pass the guard (`guard.py`). Each module of operations contains a table of its
-paths.
+and are open as well. All other paths, unknown ones included, pass the guard (`guard.py`). Each module of operations
+contains a table of its paths.
 
 `serve_files` serves the page and the operations that need no proxy, for `kproxy view --web FILE…`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -22,19 +22,13 @@ from importlib.resources.abc import Traversable
 from itertools import count
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from string import printable
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote, unquote
 
 import trio
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InputError
@@ -50,21 +44,10 @@ from kproxy.runtime.rule_keeper import DOCUMENTS, RuleKeeper
 from . import captures, check, completion, exchanges, held, process, rules, sources, tail, view
 from .backend import Backend
 from .captures import ProcessCaptures
-from .guard import (
-    JSON,
-    SAFE,
-    AdminTokens,
-    DefaultHeaders,
-    Guard,
-    RequestHandler,
-    check_host,
-    guarded,
-    make_guard,
-    no_route,
-)
+from .guard import JSON, SAFE, SLASH, AdminTokens, Guard, GuardedApp, check_host, make_guard
 from .http_server import serve_admin
-from .operation import SLASH, Operation, OperationCall, describe
-from .problem import Problem, answer
+from .operation import Operation, OperationCall, describe
+from .problem import Problem
 from .responses import LongResponse
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -82,17 +65,24 @@ OPERATIONS: tuple[Operation, ...] = (
     *captures.OPERATIONS,
     *sources.OPERATIONS,
 )
-DESCRIPTION = "/api/openapi.json"
+DESCRIPTION, PAGE = "/api/openapi.json", "/view"
+PAGE_FILES, READY = f"{PAGE}/", "/readyz/"  # prefixes of paths
+OPEN_PATHS = ("/livez", "/readyz")
 
 
 def make_app(
     backend: Backend, host: str, certificates: CertificateFiles = MappingProxyType({}), *,
     operations: Sequence[Operation] = OPERATIONS,
-) -> Starlette:  # fmt: skip
+) -> GuardedApp:  # fmt: skip
     """`host` is the name that the port is bound to."""
     guard, page_guard = make_guard(backend.tokens, host), make_page_guard(backend.tokens, host)
     collector = ProcessCollector(certificates)
     process_registry = registry_of(collector)
+
+    def guard_of(path: str) -> Guard | None:
+        if path in OPEN_PATHS or path.startswith(READY):
+            return None
+        return page_guard if path == PAGE or path.startswith(PAGE_FILES) else guard
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -100,13 +90,13 @@ def make_app(
     async def readyz(request: Request) -> Response:
         readiness = await backend.readiness()
         clusters = {name: ready(readiness.of(name)) for name in readiness.clusters}
-        return told(ready(readiness.waiting_for(backend.need)) | {"clusters": clusters})
+        return readiness_response(ready(readiness.waiting_for(backend.need)) | {"clusters": clusters})
 
     async def readyz_of(request: Request) -> Response:
         readiness, name = await backend.readiness(), request.path_params["cluster"].replace(SLASH, "/")
         if name not in readiness.clusters:
-            return answer(Problem(404, "not_found", f'there is no cluster "{name}"'))
-        return told(ready(readiness.of(name)))
+            raise Problem(404, "not_found", f'there is no cluster "{name}"')
+        return readiness_response(ready(readiness.of(name)))
 
     async def scrape(request: Request) -> Response:
         readiness = await backend.readiness()
@@ -115,55 +105,36 @@ def make_app(
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 
-    described: list[bytes] = []
-
     async def openapi(request: Request) -> Response:
-        if not described:  # the first time it takes a second
-            described.append(await trio.to_thread.run_sync(written_description, limiter=DOCUMENTS))
-        return Response(described[0], media_type=JSON)
+        # The first call takes a second.
+        return Response(await trio.to_thread.run_sync(written_description, limiter=DOCUMENTS), media_type=JSON)
+
+    async def page(request: Request) -> Response:
+        if not backend.view.enabled:
+            raise Problem(404, "not_found", f"there is no {request.scope['path']} here")
+        return await page_file(request)
 
     routes = [
         Route("/livez", livez),
         Route("/readyz", readyz),
-        Route("/readyz/{cluster}", readyz_of),
-        Route("/metrics", guarded(guard, backend.log, scrape)),
-        Route(DESCRIPTION, guarded(guard, backend.log, openapi)),
-    ]
-
-    def if_view_enabled(answer_page: RequestHandler) -> RequestHandler:
-        """Return `answer_page` behind the config's `view.enabled`."""
-
-        async def answered(request: Request) -> Response:
-            if not backend.view.enabled:
-                raise Problem(404, "not_found", f"there is no {request.scope['path']} here")
-            return await answer_page(request)
-
-        return answered
-
-    routes += [
-        Route(PAGE.rstrip("/"), guarded(page_guard, backend.log, if_view_enabled(to_page))),
-        Route(PAGE + "{file:path}", guarded(page_guard, backend.log, if_view_enabled(page_file))),
+        Route(READY + "{cluster}", readyz_of),
+        Route("/metrics", scrape),
+        Route(DESCRIPTION, openapi),
+        Route(PAGE, page),
+        Route(PAGE_FILES + "{file:path}", page),
     ]
     by_path: dict[str, dict[str, Operation]] = defaultdict(dict)
     for operation in operations:
         by_path[operation.path][operation.method] = operation
-    for path, methods in by_path.items():
-        handler = guarded(guard, backend.log, endpoint(backend, guard, methods))
-        routes.append(Route(path, handler, methods=list(methods)))
-    app = Starlette(
-        routes=routes,
-        middleware=[Middleware(DefaultHeaders), Middleware(KeepSlashes)],
-        exception_handlers={HTTPException: no_route},
-    )
-    app.router.redirect_slashes = False  # it answers before any guard, with an address made of the Host header
-    return app
+    routes += [Route(path, endpoint(backend, guard, ops), methods=list(ops)) for path, ops in by_path.items()]
+    return GuardedApp(routes, guard_of, backend.log)
 
 
 def ready(missing: list[str]) -> dict[str, Any]:
     return {"ready": not missing, "waiting_for": missing}
 
 
-def told(body: dict[str, Any]) -> Response:
+def readiness_response(body: dict[str, Any]) -> Response:
     return JSONResponse(body, 200 if body["ready"] else 503)
 
 
@@ -178,7 +149,7 @@ def written_description() -> bytes:
     return bytes(JSONResponse(description()).body)
 
 
-def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> RequestHandler:
+def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler of a path. Starlette rejects other methods; HEAD is handled as GET."""
 
     async def handle(request: Request) -> Response:
@@ -225,28 +196,6 @@ def log_change(backend: Backend, request: Request, operation: Operation, call: O
     peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
     of = "/".join(call.path.values()) or None
     backend.log.info("admin change", operation=operation.name, of=of, peer=peer, who=call.who or None)
-
-
-NO_CHARACTER = quote("\N{REPLACEMENT CHARACTER}")
-"""Stands for %00 in a path, which is the sign for a slash here: no name that has it is another name with a slash."""
-
-
-class KeepSlashes:
-    """Middleware for names with slashes: `%2F` in a path is part of a parameter, not of the path. Bytes of a query that
-    are not ASCII, which HTTP does not allow, are taken as if they were written as they should be."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        query = scope.get("query_string", b"")
-        if not query.isascii():
-            scope = {**scope, "query_string": quote(query, safe=printable).encode()}
-        raw = scope.get("raw_path", b"")
-        if scope["type"] == "http" and (b"%2" in raw or b"%00" in raw):
-            path = raw.partition(b"?")[0].decode("ascii", "replace").replace("%00", NO_CHARACTER)
-            scope = {**scope, "path": unquote(path.replace("%2F", SLASH).replace("%2f", SLASH))}
-        await self.app(scope, receive, send)
 
 
 HOST = "127.0.0.1"
@@ -305,7 +254,7 @@ async def serve_files(
                     nursery.cancel_scope.cancel()
 
 
-def files_app(backend: Backend) -> Starlette:
+def files_app(backend: Backend) -> GuardedApp:
     return make_app(backend, HOST, operations=FILE_OPERATIONS)
 
 
@@ -320,7 +269,6 @@ async def add_file(backend: Backend, name: str) -> None:
         raise InputError(f"{name} cannot be read: {reason(error)}") from None
 
 
-PAGE = "/view/"
 INDEX = "index.html"
 TYPES = {
     "html": "text/html; charset=utf-8",
@@ -355,6 +303,9 @@ def make_page_guard(tokens: AdminTokens, host: str) -> Guard:
 
 async def page_file(request: Request) -> Response:
     """Return a file of the page, or 304 if the browser has it. Raises Problem."""
+    if request.scope["path"] == PAGE:
+        # The page names its files by relative paths. The redirect is relative for reverse proxies that add a prefix.
+        return RedirectResponse("view/", headers=SAFE)
     assets = await trio.to_thread.run_sync(all_assets, limiter=DOCUMENTS)
     asset = assets.get(request.path_params["file"] or INDEX)
     if asset is None:
@@ -363,11 +314,6 @@ async def page_file(request: Request) -> Response:
     if asset.etag in [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=headers)
     return Response(asset.data, media_type=asset.media, headers=headers)
-
-
-async def to_page(request: Request) -> Response:
-    """Redirect `/view` to `/view/`: the page names its files by relative paths."""
-    return RedirectResponse("view/", headers=SAFE)  # relative, as a reverse proxy may have put all of it below a path
 
 
 @cache

@@ -1,4 +1,6 @@
-"""Guard of the admin address, and the handling that all HTTP servers of kproxy share.
+"""Guard of the admin address, and the application that all HTTP servers of kproxy share.
+
+The guard runs before routing: a request without a valid token matches no route, and its body is not read.
 
 Without a token the address is bound to loopback (the config checks this). Defences against web pages in a local
 browser:
@@ -21,16 +23,18 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from string import printable
+from urllib.parse import quote, unquote
 
 import trio
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Router
+from starlette.types import Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import KproxyError
@@ -53,6 +57,7 @@ SAFE = {
     "Cache-Control": "no-cache",  # asked again each time: a page of another version of kproxy would not fit its API
 }
 LOCAL = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
+SLASH = "\x00"  # Placeholder of %2F in a path parameter
 JSON, YAML, BYTES = "application/json", "application/yaml", "application/octet-stream"
 OWN_SITES = frozenset(("same-origin", "none"))
 """Values of Sec-Fetch-Site of a page of this address, and of a person who has typed it or opened a bookmark."""
@@ -160,58 +165,81 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
     return given
 
 
-RequestHandler = Callable[[Request], Awaitable[Response]]
-
-
-def guarded(guard: Guard, log: FilteringBoundLogger, inner: RequestHandler) -> RequestHandler:
-    """Return `inner` behind the guard, with all refusals in one form."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            request.state.may_write = guard(request)
-            return await inner(request)
-        except Problem as problem:
-            return answer(problem)
-        except KproxyError as error:
-            return answer(problem_of(error))
-        except Exception as error:  # one request fails, whatever it was
-            log.error("request failed", path=request.scope["path"], exc_info=error)
-            # The error may quote a secret of the document that is being handled.
-            return answer(Problem(500, "internal", f"{type(error).__name__}, see the log of kproxy"))
-
-    return handle
-
-
-async def no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "it is registered for these"
-    path = request.scope["path"]  # `request.url` is made of the Host header too, which may be anything
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        return answer(Problem(405, "method_not_allowed", f"{request.method} is not for {path}, "
-                              f"allowed: {allowed}", headers=error.headers))  # fmt: skip
-    return answer(Problem(404, "not_found", f"there is no {path} here"))
-
-
 DEFAULT_HEADERS = tuple(
     (name.lower().encode(), value.encode())
     for name, value in {**SAFE, "Content-Security-Policy": DATA_POLICY, "Cache-Control": "no-store"}.items()
 )
-"""Default headers of all responses."""
+"""Default headers of all responses, refusals included: browsers must not sniff, share or cache them."""
+REPLACEMENT = quote("\N{REPLACEMENT CHARACTER}")  # replaces %00 in a path, which SLASH uses
 
 
-class DefaultHeaders:
-    """Middleware that adds default headers to all responses, refusals included: browsers must not sniff, share or cache
-    them."""
+class GuardedApp:
+    """ASGI application that guards each request before it is routed, and sends all refusals in one form.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    `guard_of`: returns the guard of a path; None: the path is open.
+    """
+
+    def __init__(
+        self, routes: Sequence[BaseRoute], guard_of: Callable[[str], Guard | None], log: FilteringBoundLogger
+    ) -> None:
+        # A redirect to a path with another slash would name the Host header of the request.
+        self.router = Router(routes, redirect_slashes=False)
+        self.guard_of, self.log = guard_of, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def told(message: Message) -> None:
+        if scope["type"] != "http":  # the router rejects WebSockets
+            await self.router(scope, receive, send)
+            return
+        started = False
+
+        async def send_with_defaults(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = list(message.get("headers", ()))
                 given = {name for name, _ in headers}
                 message["headers"] = [*headers, *(one for one in DEFAULT_HEADERS if one[0] not in given)]
             await send(message)
 
-        await self.app(scope, receive, told)
+        scope = {**normalized(scope), "app": self}  # with an app, the router raises HTTPException for 404 and 405
+        try:
+            guard = self.guard_of(scope["path"])
+            if guard is not None:
+                guard(Request(scope))
+            await self.router(scope, receive, send_with_defaults)
+        except Exception as error:
+            if started:
+                raise
+            await answer(self.problem(error, scope))(scope, receive, send_with_defaults)
+
+    def problem(self, error: Exception, scope: Scope) -> Problem:
+        """Convert an exception to a Problem; log unexpected ones."""
+        path = scope["path"]  # `Request.url` contains the Host header, which may be any text
+        match error:
+            case Problem():
+                return error
+            case KproxyError():
+                return problem_of(error)
+            case HTTPException(status_code=405, headers=headers):
+                allowed = (headers or {}).get("Allow", "")
+                message = f"{scope['method']} is not for {path}, allowed: {allowed}"
+                return Problem(405, "method_not_allowed", message, headers=headers)
+            case HTTPException():
+                return Problem(404, "not_found", f"there is no {path} here")
+        self.log.error("request failed", path=path, exc_info=error)
+        # The error's text may contain a secret of the document in the body.
+        return Problem(500, "internal", f"{type(error).__name__}, see the log of kproxy")
+
+
+def normalized(scope: Scope) -> Scope:
+    """Return the scope with `%2F` in its path as SLASH, and with an ASCII query.
+
+    `%2F` is part of a name, not of the path. HTTP allows only ASCII in a query; other bytes are percent-encoded.
+    """
+    query, raw = scope.get("query_string", b""), scope.get("raw_path", b"")
+    if not query.isascii():
+        scope = {**scope, "query_string": quote(query, safe=printable).encode()}
+    if b"%2" in raw or b"%00" in raw:
+        path = raw.partition(b"?")[0].decode("ascii", "replace").replace("%00", REPLACEMENT)
+        scope = {**scope, "path": unquote(path.replace("%2F", SLASH).replace("%2f", SLASH))}
+    return scope

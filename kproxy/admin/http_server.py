@@ -30,7 +30,7 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import repr_socket_addr, wrap_app
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.rules.values.address import network_of
@@ -196,7 +196,7 @@ class AdminListener:
     """Accepts connections of the admin address up to the limit."""
 
     def __init__(
-        self, app: Starlette, config: Config, log: FilteringBoundLogger, polls: Callable[[], int],
+        self, app: ASGIApp, config: Config, log: FilteringBoundLogger, polls: Callable[[], int],
         tls: ClientTls | None = None,
     ) -> None:  # fmt: skip
         self.config, self.context, self.log = config, WorkerContext(None), LogThrottle(log)
@@ -346,7 +346,7 @@ def too_many() -> bytes:
 
 
 async def serve_admin(
-    app: Starlette, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int],
+    app: ASGIApp, host: str, port: int, log: FilteringBoundLogger, polls: Callable[[], int],
     tls: ClientTls | None = None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:  # fmt: skip
     """Serve until cancelled. Reports the URL when it listens. Raises OSError if the address cannot be bound.

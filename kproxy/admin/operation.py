@@ -24,7 +24,7 @@ from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.rule_keeper import DOCUMENTS, TurnCheck, do_nothing
 
 from .connection_limits import BodyBytes, network_of_peer
-from .guard import BYTES, JSON, YAML, media_type
+from .guard import BYTES, JSON, SLASH, YAML, media_type
 from .models import FailureShown, Shown, printable
 from .problem import CODES, Problem
 from .responses import LongResponse
@@ -220,9 +220,6 @@ def text_end(data: bytes, at: int) -> int:
     """Return the position after the closing quote of the text at `at`; the end of data without one."""
     found = _TEXT.match(data, at)
     return found.end() if found is not None else len(data)
-
-
-SLASH = "\x00"  # Placeholder of %2F in a path parameter. A name with this character receives another character for it.
 
 
 async def until_gone(request: Request) -> None:

@@ -31,7 +31,7 @@ from kproxy.runtime.rule_files import RuleFiles
 from . import garbage
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from kproxy.admin.backend import Backend
     from kproxy.admin.guard import AdminTokens
@@ -101,7 +101,7 @@ async def sweep() -> None:
 
 
 async def open_admin(
-    nursery: trio.Nursery, app: Starlette, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
+    nursery: trio.Nursery, app: ASGIApp, admin: AdminConfig, log: FilteringBoundLogger, reactor: Reactor
 ) -> str:
     """Start to serve the admin API, and return its URL. Raises InternalError when its address cannot be bound."""
     from kproxy.admin.http_server import serve_admin

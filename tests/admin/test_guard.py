@@ -167,11 +167,33 @@ async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: p
 
 
 @pytest.mark.trio
-async def test_a_host_that_is_no_host_is_an_answer(api: Any) -> None:
-    """Also where nothing is, and nobody is asked who may."""
-    assert (await api("GET", "/nothing", host="[")).status == 404
+async def test_host_header_that_is_malformed_is_refused(api: Any) -> None:
+    """An open path ignores the Host header."""
     assert (await api("PATCH", "/livez", host="[::")).status == 405
+    assert (await api("GET", "/nothing", host="[")).status == 403
     assert (await api("GET", "/api/rules", host="[")).status == 403
+
+
+@pytest.mark.parametrize("path", "/nothing /api/rules /api/x%2Fy /metrics /api/openapi.json /livez/ /views".split())
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "OPTIONS"])
+@pytest.mark.trio
+async def test_guard_without_token_routes_and_reads_nothing(
+    make_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    """The response is the same for paths that exist and others."""
+    api = make_api(token="s3cret")
+
+    async def routed(*asgi: Any) -> None:
+        raise AssertionError("the request was routed")
+
+    async def received() -> Any:
+        raise AssertionError("the body was read")
+
+    monkeypatch.setattr(api.app, "router", routed)
+    refused = await api(method, path, receive=received)
+
+    assert (refused.status, refused.code) == (401, "unauthorized")
+    assert refused.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.trio

@@ -23,16 +23,13 @@ from typing import Any, Literal, get_args
 import trio
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.admin.connection_limits import network_of_peer
-from kproxy.admin.guard import JSON, DefaultHeaders, guarded, media_type, no_route
+from kproxy.admin.guard import JSON, GuardedApp, media_type
 from kproxy.admin.http_server import CERTIFIED, serve_admin
 from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, body_of, has_few_values
 from kproxy.admin.problem import Problem
@@ -98,7 +95,7 @@ class ReviewTurns:
 
 def make_webhook(
     defaults: SidecarOptions, log: FilteringBoundLogger, metrics: WebhookMetrics, *, for_certified: bool = False
-) -> Starlette:
+) -> GuardedApp:
     """Make the application. `defaults`: options that pods override by annotations. `for_certified`: reviews need a
     client certificate; probes and metrics do not."""
     turns = ReviewTurns()
@@ -128,16 +125,13 @@ def make_webhook(
     async def scrape(request: Request) -> Response:
         return Response(await metrics.text(), media_type=OPEN_METRICS)
 
-    return Starlette(
-        routes=[
-            Route(PATH, guarded(check, log, review), methods=["POST"]),
-            Route("/livez", alive),
-            Route("/readyz", alive),
-            Route("/metrics", scrape),
-        ],
-        middleware=[Middleware(DefaultHeaders)],
-        exception_handlers={HTTPException: no_route},
-    )
+    routes = [
+        Route(PATH, review, methods=["POST"]),
+        Route("/livez", alive),
+        Route("/readyz", alive),
+        Route("/metrics", scrape),
+    ]
+    return GuardedApp(routes, lambda path: check if path == PATH else None, log)
 
 
 def tell(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
