@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from kproxy.base.bounded_map import BoundedMap, SharedBudget
 from kproxy.protocol.table.api_keys import METADATA
 
 from .facts import Fact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
-from .lru_map import RecentMap, SharedRoom
 from .options import CONFIG_APIS, ELECTION_APIS, TOPIC_APIS, VerifyTerms
 from .read_exchange import ReadExchange
 
@@ -102,14 +102,14 @@ class TopicKnowledge:
 class KnownTopics:
     __slots__ = ("altered", "by_name", "terms")
 
-    def __init__(self, terms: VerifyTerms, room: SharedRoom | None = None) -> None:
+    def __init__(self, terms: VerifyTerms, budget: SharedBudget | None = None) -> None:
         self.terms = terms
         # By setting, the time in which it was altered to an unknown value.
         self.altered = {one: ReportedStretch() for one in SETTINGS}
-        self.by_name: RecentMap[str, TopicKnowledge] = RecentMap(
+        self.by_name: BoundedMap[str, TopicKnowledge] = BoundedMap(
             MOST_TOPICS,
             TopicKnowledge,
-            room=room,
+            budget=budget,
             weigh=lambda topic: 1500 + 300 * (len(topic.ids) + len(topic.own_ids)) + 800 * len(topic.epochs),
         )
 

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .candidate import Candidate, candidate_of
 from .cluster import COORDINATORS_LOGS, OFFSETS_LOG
 from .facts import (
@@ -25,7 +27,6 @@ from .facts import (
 )
 from .finding import Evidence
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 
 MOST_COMMITTED = 100_000  # partitions of groups
 MOST_OPEN = 64  # commits of a group's partition with an unknown result or order; with more, it is not checked
@@ -145,23 +146,23 @@ class CommitsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.committed: RecentMap[CommitKey, CommittedOffsets] = self.recent(
+        self.committed: BoundedMap[CommitKey, CommittedOffsets] = self.recent(
             MOST_COMMITTED, CommittedOffsets, lambda known: known.size
         )
-        self.ends: RecentMap[PartitionPlace, KnownEnd] = self.recent(
+        self.ends: BoundedMap[PartitionPlace, KnownEnd] = self.recent(
             MOST_PARTITIONS, KnownEnd, lambda known: 500 + 2000 * len(known.beyond)
         )
         # By group, or by group and topic.
-        self.groups: RecentMap[str | tuple[str, str], CommittingGroup] = self.recent(
+        self.groups: BoundedMap[str | tuple[str, str], CommittingGroup] = self.recent(
             2 * MOST_PARTITIONS, CommittingGroup, lambda group: 500 + 150 * len(group.deletions)
         )
-        self.transactions: RecentMap[int, list[CommitFact]] = self.recent(
+        self.transactions: BoundedMap[int, list[CommitFact]] = self.recent(
             MOST_PRODUCERS, list[CommitFact], lambda pending: 500 + 100 * len(pending)
         )
         # Begin of the first EndTxn of a producer epoch without a known result.
-        self.open_ends: RecentMap[tuple[int, int], float] = self.recent(MOST_PRODUCERS, lambda: math.inf)
+        self.open_ends: BoundedMap[tuple[int, int], float] = self.recent(MOST_PRODUCERS, lambda: math.inf)
         # By group, the commit of an aborted transaction whose records no Fetch has read again.
-        self.inputs: RecentMap[PartitionPlace, dict[str, AppliedCommit]] = self.recent(
+        self.inputs: BoundedMap[PartitionPlace, dict[str, AppliedCommit]] = self.recent(
             MOST_PRODUCERS, dict[str, AppliedCommit], lambda inputs: 500 + 900 * len(inputs)
         )
 
@@ -357,7 +358,7 @@ class CommitsCheck(HistoryCheck):
 
     def pending(self) -> Iterable[Candidate]:
         """Yield a candidate for each offset of an OffsetFetch that no commit explains."""
-        for (group, place), known in self.committed.entries.items():
+        for (group, place), known in self.committed.items():
             deleted = (self.groups.get(group), self.groups.get((group, place.topic)))
             for one in known.unexplained:
                 gone = any(by is not None and by.may_explain(one.fact.witness) for by in deleted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
 
@@ -23,7 +24,6 @@ from .facts import (
     WriteFact,
 )
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 
 MOST_CONNECTIONS = 20_000
 MOST_EPOCHS = 100_000
@@ -41,7 +41,7 @@ class VersionsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.offers: RecentMap[ConnectionKey, list[VersionsFact]] = self.recent(
+        self.offers: BoundedMap[ConnectionKey, list[VersionsFact]] = self.recent(
             MOST_CONNECTIONS,
             list[VersionsFact],
             lambda offers: 500 + sum(200 + 150 * len(one.offered) for one in offers),
@@ -75,7 +75,7 @@ class LeaderEpochsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.reported: RecentMap[tuple[int, str, PartitionPlace, str], LeaderEpochFact] = self.recent(MOST_EPOCHS)
+        self.reported: BoundedMap[tuple[int, str, PartitionPlace, str], LeaderEpochFact] = self.recent(MOST_EPOCHS)
 
     @handles(LeaderEpochFact)
     def epoch(self, fact: LeaderEpochFact) -> None:
@@ -108,11 +108,11 @@ class ConformanceCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.sessions: RecentMap[ConnectionKey, dict[int, int]] = self.recent(
+        self.sessions: BoundedMap[ConnectionKey, dict[int, int]] = self.recent(
             MOST_CONNECTIONS, dict[int, int], lambda sessions: 500 + 100 * len(sessions)
         )
-        self.left: RecentMap[tuple[str, str], Witness] = self.recent(MOST_MEMBERS)
-        self.added: RecentMap[tuple[int, int], AddedPartitions] = self.recent(
+        self.left: BoundedMap[tuple[str, str], Witness] = self.recent(MOST_MEMBERS)
+        self.added: BoundedMap[tuple[int, int], AddedPartitions] = self.recent(
             MOST_PRODUCERS, AddedPartitions, lambda added: 600 + 200 * len(added.places)
         )
 

@@ -10,6 +10,8 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .candidate import Candidate
 from .facts import (
     ALL_REPLICAS,
@@ -24,7 +26,6 @@ from .facts import (
 )
 from .finding import BatchInQuestion, number_of
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 from .partition import KnownBatch, SequenceKey
 
 MOST_HOLES = 100  # holes of a partition that later writes are compared with
@@ -91,7 +92,7 @@ class AcknowledgedCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.by_place: RecentMap[PartitionPlace, AcknowledgedWrites] = self.recent(
+        self.by_place: BoundedMap[PartitionPlace, AcknowledgedWrites] = self.recent(
             MOST_PARTITIONS, AcknowledgedWrites, lambda known: known.size
         )
 
@@ -353,7 +354,7 @@ class LogBoundsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         # Highest offset and its exchange, by partition, era, bound and scope (connection, node, or anywhere).
-        self.highest: RecentMap[tuple[Hashable, ...], tuple[int, Witness]] = self.recent(MOST_BOUNDS)
+        self.highest: BoundedMap[tuple[Hashable, ...], tuple[int, Witness]] = self.recent(MOST_BOUNDS)
 
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .candidate import Candidate
 from .cluster import OFFSETS_LOG
 from .facts import AssignmentFact, JoinFact, MemberEpochFact, OwnedPartition, OwnershipFact, PartitionPlace, Witness
 from .finding import Evidence
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 
 # Assignors that give each partition to one member, in all clients.
 ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "uniform"})
@@ -40,7 +41,7 @@ class ClassicGroupsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.groups: RecentMap[str, ClassicGroup] = self.recent(MOST_GROUPS, ClassicGroup)
+        self.groups: BoundedMap[str, ClassicGroup] = self.recent(MOST_GROUPS, ClassicGroup)
 
     @handles(JoinFact)
     def joined(self, fact: JoinFact) -> None:
@@ -119,8 +120,8 @@ class BrokerGroupsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.owners: RecentMap[PartitionKey, PartitionOwner] = self.recent(MOST_OWNED)
-        self.members: RecentMap[tuple[str, str], OwningMember] = self.recent(
+        self.owners: BoundedMap[PartitionKey, PartitionOwner] = self.recent(MOST_OWNED)
+        self.members: BoundedMap[tuple[str, str], OwningMember] = self.recent(
             MOST_MEMBERS, OwningMember, lambda member: 800 + 3000 * len(member.doubted)
         )
 
@@ -217,8 +218,8 @@ class MemberEpochsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.members: RecentMap[tuple[str, str], KnownEpoch] = self.recent(MOST_MEMBERS, KnownEpoch)
-        self.consumer_groups: RecentMap[str, object] = self.recent(MOST_GROUPS, object)
+        self.members: BoundedMap[tuple[str, str], KnownEpoch] = self.recent(MOST_MEMBERS, KnownEpoch)
+        self.consumer_groups: BoundedMap[str, object] = self.recent(MOST_GROUPS, object)
 
     @handles(MemberEpochFact)
     def accepted(self, fact: MemberEpochFact) -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
+from kproxy.base.bounded_map import BoundedMap, SharedBudget, Value
+
 from .candidate import CAUSING_APIS, Candidate, Candidates, Comparisons, ExpiringProducer, candidate_of, is_expired
 from .cluster import KnownServers, KnownTopics
 from .facts import (
@@ -22,7 +24,6 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .lru_map import Kept, RecentMap, SharedRoom, no_entry
 from .options import VerifyTerms
 from .partition import PartitionHistories, TransactionMarkers
 
@@ -36,26 +37,26 @@ HANDLED_KINDS: dict[FactHandler, tuple[type[Fact], ...]] = {}
 class CheckState:
     """State that the checks of one view share. `compared`: comparisons that could have found a violation. `counts`:
     figures of the line "checked". `recast`: number of batches that a broker stores in another form. `unread_markers`:
-    number of control batches without their record. `room`: memory of everything but the logs. `strangers`: as in
+    number of control batches without their record. `budget`: memory of everything but the logs. `strangers`: as in
     `Verifier`. `forgot`: evicted facts by check, without the entries of its maps."""
 
     def __init__(self, terms: VerifyTerms, memory: int, servers: KnownServers) -> None:
         self.terms = terms
-        self.room = SharedRoom(memory // SHARE)
-        self.topics = KnownTopics(terms, self.room)
+        self.budget = SharedBudget(memory // SHARE)
+        self.topics = KnownTopics(terms, self.budget)
         self.candidates = Candidates(terms, self.topics, servers)
         self.partitions = PartitionHistories(memory)
-        self.markers = TransactionMarkers(self.partitions, self.room)
+        self.markers = TransactionMarkers(self.partitions, self.budget)
         self.compared = Comparisons(self.candidates)
         self.counts: Counter[str] = Counter()
         self.forgot: Counter[str] = Counter()
-        self.leaders: RecentMap[tuple[PartitionPlace, int, int], int] = RecentMap(
-            MOST_LEADERS, room=self.room, weigh=some_bytes
+        self.leaders: BoundedMap[tuple[PartitionPlace, int, int], int] = BoundedMap(
+            MOST_LEADERS, budget=self.budget, weigh=some_bytes
         )
         # By producer id, the first epoch that InitProducerId gave during the record. Its batches were sent later.
-        self.new_epochs: RecentMap[int, int] = RecentMap(MOST_PRODUCERS, room=self.room, weigh=some_bytes)
-        self.expiring: RecentMap[int, ExpiringProducer] = RecentMap(
-            MOST_PRODUCERS, ExpiringProducer, ExpiringProducer.expire, room=self.room,
+        self.new_epochs: BoundedMap[int, int] = BoundedMap(MOST_PRODUCERS, budget=self.budget, weigh=some_bytes)
+        self.expiring: BoundedMap[int, ExpiringProducer] = BoundedMap(
+            MOST_PRODUCERS, ExpiringProducer, lambda _, producer: producer.expire(), budget=self.budget,
             weigh=lambda producer: 500 + 1000 * len(producer.candidates),
         )  # fmt: skip
         self.recast = self.unread_markers = 0
@@ -65,8 +66,8 @@ class CheckState:
     def knows(self, topic: str) -> bool:
         """True if the record has the topic, or if some topics were evicted."""
         known = self.topics.by_name, self.partitions.histories
-        return topic in known[0].entries or any(one.dropped for one in known) or any(
-            place.topic == topic for place in known[1].entries
+        return topic in known[0] or any(one.evicted for one in known) or any(
+            place.topic == topic for place in known[1]
         )  # fmt: skip
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
@@ -111,7 +112,7 @@ class HistoryCheck:
     def __init__(self, state: CheckState) -> None:
         self.state = state
         self.topics, self.terms, self.partitions = state.topics, state.terms, state.partitions
-        self.maps: list[RecentMap[Any, Any]] = []
+        self.maps: list[BoundedMap[Any, Any]] = []
 
     def compared(
         self, check: str, *witnesses: Witness, place: PartitionPlace | None = None, doubts: Iterable[str] = (),
@@ -121,10 +122,10 @@ class HistoryCheck:
         self.state.compared.add(check, witnesses, place, tuple(doubts), any_age)
 
     def recent(
-        self, most: int, make: Callable[[], Kept] = no_entry, weigh: Callable[[Kept], int] = some_bytes
-    ) -> RecentMap[Any, Kept]:
+        self, most: int, make: Callable[[], Value] | None = None, weigh: Callable[[Value], int] = some_bytes
+    ) -> BoundedMap[Any, Value]:
         """Return a map whose evictions make the checks undecided. `weigh`: approximate size of an entry in bytes."""
-        made: RecentMap[Any, Kept] = RecentMap(most, make, room=self.state.room, weigh=weigh)
+        made: BoundedMap[Any, Value] = BoundedMap(most, make, budget=self.state.budget, weigh=weigh)
         self.maps.append(made)
         return made
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from kproxy.base.bounded_map import BoundedMap, SharedBudget
+
 from .facts import LAST_OFFSET, BatchFact, BatchIdentity, PartitionPlace, TransactionEnd, Witness
-from .lru_map import RecentMap, SharedRoom
 
 OffsetValue = TypeVar("OffsetValue")
 CHUNK = 2048
@@ -206,7 +207,7 @@ class PartitionHistory:
     covered: KnownOffsets = field(default_factory=KnownOffsets)
     copies: OrderedDict[StoredIdentity, BatchCopies] = field(default_factory=OrderedDict)
     sequences: OrderedDict[SequenceKey, SequencePlace] = field(default_factory=OrderedDict)
-    producers: RecentMap[tuple[int, int], SequenceRange] = field(default_factory=lambda: RecentMap(1000))
+    producers: BoundedMap[tuple[int, int], SequenceRange] = field(default_factory=lambda: BoundedMap(1000))
     unread: int = 0
     acknowledged: tuple[Witness, int] | None = None
     begin: int = LAST_OFFSET
@@ -232,7 +233,7 @@ class PartitionHistory:
                 del self.sequences[key]
             self.unread -= known.written is not None and known.read is None
         for _ in range(len(self.producers) // 2):
-            self.producers.drop_oldest()
+            self.producers.evict()
         self.covered.drop(len(self.covered) // 2)
         for entries in self.loose:
             while len(entries) > len(self.batches) + LOOSE // 2:
@@ -246,10 +247,10 @@ class PartitionHistories:
 
     def __init__(self, memory: int) -> None:
         self.limit(memory)
-        self.histories: RecentMap[PartitionPlace, PartitionHistory] = RecentMap(
+        self.histories: BoundedMap[PartitionPlace, PartitionHistory] = BoundedMap(
             max(memory // PARTITION_SIZE, 100), PartitionHistory, self._ended
         )
-        self.eras: RecentMap[str, int] = RecentMap(100_000, int)
+        self.eras: BoundedMap[str, int] = BoundedMap(100_000, int)
         self.used = 0
         self.evicted = 0
 
@@ -280,9 +281,9 @@ class PartitionHistories:
                 self.used -= 1
                 self.evicted += 1
         while self.used > self.most:
-            oldest = next(self.histories.values())
+            oldest = next(iter(self.histories.values()))
             if oldest.size <= SMALL and oldest is not history:
-                self.histories.drop_oldest()
+                self.histories.evict()
                 continue
             freed = oldest.evict()
             self.evicted += freed
@@ -290,7 +291,7 @@ class PartitionHistories:
             if not freed:
                 return
 
-    def _ended(self, history: PartitionHistory) -> None:
+    def _ended(self, _: PartitionPlace, history: PartitionHistory) -> None:
         self.used -= history.size
         self.evicted += history.size
 
@@ -321,10 +322,10 @@ class TransactionMarkers:
     """Markers of all producers in all partitions. `floors`: by partition, the highest offset of markers that were
     evicted with their producer."""
 
-    def __init__(self, partitions: PartitionHistories, room: SharedRoom) -> None:
+    def __init__(self, partitions: PartitionHistories, budget: SharedBudget) -> None:
         self.partitions, self.forgotten = partitions, 0
-        self.by_producer: RecentMap[tuple[PartitionPlace, int, int], ProducerMarkers] = RecentMap(
-            MOST_PRODUCERS, ProducerMarkers, self._forget, room=room,
+        self.by_producer: BoundedMap[tuple[PartitionPlace, int, int], ProducerMarkers] = BoundedMap(
+            MOST_PRODUCERS, ProducerMarkers, self._forget, budget=budget,
             weigh=lambda known: 500 + 500 * len(known.markers),
         )  # fmt: skip
         self.floors: dict[PartitionPlace, int] = {}
@@ -336,7 +337,7 @@ class TransactionMarkers:
             known.place, known.lowest = place, max(self.floors.get(place, -1), self.floor)
         return known
 
-    def _forget(self, known: ProducerMarkers) -> None:
+    def _forget(self, _: tuple[PartitionPlace, int, int], known: ProducerMarkers) -> None:
         if known.place is None or not known.markers:
             return
         if known.place not in self.floors and len(self.floors) >= MOST_PRODUCERS:

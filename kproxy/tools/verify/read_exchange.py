@@ -13,6 +13,7 @@ from sys import intern
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.elements import Partition, Topic, called, partitions_in, topic_walk
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import METADATA
@@ -21,7 +22,6 @@ from kproxy.record.exchange import ObservedExchange
 from kproxy.session.fetch_sessions import FetchSessions
 
 from .facts import PartitionPlace, Result, Witness
-from .lru_map import RecentMap
 
 NameOfIdText = Callable[[str], str | None]  # topic's name by the text of its id, None if unknown
 # Longest name of a group, member or topic that is stored. Kafka limits topics to 249 characters, groups not at all.
@@ -150,11 +150,13 @@ ClientScope = tuple[str | None, str, str | None, str | None]  # listener, addres
 class BrokerNames:
     """Names at the broker by the names that clients use."""
 
-    by_client: RecentMap[ClientScope, ClientNames] = field(default_factory=lambda: RecentMap(MOST_CLIENTS, ClientNames))
+    by_client: BoundedMap[ClientScope, ClientNames] = field(
+        default_factory=lambda: BoundedMap(MOST_CLIENTS, ClientNames)
+    )
 
     def of(self, seen: ObservedExchange) -> ClientNames | None:
         """Names of a client; None if all of them are the same at the broker."""
-        return self.by_client.get(scope_of(seen)) if self.by_client.entries else None
+        return self.by_client.get(scope_of(seen)) if self.by_client else None
 
     def learn(self, seen: ObservedExchange, front: ReadExchange, behind: ReadExchange) -> None:
         """Add the names of an exchange whose bytes differ at the client (`front`) and at the broker (`behind`)."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import api_keys
@@ -22,7 +23,6 @@ from kproxy.session.partition_session import Room
 
 from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness
-from .lru_map import RecentMap
 from .read_exchange import ClientNames, ReadExchange
 
 MOST_CONNECTIONS = 20_000  # with followed fetch sessions; the least recently used one is evicted
@@ -87,8 +87,8 @@ class FactReader:
         self.counts = ReadCounts(side)
         self.names: dict[str, str] = {}
         self.room, counters = Room(), Counters()
-        self.sessions: RecentMap[ConnectionKey, FetchSessions] = RecentMap(
-            MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), FetchSessions.end
+        self.sessions: BoundedMap[ConnectionKey, FetchSessions] = BoundedMap(
+            MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), lambda _, sessions: sessions.end()
         )
 
     def told(
@@ -124,7 +124,7 @@ class FactReader:
         self.counts.looked[seen.api] += 1
         sessions = self.sessions[witness.connection]
         while not self.room.holds(self.room.limit // 2) and len(self.sessions) > 1:
-            self.sessions.drop_oldest()
+            self.sessions.evict()
 
         def name_of(topic_id: str) -> str | None:
             return self.names.get(topic_id) or exchange.topic(seen.who.topic_of(topic_id))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .facts import (
     LAST_OFFSET,
     AssignmentFact,
@@ -26,7 +28,6 @@ from .facts import (
 )
 from .finding import BatchInQuestion, number_of
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 from .partition import SeenMarker
 
 MOST_WAITING = 1000  # offsets of a producer in a partition that wait for their marker
@@ -84,7 +85,7 @@ class CommittedReadsCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.markers = state.markers
-        self.waiting: RecentMap[tuple[PartitionPlace, int, int], deque[WaitingOffset]] = self.recent(
+        self.waiting: BoundedMap[tuple[PartitionPlace, int, int], deque[WaitingOffset]] = self.recent(
             20_000, lambda: deque(maxlen=MOST_WAITING), lambda waiting: 500 + 600 * len(waiting)
         )
 
@@ -209,10 +210,10 @@ class ConsumerPositions:
     """Next offsets of one client's partitions. `given`: by connection and partition, the offset after the last
     response, with that response. `furthest`: of any connection."""
 
-    given: RecentMap[tuple[ConnectionKey, PartitionPlace], tuple[int, Witness]] = field(
-        default_factory=lambda: RecentMap(MOST_POSITIONS)
+    given: BoundedMap[tuple[ConnectionKey, PartitionPlace], tuple[int, Witness]] = field(
+        default_factory=lambda: BoundedMap(MOST_POSITIONS)
     )
-    furthest: RecentMap[PartitionPlace, int] = field(default_factory=lambda: RecentMap(MOST_POSITIONS, int))
+    furthest: BoundedMap[PartitionPlace, int] = field(default_factory=lambda: BoundedMap(MOST_POSITIONS, int))
 
 
 class PositionsCheck(HistoryCheck):
@@ -222,7 +223,7 @@ class PositionsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.clients: RecentMap[tuple[str, str], ConsumerPositions] = self.recent(
+        self.clients: BoundedMap[tuple[str, str], ConsumerPositions] = self.recent(
             MOST_CLIENTS, ConsumerPositions, lambda one: 1000 + 700 * len(one.given) + 400 * len(one.furthest)
         )
 
@@ -235,14 +236,14 @@ class PositionsCheck(HistoryCheck):
             return
         if isinstance(fact, OwnershipFact) and fact.given is None and not fact.gone:
             return
-        self.clients.forget(fact.witness.client_key)
+        self.clients.discard(fact.witness.client_key)
 
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
         following = read.following
         if following is None:
             if read.partial:
-                self.clients.forget(read.witness.client_key)
+                self.clients.discard(read.witness.client_key)
             return
         client = self.clients[read.witness.client_key]
         client.given[read.witness.connection, read.place] = following, read.witness
@@ -257,7 +258,7 @@ class PositionsCheck(HistoryCheck):
         key = asked.witness.connection, asked.place
         given = client.given.get(key)
         if asked.failed:
-            client.given.forget(key)
+            client.given.discard(key)
             return
         if given is None or not given[1].before(asked.witness):
             return
@@ -270,4 +271,4 @@ class PositionsCheck(HistoryCheck):
             "skipped-input", str(asked.place), says, (witness, f"given up to {following - 1}"),
             (asked.witness, f"from {asked.position}"), doubts=("seek",), place=asked.place, level="suspect",
         )  # fmt: skip
-        client.given.forget(key)
+        client.given.discard(key)

@@ -9,6 +9,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .candidate import SHORTEST_EXPIRY, Candidate, candidate_of
 from .facts import (
     ALL_REPLICAS,
@@ -23,7 +25,6 @@ from .facts import (
 )
 from .finding import BatchInQuestion
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 from .partition import PartitionHistory, SequencePlace, SequenceRange
 
 SEQUENCES = 1 << 31  # sequences wrap around to 0
@@ -199,7 +200,7 @@ class SequenceGapsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.accepted: RecentMap[tuple[PartitionPlace, int, int], AcceptedSequences] = self.recent(
+        self.accepted: BoundedMap[tuple[PartitionPlace, int, int], AcceptedSequences] = self.recent(
             MOST_PRODUCERS, AcceptedSequences, lambda one: 800 + 1000 * len(one.gaps)
         )
 
@@ -236,7 +237,7 @@ class SequenceGapsCheck(HistoryCheck):
         known.offset, known.witness = batch.base, witness
 
     def pending(self) -> Iterator[Candidate]:
-        for (place, _, producer_id), known in self.accepted.entries.items():
+        for (place, _, producer_id), known in self.accepted.items():
             for gap in known.gaps:
                 following = (gap.first + gap.count) % SEQUENCES
                 says = (f"producer {producer_id}, epoch {gap.epoch}: sequence {following} was accepted, and no "
@@ -259,7 +260,7 @@ class ConnectionOrderCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.writes: RecentMap[tuple[ConnectionKey, PartitionPlace, int], list[PlacedWrite]] = self.recent(
+        self.writes: BoundedMap[tuple[ConnectionKey, PartitionPlace, int], list[PlacedWrite]] = self.recent(
             MOST_CONNECTIONS, list[PlacedWrite], lambda writes: 600 + 600 * len(writes)
         )
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
 from .candidate import Candidate, candidate_of
 from .facts import ALL_REPLICAS, BatchFact, PartitionPlace, ReadFact, Witness, WriteFact
 from .finding import BatchInQuestion, number_of
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
 
 MOST_CONFLICTS = 4  # reported other batches in place of one
@@ -231,7 +231,7 @@ class SentBatchesCheck(HistoryCheck):
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
         self.shared = False
-        self.sent: RecentMap[tuple[PartitionPlace, int], SentBatches] = self.recent(
+        self.sent: BoundedMap[tuple[PartitionPlace, int], SentBatches] = self.recent(
             MOST_PARTITIONS, SentBatches, lambda sent: sent.size
         )
 
@@ -260,7 +260,7 @@ class SentBatchesCheck(HistoryCheck):
             history.begin = min(history.begin, write.base)
         if max(len(sent.stored), len(sent.times)) > MOST_SENT or len(sent.refused) > MOST_REFUSED:
             self.state.forgot.update(self.names)
-            self.sent.forget((write.place, self.partitions.era(write.place.topic)))
+            self.sent.discard((write.place, self.partitions.era(write.place.topic)))
 
     @handles(ReadFact)
     def read(self, read: ReadFact) -> None:
@@ -290,7 +290,7 @@ class SentBatchesCheck(HistoryCheck):
             self.compared("phantom-record", witness, place=place, doubts=("unseen", "anew"))
 
     def pending(self) -> Iterator[Candidate]:
-        for (place, era), sent in self.sent.entries.items():
+        for (place, era), sent in self.sent.items():
             for key, (batch, witness) in sent.unwritten.items():
                 other, refused = sent.refused.get(key, (batch, witness))
                 same = alike(other, batch) and (other.newest == batch.newest or min(other.newest, batch.newest) < 0)

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
+
 from .candidate import SHORTEST_EXPIRY, Candidate
 from .cluster import TRANSACTIONS_LOG
 from .facts import (
@@ -21,7 +23,6 @@ from .facts import (
     WriteFact,
 )
 from .history_check import CheckState, HistoryCheck, handles
-from .lru_map import RecentMap
 from .reads import delivered
 
 SENT_AGAIN = 5  # version of EndTxn since which a repeated request gets the same response
@@ -64,16 +65,16 @@ class ProducerHistory:
     `writes`: batches since the last end. `expected`: by partition, batches of ended transactions, each with the end."""
 
     fences: deque[EpochFence] = field(default_factory=lambda: deque(maxlen=MOST_FENCES))
-    markers: RecentMap[int, dict[TransactionEnd, MarkerPlace]] = field(
-        default_factory=lambda: RecentMap(MOST_EPOCHS, dict[TransactionEnd, MarkerPlace])
+    markers: BoundedMap[int, dict[TransactionEnd, MarkerPlace]] = field(
+        default_factory=lambda: BoundedMap(MOST_EPOCHS, dict[TransactionEnd, MarkerPlace])
     )
-    ends: RecentMap[int, TransactionEndFact] = field(default_factory=lambda: RecentMap(MOST_EPOCHS))
+    ends: BoundedMap[int, TransactionEndFact] = field(default_factory=lambda: BoundedMap(MOST_EPOCHS))
     own_from: int | None = None
     own_to: int = -1
     unsure: list[tuple[Candidate, int]] = field(default_factory=list)
     writes: deque[WrittenBatch] = field(default_factory=lambda: deque(maxlen=MOST_WRITES))
-    expected: RecentMap[PartitionPlace, deque[tuple[WrittenBatch, TransactionEndFact]]] = field(
-        default_factory=lambda: RecentMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
+    expected: BoundedMap[PartitionPlace, deque[tuple[WrittenBatch, TransactionEndFact]]] = field(
+        default_factory=lambda: BoundedMap(MOST_EXPECTED, lambda: deque(maxlen=MOST_EXPECTED))
     )
 
 
@@ -90,7 +91,7 @@ class TransactionsCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.producers: RecentMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
+        self.producers: BoundedMap[int, ProducerHistory] = self.recent(MOST_PRODUCERS, ProducerHistory, weight_of)
 
     @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:
@@ -339,7 +340,7 @@ class ProducersCheck(HistoryCheck):
 
     def __init__(self, state: CheckState) -> None:
         super().__init__(state)
-        self.producers: RecentMap[int, GivenProducer] = self.recent(MOST_IDS, GivenProducer)
+        self.producers: BoundedMap[int, GivenProducer] = self.recent(MOST_IDS, GivenProducer)
 
     @handles(ProducerFact)
     def given(self, fact: ProducerFact) -> None:

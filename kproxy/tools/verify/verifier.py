@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.record.captures.pairs import BothSides
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import EventView, ViewedEvent
@@ -19,7 +20,6 @@ from .cluster import KnownServers
 from .event_reader import EventReader, api_of, event_witness
 from .facts import ConnectionKey, Fact, FetchedCommitFact, LeaderEpochFact, ReadFact, TopicFact, Witness, WriteFact
 from .finding import LEVELS, Finding, Verdict, checks
-from .lru_map import RecentMap
 from .options import VerifyTerms
 from .read_exchange import BrokerNames
 from .reading import FactReader, ReadCounts, witness_of
@@ -71,7 +71,7 @@ class Verifier:
         self.terms = terms
         self.strangers: int | None = None
         self.exchanges = self.beyond = self.events = 0
-        self.connections: RecentMap[ConnectionKey, list[ConnectionKey]] = RecentMap(
+        self.connections: BoundedMap[ConnectionKey, list[ConnectionKey]] = BoundedMap(
             MOST_CONNECTIONS, list[ConnectionKey]
         )
         self.known_connections = 0
@@ -80,7 +80,7 @@ class Verifier:
         self.behind_reader = FactReader("at the broker ", records=terms.records)
         self.event_reader = EventReader(self.front_reader.counts)
         # Connections with an exchange that differs at the broker. Their fetch sessions may differ too.
-        self.apart: RecentMap[ConnectionKey, list[bool]] = RecentMap(MOST_CONNECTIONS, list[bool])
+        self.apart: BoundedMap[ConnectionKey, list[bool]] = BoundedMap(MOST_CONNECTIONS, list[bool])
         self.names = BrokerNames()
 
     def add(self, exchange: VerifiedExchange) -> None:

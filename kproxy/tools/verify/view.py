@@ -99,19 +99,19 @@ class ViewVerifier:
         """Change the memory, in bytes."""
         self.order.limit(memory)
         self.state.partitions.limit(memory)
-        self.state.room.most = memory // SHARE
+        self.state.budget.max_bytes = memory // SHARE
 
     def forgotten(self, check: str) -> int:
         """Return the number of evicted entries that a check needs."""
         state = self.state
         forgotten = state.forgot[check]
-        forgotten += sum(one.dropped for each in self.checks if check in each.names for one in each.maps)
+        forgotten += sum(one.evicted for each in self.checks if check in each.names for one in each.maps)
         histories = list(state.partitions.histories.values())
         if check in OF_MARKERS:
-            forgotten += state.markers.by_producer.dropped + state.markers.forgotten
+            forgotten += state.markers.by_producer.evicted + state.markers.forgotten
             forgotten += sum(one.covered.dropped for one in histories)
         if check == "order":
-            forgotten += sum(one.producers.dropped for one in histories)
+            forgotten += sum(one.producers.evicted for one in histories)
         return forgotten
 
     def obstacle(self, check: str) -> str:
@@ -235,7 +235,7 @@ def reading_remarks(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: S
 
 
 def not_remembered(views: Sequence[ViewVerifier]) -> Iterator[MissingPart]:
-    forgotten = sum(view.state.partitions.evicted + view.state.topics.by_name.dropped for view in views)
+    forgotten = sum(view.state.partitions.evicted + view.state.topics.by_name.evicted for view in views)
     forgotten += sum(view.forgotten(check) for view in views for check in checks())
     if forgotten:
         yield MissingPart("not all of it was remembered, for want of memory")

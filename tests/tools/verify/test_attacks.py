@@ -305,7 +305,7 @@ def test_markers_that_were_forgotten_may_have_been_the_next_ones() -> None:
     data = batch(b"a", producer=(7, 0, 0), transactional=True)
     plain = [(offset, batch(b"%d" % offset, at=offset)) for offset in range(2, 5)]
     verifier = Verifier(VerifyTerms(view="clients"))
-    clients_view(verifier).state.markers.by_producer.most = 2
+    clients_view(verifier).state.markers.by_producer.max_entries = 2
     history = History()
     history.read(1, 0, (0, data), (1, marker(7, 0, commit=True)), *plain, committed=False)
     for producer in (8, 9, 10):

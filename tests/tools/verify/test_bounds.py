@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.record.exchange import Form, Frame
 from kproxy.tools.verify import Verifier, VerifyTerms, durability, stored_batches, verify
@@ -20,7 +21,6 @@ from kproxy.tools.verify.commits import (
 from kproxy.tools.verify.durability import MOST_REFUSED_READS
 from kproxy.tools.verify.facts import BatchFact, BatchIdentity, PartitionPlace
 from kproxy.tools.verify.groups import MOST_DOUBTED, BrokerGroupsCheck
-from kproxy.tools.verify.lru_map import RecentMap, SharedRoom
 from kproxy.tools.verify.partition import ENTRY_SIZE, KnownBatch, KnownOffsets, OffsetIndex
 from kproxy.tools.verify.sequences import MOST_GAPS
 from kproxy.tools.verify.view import FACT_SIZE, ViewVerifier
@@ -187,41 +187,10 @@ def test_every_map_of_a_check_is_within_the_memory() -> None:
     """Maps of checks share a room: what one of them drops is told, and none grows beside it."""
     view = ViewVerifier("clients", VerifyTerms(), 1 << 20)
     for check in view.checks:
-        maps = [one for one in vars(check).values() if isinstance(one, RecentMap)]
+        maps = [one for one in vars(check).values() if isinstance(one, BoundedMap)]
         assert maps == check.maps, check
-        assert all(one.room is view.state.room and one.weigh is not None for one in maps), check
-    assert {view.state.topics.by_name.room, view.state.markers.by_producer.room} == {view.state.room}
-
-
-def test_recent_map_set_beyond_limit_drops_oldest() -> None:
-    room = SharedRoom(100)
-    known: RecentMap[str, int] = RecentMap(2, room=room, weigh=lambda entry: entry)
-    known["a"], known["b"] = 10, 20
-    known["a"] = 30
-    known["c"] = 40
-    assert (list(known.entries.items()), known.dropped, room.used) == ([("a", 30), ("c", 40)], 1, 30)
-
-
-def test_recent_map_get_without_maker_raises() -> None:
-    known: RecentMap[str, int] = RecentMap(2)
-    with pytest.raises(KeyError, match="expected a key with an entry, got a missing one"):
-        known["a"]
-
-
-def test_entries_of_maps_with_a_room_go_by_their_weight() -> None:
-    """The oldest of the map that takes most, as an entry weighs by what was put into it since."""
-    room = SharedRoom(1000)
-    many: RecentMap[int, list[int]] = RecentMap(100, list[int], room=room, weigh=lambda one: 10 * len(one))
-    few: RecentMap[int, list[int]] = RecentMap(100, list[int], room=room, weigh=lambda one: 10 * len(one))
-    few[0].extend(range(20))
-    for number in range(50):
-        many[number].extend(range(10))
-        _ = few[0], few[1]
-        assert room.used == many.used + few.used <= 1000 + 100
-    assert len(many) <= 9 and many.dropped == 50 - len(many)
-    assert few.dropped == 0
-    few.forget(0)
-    assert few.used == 0
+        assert all(one.budget is view.state.budget and one.weigh is not None for one in maps), check
+    assert {view.state.topics.by_name.budget, view.state.markers.by_producer.budget} == {view.state.budget}
 
 
 def test_what_does_not_fit_is_not_checked() -> None:
@@ -246,7 +215,7 @@ def test_what_does_not_fit_is_not_checked() -> None:
             verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()
     (view,) = verifier.views
-    assert view.state.room.used <= (1 << 14) + 10_000, "one entry may be beyond"
+    assert view.state.budget.used <= (1 << 14) + 10_000, "one entry may be beyond"
     for check in ("aborted-read", "unsupported-version", "skipped-input", "commit-goes-back"):
         assert "for want of memory" in verdict.not_checked[check]
     assert "not all of it was remembered, for want of memory" in verdict.incomplete
@@ -323,7 +292,7 @@ def test_commits_of_many_open_transactions_are_bounded() -> None:
     (known,) = check.committed.values()
     assert len(known.open) <= MOST_OPEN and len(known.aborted) <= MOST_ABORTED
     assert len(known.unexplained) <= MOST_REPORTED
-    assert len(check.transactions.entries[7]) <= MOST_PENDING
+    assert len(check.transactions[7]) <= MOST_PENDING
     assert "for want of memory" in verdict.not_checked["lost-commit"]
 
 
@@ -337,7 +306,7 @@ def test_gifts_of_one_members_partitions_are_bounded() -> None:
         verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()
     (check,) = [one for one in clients_view(verifier).checks if isinstance(one, BrokerGroupsCheck)]
-    assert len(check.members.entries["g", "m1"].doubted) == MOST_DOUBTED
+    assert len(check.members["g", "m1"].doubted) == MOST_DOUBTED
     assert "for want of memory" in verdict.not_checked["two-owners"]
 
 
@@ -354,4 +323,4 @@ def test_deletions_of_one_group_are_bounded() -> None:
         verifier.take(pair.front, pair.behind)
     assert verifier.verdict().findings == []
     (check,) = [one for one in clients_view(verifier).checks if isinstance(one, CommitsCheck)]
-    assert len(check.groups.entries["g"].deletions) == MOST_DELETIONS
+    assert len(check.groups["g"].deletions) == MOST_DELETIONS

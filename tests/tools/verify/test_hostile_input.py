@@ -131,7 +131,7 @@ def test_checksums_of_one_number_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()
     (check,) = [one for one in clients_view(verifier).checks if isinstance(one, SentBatchesCheck)]
-    assert all(len(sent.times) <= 51 for sent in check.sent.entries.values())
+    assert all(len(sent.times) <= 51 for sent in check.sent.values())
     assert "for want of memory" in verdict.not_checked["phantom-record"]
 
 

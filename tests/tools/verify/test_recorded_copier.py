@@ -47,5 +47,5 @@ def test_a_copier_that_aborts_and_goes_on(kafka: Kafka, java: JavaProgram, tmp_p
     assert {"torn-transaction", "aborted-read", "zombie-write", "skipped-input"} <= set(verdict.clean)
     (check,) = [one for one in clients_view(verifier).checks if isinstance(one, TransactionsCheck)]
     (producer,) = [one for one in check.producers.values() if one.own_from is not None]
-    for epoch, end in producer.ends.entries.items():  # markers have the epoch after that of their transaction
+    for epoch, end in producer.ends.items():  # markers have the epoch after that of their transaction
         assert list(producer.markers[epoch + 1]) == ["commit" if end.committed else "abort"]

@@ -1,0 +1,64 @@
+"""LRU maps: uses, evictions, and a budget of bytes that several maps share."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.base.bounded_map import BoundedMap, SharedBudget
+
+
+def test_bounded_map_full_evicts_least_recently_used() -> None:
+    """Assignments and lookups by `[]` are uses; `get`, `in` and iteration are not."""
+    evicted: list[tuple[str, int]] = []
+    known: BoundedMap[str, int] = BoundedMap(3, on_evict=lambda key, value: evicted.append((key, value)))
+    known["a"], known["b"], known["c"] = 1, 2, 3
+    known["a"] = 4
+    assert (known["b"], known.get("c"), "c" in known, list(known)) == (2, 3, True, ["c", "a", "b"])
+    known["d"] = 5
+    assert (evicted, known.evicted, list(known.items())) == ([("c", 3)], 1, [("a", 4), ("b", 2), ("d", 5)])
+
+
+def test_bounded_map_discard_does_not_evict() -> None:
+    known: BoundedMap[str, int] = BoundedMap(1, on_evict=lambda key, value: pytest.fail(key))
+    known["a"] = 1
+    known.discard("a")
+    known.discard("a")
+    known["b"] = 2
+    assert (list(known), known.evicted) == (["b"], 0)
+
+
+def test_bounded_map_missing_key_is_made_or_raises() -> None:
+    """Only a lookup by `[]` stores what `make` returns; None is an entry like others."""
+    lists: BoundedMap[str, list[int]] = BoundedMap(2, list[int])
+    lists["a"].append(1)
+    assert (lists["a"], lists.get("b")) == ([1], None)
+    plain: BoundedMap[str, int | None] = BoundedMap(2)
+    plain["none"] = None
+    assert plain["none"] is None
+    with pytest.raises(KeyError, match="a"):
+        plain["a"]
+
+
+def test_budget_evicted_entry_returns_its_bytes() -> None:
+    budget = SharedBudget(100)
+    known: BoundedMap[str, int] = BoundedMap(2, budget=budget, weigh=lambda entry: entry)
+    known["a"], known["b"] = 10, 20
+    known["a"] = 30
+    known["c"] = 40
+    assert (list(known.items()), known.evicted, budget.used) == ([("a", 30), ("c", 40)], 1, 30)
+
+
+def test_budget_exceeded_evicts_from_fullest_map() -> None:
+    """Entries weigh what they have at the next use of another one, since their users enlarge them."""
+    budget = SharedBudget(1000)
+    many: BoundedMap[int, list[int]] = BoundedMap(100, list[int], budget=budget, weigh=lambda one: 10 * len(one))
+    few: BoundedMap[int, list[int]] = BoundedMap(100, list[int], budget=budget, weigh=lambda one: 10 * len(one))
+    few[0].extend(range(20))
+    for number in range(50):
+        many[number].extend(range(10))
+        _ = few[0], few[1]
+        assert budget.used == many.used + few.used <= 1000 + 100
+    assert len(many) <= 9 and many.evicted == 50 - len(many)
+    assert few.evicted == 0
+    few.discard(0)
+    assert few.used == 0
