@@ -56,8 +56,9 @@ class BoundedMap(OrderedDict[Key, Value]):
             self._weigh_last(key)
         if key in self:
             self.move_to_end(key)
-        elif len(self) >= self.max_entries:
-            self.evict()
+        else:
+            while len(self) >= self.max_entries:
+                self.evict()
         _store(self, key, value)
 
     def evict(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import CaptureError, FilterError, InputError
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
 from kproxy.protocol.table import schema
@@ -241,7 +242,7 @@ def borders(path: str) -> FileBorders | None:
         return None
     file, began, ended = PacketFile(path), math.inf, -math.inf
     first: dict[Flow, int] = {}
-    last: dict[Flow, int] = {}
+    last: BoundedMap[Flow, int] = BoundedMap(MOST_FLOWS)
     with suppress(CaptureError):
         for packet in file:
             if file.application == APPLICATION:
@@ -253,10 +254,7 @@ def borders(path: str) -> FileBorders | None:
             flow = segment.source, segment.source_port, segment.target, segment.target_port
             if len(first) < MOST_FLOWS:
                 first.setdefault(flow, -1 if segment.flags & SYN else segment.sequence)
-            last.pop(flow, None)
             last[flow] = (segment.sequence + segment.size + bool(segment.flags & SYN)) % WHOLE
-            if len(last) > MOST_FLOWS:
-                del last[next(iter(last))]
         return FileBorders(began, ended, first, last) if last else None
     return None
 

@@ -9,10 +9,11 @@ updates them, and stores them. So `nth: 3` counts requests of all workers, and a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from kproxy.base.bounded_map import BoundedMap
 
 if TYPE_CHECKING:
     from kproxy.rules.kinds.base.rule import Effect
@@ -60,35 +61,31 @@ NumbersChange = Callable[[RememberedNumbers | None], RememberedNumbers | None]
 
 
 class Remembered:
-    """Numbers by key, of `most` keys in each process; those that were used longest ago go."""
+    """Numbers of at most `most` keys in each process. The least recently used key is evicted."""
 
     def __init__(self, effect: Effect, most: int) -> None:
-        self.effect, self.most = effect, most
-        self.here: OrderedDict[object, RememberedNumbers] = OrderedDict()
-        self.cells: OrderedDict[object, NumberCells] = OrderedDict()
+        self.effect = effect
+        self.here: BoundedMap[object, RememberedNumbers] = BoundedMap(most)
+        self.cells: BoundedMap[object, NumberCells] = BoundedMap(most)
 
     def change(self, key: tuple[object, ...], now: float, change: NumbersChange) -> RememberedNumbers | None:
         """Replace the numbers of a key by the result of `change`, and return it. `change` receives None for a new key;
         if it returns None, the numbers stay. The numbers are locked during the call. A key has texts and numbers."""
         if self.effect.common is not None:
             return self._in_common(self.effect.common, key, now, change)
-        after = change(self.here.get(key))
-        if after is not None:
-            if len(self.here) >= self.most and key not in self.here:
-                self.here.popitem(last=False)
-            self.here[key] = after
         if key in self.here:
             self.here.move_to_end(key)
+        after = change(self.here.get(key))
+        if after is not None:
+            self.here[key] = after
         return after
 
     def _in_common(
         self, common: SharedNumbers, key: tuple[object, ...], now: float, change: NumbersChange
     ) -> RememberedNumbers | None:
-        cells = self.cells.get(key)
-        if cells is None:
-            if len(self.cells) >= self.most:
-                self.cells.popitem(last=False)
-            cells = self.cells[key] = common.cells(f"remembered {key!r}")
+        if key not in self.cells:
+            self.cells[key] = common.cells(f"remembered {key!r}")
+        cells = self.cells[key]
         after: RememberedNumbers | None = None
         before = cells.take(now)
         try:

@@ -10,7 +10,6 @@ one process.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import isnan, nan
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds, Seed, parse_duration
 
@@ -135,7 +135,7 @@ class Trigger:
 
     def __init__(self, when: When | None, seed: str, began: float) -> None:
         self.when, self.seed, self.began = when, seed, began
-        self.counts: OrderedDict[object, TriggerCount] = OrderedDict()
+        self.counts: BoundedMap[object, TriggerCount] = BoundedMap(MOST_COUNTS)
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
         """Count one matching request, and return True if the rule acts on it."""
@@ -198,8 +198,6 @@ class Trigger:
         key = None if when.count_per == "rule" else connection if when.count_per == "connection" else client_id or ""
         count = self.counts.get(key)
         if count is None:
-            if len(self.counts) >= MOST_COUNTS:
-                self.counts.popitem(last=False)
             # every connection draws the same chances: which one comes first is not in the user's hands
             seed = f"{self.seed}:{key}" if when.count_per == "client" else self.seed
             count = self.counts[key] = TriggerCount(seed, let_go(when))
@@ -244,7 +242,7 @@ class SharedTrigger(Trigger):
     def __init__(self, when: When | None, seed: str, began: float, common: SharedNumbers) -> None:
         super().__init__(when, seed, began)
         self.common = common
-        self.cells: OrderedDict[str | None, NumberCells] = OrderedDict()
+        self.cells: BoundedMap[str | None, NumberCells] = BoundedMap(MOST_COUNTS)
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
         when = self.when
@@ -273,14 +271,9 @@ class SharedTrigger(Trigger):
             cells.put(count.seen, count.fired, count.draws, nan if count.since is None else count.since)
 
     def cells_of(self, what: str | None) -> NumberCells:
-        cells = self.cells.get(what)
-        if cells is None:
-            if len(self.cells) >= MOST_COUNTS:
-                self.cells.popitem(last=False)
-            cells = self.cells[what] = self.common.cells(what)
-        elif what is not None:
-            self.cells.move_to_end(what)
-        return cells
+        if what not in self.cells:
+            self.cells[what] = self.common.cells(what)
+        return self.cells[what]
 
 
 def load(count: TriggerCount, numbers: tuple[float, ...] | None, let_go: int) -> None:

@@ -12,10 +12,10 @@ import itertools
 import json
 import re
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.records import Batch, entries
 from kproxy.protocol.records.batch import without_records, write_batch
@@ -56,7 +56,7 @@ class MockTransactions:
     def __init__(self) -> None:
         self.open: dict[str, set[BatchKey]] = {}
         self.unstable: set[BatchKey] = set()
-        self.aborted: OrderedDict[BatchKey, None] = OrderedDict()
+        self.aborted: BoundedMap[BatchKey, None] = BoundedMap(MOST_ABORTED)
 
     def write(self, exchange: Exchange, message: Message) -> None:
         found = {
@@ -77,8 +77,6 @@ class MockTransactions:
         self.unstable -= ended
         if not asked.get("committed"):
             self.aborted.update(dict.fromkeys(ended))
-            while len(self.aborted) > MOST_ABORTED:
-                self.aborted.popitem(last=False)
 
     def read(self, exchange: Exchange, message: Message) -> list[Decision] | None:
         """Empty batches of aborted transactions, and withhold everything after the first batch of an open one."""

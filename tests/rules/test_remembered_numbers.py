@@ -35,13 +35,12 @@ def test_numbers_are_changed_or_stay(alone: bool) -> None:
     assert two.change(("a", 2), 0.0, lambda before: before) is None
 
 
-def test_the_oldest_goes() -> None:
-    """Of those that one process keeps."""
-    kept = Remembered(Effect(), 2)
+@pytest.mark.parametrize("alone", [True, False])
+def test_remembered_full_evicts_least_recently_used(alone: bool) -> None:
+    kept = Remembered(Effect() if alone else effects(1)[0], 2)
     for key in ("a", "b", "a", "c"):
         kept.change((key,), 0.0, lambda before: before or (1.0,))
-
-    assert list(kept.here) == [("a",), ("c",)]
+    assert list(kept.here if alone else kept.cells) == [("a",), ("c",)]
 
 
 def test_a_client_that_asks_one_process_goes_on_at_another() -> None:

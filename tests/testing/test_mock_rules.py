@@ -145,16 +145,6 @@ def test_mock_stores_no_offsets_of_transactions(kproxy: Kproxy, orders: None, en
     assert committed.offset == OFFSET_INVALID
 
 
-def test_aborted_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mock_rules, "MOST_ABORTED", 3)
-    transactions = mock_rules.MockTransactions()
-    transactions.open["x"] = {("t", 0, 7, 0, number) for number in range(10)}
-    exchange: Any = SimpleNamespace(request=SimpleNamespace(body={"transactional_id": "x", "committed": False}))
-    response: Any = SimpleNamespace(body={"error_code": 0})
-    transactions.end(exchange, response)
-    assert len(transactions.aborted) == 3 and transactions.open == {}
-
-
 def test_hooks_of_mock_are_freed(mock_cluster: MockCluster) -> None:
     def known() -> set[str]:
         return {name for name in vars(mock_rules) if name.startswith("hook_")}

@@ -20,6 +20,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError
 from kproxy.cli.admin_client import Admin, Refused, segment
 from kproxy.cli.exchange_input import AnyView, Trouble, views
@@ -250,7 +251,7 @@ class FileThread(SourceThread):
         self.files, self.filter, self.kept = files, wanted, kept
         self.trouble = Trouble()
         self.rows: list[list[Any]] = []
-        self.last: OrderedDict[str, None] = OrderedDict()  # ids of rows whose other side may still come
+        self.last: BoundedMap[str, None] = BoundedMap(MOST_IN_ALL)  # ids of rows whose other side may still come
         self.sent = self.seen = self.matched = 0
         self.next = 0.0
 
@@ -268,8 +269,6 @@ class FileThread(SourceThread):
                         self.kept.keep(ident, view)
                         self.rows.append(row_of(ident, view))
                         self.last[ident] = None
-                        if len(self.last) > MOST_IN_ALL:
-                            self.last.popitem(last=False)
                     if len(self.rows) >= BATCH or (not self.seen & 63 and time.monotonic() >= self.next):
                         self.flush()
         finally:

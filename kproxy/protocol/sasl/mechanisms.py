@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import LoginFailed, LoginRefused
 
 from . import scram as notation
@@ -45,7 +46,7 @@ class ScramClient:
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: Callable[[], str]) -> None:
         self.algorithm, self.user, self.password, self.nonce = notation.HASHES[mechanism], user, password, nonce
-        self.known: dict[tuple[bytes, int], notation.ScramKeys] = {}
+        self.known: BoundedMap[tuple[bytes, int], notation.ScramKeys] = BoundedMap(KNOWN_KEYS)
 
     def tokens(self) -> Tokens:
         nonce = self.nonce()
@@ -65,8 +66,6 @@ class ScramClient:
     def keys(self, salt: bytes, iterations: int) -> notation.ScramKeys:
         keys = self.known.get((salt, iterations))
         if keys is None:
-            if len(self.known) >= KNOWN_KEYS:
-                self.known.clear()
             keys = self.known[salt, iterations] = notation.keys(self.algorithm, self.password, salt, iterations)
         return keys
 
@@ -127,7 +126,7 @@ class Checker:
 
     def __init__(self, users: Callable[[], Users | LoginWork], key: bytes, nonce: Callable[[], str]) -> None:
         self.users, self.key, self.nonce = users, key, nonce
-        self.proved: dict[str, tuple[Credential, bytes]] = {}
+        self.proved: BoundedMap[str, tuple[Credential, bytes]] = BoundedMap(PROVED)
 
     def begin(self, mechanism: str) -> LoginSteps:
         """Begin a login, which then waits for the client's first token. Its `send` raises Denied."""
@@ -171,8 +170,6 @@ class Checker:
         keys = yield LoginWork(partial(notation.keys, algorithm, password, checked.salt, checked.iterations))
         right = hmac.compare_digest(keys.stored, checked.stored) and credential is not None
         if right and credential is not None:
-            if len(self.proved) >= PROVED:
-                self.proved.clear()
             self.proved[name] = credential, tag
         return right
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.terminal import in_line
 
 
@@ -112,7 +113,7 @@ class LabelTable:
         rests: bool = False,
     ) -> None:  # fmt: skip
         self.most, self.chosen, self.rests = most, chosen, rests
-        self.resting: dict[str, LabelSeries] = {}
+        self.resting: BoundedMap[str, LabelSeries] = BoundedMap(MOST_RESTING)
         self.text = label_text if text is None else text
         self.series: dict[str, LabelSeries] = {}
         self.other = LabelSeries(OTHER, 0.0)
@@ -189,8 +190,6 @@ class LabelTable:
         for name in [name for name in self.resting if name not in left and (chosen is None or chosen(name))]:
             if len(self.series) < most:
                 self.series[name] = self.resting.pop(name)
-        while len(self.resting) > MOST_RESTING:
-            del self.resting[next(iter(self.resting))]
 
     def _give_place(self, name: str, now: float) -> LabelSeries:
         """Return a series for a name, which goes on where the name had one before another config."""

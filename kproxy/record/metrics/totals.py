@@ -14,13 +14,14 @@ that, those without news for the longest time are evicted and counted.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.weak_method import unheld
 from kproxy.rules.select.match import Texts, text_test
 from kproxy.rules.values.model import Model, Wrong
@@ -89,10 +90,12 @@ class GroupLags:
     def __init__(self, series: int, most: int = MOST_PARTITIONS) -> None:
         self.most = most
         self.use(series)
-        self.commits: OrderedDict[tuple[str, LaggedPartition], tuple[int, float]] = OrderedDict()
+        self.commits: BoundedMap[tuple[str, LaggedPartition], tuple[int, float]] = BoundedMap(
+            most, on_evict=self._leave_group
+        )
         self.of_group: dict[str, set[LaggedPartition]] = {}
         """Partitions with an offset of each group: hundreds of groups may be removed together."""
-        self.ends: OrderedDict[LaggedPartition, tuple[int, float]] = OrderedDict()
+        self.ends: BoundedMap[LaggedPartition, tuple[int, float]] = BoundedMap(most)
         self.forgotten, self.born = 0, next(BIRTHS)
 
     def use(self, series: int) -> None:
@@ -104,15 +107,14 @@ class GroupLags:
         known = self.commits.get(key)
         if known is None or known[1] <= at:
             self.commits[key] = offset, at
-            self.commits.move_to_end(key)
-            if known is None:
-                self.of_group.setdefault(group, set()).add(partition)
-            if len(self.commits) > self.most:
-                (first, place), _ = self.commits.popitem(last=False)
-                self.of_group[first].discard(place)
-                if not self.of_group[first]:
-                    del self.of_group[first]
-                self.forgotten += 1
+            self.of_group.setdefault(group, set()).add(partition)
+
+    def _leave_group(self, commit: tuple[str, LaggedPartition], _: tuple[int, float]) -> None:
+        group, partition = commit
+        self.of_group[group].discard(partition)
+        if not self.of_group[group]:
+            del self.of_group[group]
+        self.forgotten += 1
 
     def end(self, partition: LaggedPartition, offset: int, at: float) -> None:
         """Store the end of a partition at this time; older ends are ignored. Within one read, in any order, the larger
@@ -120,9 +122,6 @@ class GroupLags:
         known = self.ends.get(partition)
         if known is None or (known[1], known[0]) <= (at, offset):
             self.ends[partition] = offset, at
-            self.ends.move_to_end(partition)
-            if len(self.ends) > self.most:
-                self.ends.popitem(last=False)
 
     def forget(self, group: LabelSeries) -> None:
         for partition in self.of_group.pop(group.name, ()):
@@ -308,8 +307,6 @@ class LabelTotals:
             if telemetry is not None:
                 telemetry.forget_workers()
             self.resting[labels] = table, telemetry
-            while len(self.resting) > MOST_RESTING:
-                del self.resting[next(iter(self.resting))]
 
     def _rested(self, *labels: str) -> tuple[LabelTable | None, TelemetryTotals | None]:
         return self.resting.pop(labels, (None, None))

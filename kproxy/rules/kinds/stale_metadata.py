@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import yielding
 from kproxy.protocol.codec.message import copied
 from kproxy.protocol.table.api_keys import DESCRIBE_CLUSTER, METADATA
@@ -63,7 +64,9 @@ class OldAnswers(Effect):
 
     def __init__(self, rule: StaleMetadata) -> None:
         self.age, self.count = rule.age, rule.count
-        self.kept: OrderedDict[object, deque[tuple[float, dict[str, Any]]]] = OrderedDict()
+        self.kept: BoundedMap[object, deque[tuple[float, dict[str, Any]]]] = BoundedMap(
+            MOST_SHAPES, lambda: deque(maxlen=rule.count)
+        )
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         body = exchange.response.body
@@ -82,11 +85,6 @@ class OldAnswers(Effect):
         facts = connection.facts
         who = facts.listener, facts.cluster, facts.client_address, facts.sni, facts.certificate, connection.principal
         key = (exchange.api.key, exchange.version, question, who)
-        if key not in self.kept:
-            if len(self.kept) >= MOST_SHAPES:
-                self.kept.popitem(last=False)
-            self.kept[key] = deque(maxlen=self.count)
-        self.kept.move_to_end(key)
         return self.kept[key]
 
     def by_count(

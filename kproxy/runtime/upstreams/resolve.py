@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.sockets import UNIX
 from kproxy.runtime.io.socket_io import is_own
 from kproxy.runtime.protocols import HostPort, host_port
@@ -57,8 +58,8 @@ class Resolver:
 
     def __init__(self, ask: Callable[[HostPort], list[Endpoint]] = ask) -> None:
         self.ask = ask
-        self.numbers: dict[HostPort, list[Endpoint]] = {}
-        self.names: dict[HostPort, tuple[float, list[Endpoint]]] = {}
+        self.numbers: BoundedMap[HostPort, list[Endpoint]] = BoundedMap(MOST)
+        self.names: BoundedMap[HostPort, tuple[float, list[Endpoint]]] = BoundedMap(MOST)
         self.threads = trio.CapacityLimiter(AT_ONCE)
         self.asking: dict[HostPort, LookUp] = {}
         """Pending look-ups by name. One task resolves a name, and other tasks wait for it."""
@@ -72,8 +73,6 @@ class Resolver:
             return endpoints if monotonic() - when < FRESH else None
         endpoints = numeric(server)
         if endpoints is not None:
-            if len(self.numbers) >= MOST:
-                self.numbers.clear()
             self.numbers[server] = endpoints
         return endpoints
 
@@ -88,8 +87,6 @@ class Resolver:
             finally:
                 del self.asking[server]
             if question.endpoints is not None:
-                if len(self.names) >= MOST:
-                    self.names.clear()
                 self.names[server] = monotonic(), question.endpoints
         else:
             await question.done.wait()

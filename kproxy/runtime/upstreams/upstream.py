@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from errno import EINPROGRESS
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import defer_free, free_after, yielding
 from kproxy.base.errors import DecodeError, InternalError, UnusableSetting
 from kproxy.protocol import decode_response
@@ -231,7 +231,7 @@ class BrokerVersions:
 
     def __init__(self, upstream: Dialler) -> None:
         self.upstream = upstream
-        self.known: OrderedDict[tuple[BrokerKey, AskVersions], CachedVersions] = OrderedDict()
+        self.known: BoundedMap[tuple[BrokerKey, AskVersions], CachedVersions] = BoundedMap(MOST)
         self.waiting: dict[tuple[BrokerKey, AskVersions], list[VersionsRequester]] = {}
 
     def ask(self, requester: VersionsRequester, what: AskVersions) -> None:
@@ -275,9 +275,6 @@ class BrokerVersions:
         finally:
             waiting = self.waiting.pop(key)
         self.known[key] = answer
-        self.known.move_to_end(key)
-        if len(self.known) > MOST:
-            self.known.popitem(last=False)
         for requester in waiting:
             self.tell(requester, answer)
 

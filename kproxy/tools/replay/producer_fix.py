@@ -15,11 +15,11 @@ bytes, which may be compressed, stay.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import RecordsError
 from kproxy.protocol import Message
 from kproxy.protocol.elements import Partition, partitions
@@ -132,19 +132,17 @@ class SequenceNumbers:
 
     def __init__(self) -> None:
         self.next: dict[ProducerPartition, int] = {}
-        self.recent: dict[ProducerPartition, OrderedDict[int, int]] = {}
+        self.recent: dict[ProducerPartition, BoundedMap[int, int]] = {}
 
     def number(self, where: ProducerPartition, batch: Batch) -> int:
         """Return the base sequence that this batch is sent with; -1 for one that has none."""
         if batch.base_sequence < 0:
             return batch.base_sequence
-        recent = self.recent.setdefault(where, OrderedDict())
+        recent = self.recent.setdefault(where, BoundedMap(REMEMBERED))
         if batch.base_sequence not in recent:
             number = self.next.get(where, 0)
             self.next[where] = (number + batch.last_offset_delta + 1) % MOST_SEQUENCES
             recent[batch.base_sequence] = number
-            if len(recent) > REMEMBERED:
-                recent.popitem(last=False)
         return recent[batch.base_sequence]
 
 

@@ -14,7 +14,6 @@ from kproxy.base.terminal import in_line
 from kproxy.record.metrics.table import (
     LONGEST_NAME,
     MINUTES,
-    MOST_RESTING,
     OTHER,
     SILENCE,
     HeavyNames,
@@ -190,18 +189,6 @@ def test_numbers_rest_until_their_name_has_a_place_again() -> None:
     assert {name: one.values[BYTES] for name, one in table.series.items()} == {"c": 13, "a": 1, "b": 3}
     assert table.other.values == {BYTES: 10}
     assert table.resting == {}
-
-
-def test_so_many_names_rest_at_most() -> None:
-    table = LabelTable(MOST_RESTING, rests=True)
-    for turn in range(5):
-        for number in range(MOST_RESTING):
-            move(table, f"{turn}-{number}", 1)
-        table.use(MOST_RESTING, lambda name: False)
-        table.use(MOST_RESTING, lambda name, turn=turn: name.startswith(str(turn + 1)))
-
-    assert len(table.resting) == MOST_RESTING
-    assert table.series == {}
 
 
 def test_without_rest_a_name_begins_anew() -> None:

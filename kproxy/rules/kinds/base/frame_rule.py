@@ -3,11 +3,11 @@ that they draw, and frames as bytes, size in front, which are cut, lengthened an
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import FEW, yield_point, yielding
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import known_body_start
@@ -32,7 +32,7 @@ class Draws:
     def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
         self.seed, self.count_per, self.own = seed, count_per, own
         self.random = Random(seed + own)
-        self.clients: OrderedDict[str, Random] = OrderedDict()
+        self.clients: BoundedMap[str, Random] = BoundedMap(MOST_COUNTS)
 
     def of(self, exchange: Exchange) -> Random:
         if self.count_per == "rule":
@@ -45,10 +45,7 @@ class Draws:
             return generator
         client = exchange.client_id or ""
         if client not in self.clients:
-            if len(self.clients) >= MOST_COUNTS:
-                self.clients.popitem(last=False)
             self.clients[client] = Random(f"{self.seed}:{client}{self.own}")
-        self.clients.move_to_end(client)
         return self.clients[client]
 
 
