@@ -124,7 +124,7 @@ def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[Moc
 def told_front(config: Config, end: AwaitedEnd, *, mock: bool) -> Iterator[None]:
     """Run kproxy in front of brokers, and print its addresses. If it ends by itself, `end` comes, so that no test waits
     for it."""
-    from kproxy.testing.mock_frontend import front
+    from kproxy.testing.embedded import front
 
     with front(config, end.come, mock=mock) as proxy:
         say(proxy.address)
@@ -136,7 +136,7 @@ def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int 
     """Return the config of kproxy in front. Raises BadParameter."""
     from kproxy.app.config.document import admin_from
     from kproxy.rules.values.quantities import checked_seed
-    from kproxy.testing.mock_frontend import front_config
+    from kproxy.testing.embedded import front_config
 
     address = flag("--admin", admin_from, admin).bind
     number = None if seed is None else flag("--seed", checked_seed, seed)

@@ -1,7 +1,7 @@
 """Frames cut out of a byte stream, and their heads: body start, Produce's acks, the only topic.
 
-A frame is a signed 32-bit length and that many bytes. `Splitter` checks a length as soon as its four bytes are there,
-so a bad length never makes a buffer grow.
+A frame is a signed 32-bit length and that many bytes. `FrameCutter` checks a length as soon as its four bytes are
+received, so an invalid length never makes a buffer grow.
 
 Head readers take a frame whose bytes before `end` have arrived, and return None if they need more. They raise
 DecodeError for a header with more tags, or longer tags, than `after_tags` accepts.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.primitives import MAX_STRING, Buffer
@@ -36,57 +36,184 @@ CORRELATION_ID_ENDS = 4 + RESPONSE_HEADER
 """Bytes from the first of a response's size to the end of its correlation id."""
 
 
-class Splitter:
-    """Splitter of a stream into frames. `smallest` and `largest` are the lengths allowed, in bytes."""
+LENGTH = 4
+"""Bytes of a frame's length field."""
 
-    def __init__(self, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME) -> None:
-        self.smallest, self.largest = smallest, largest
-        self.buffer = bytearray()
-        self.offset = 0
-        """Where in the stream `buffer` begins."""
 
-    def receive(self, data: Buffer) -> None:
-        """Take the next bytes of the stream."""
-        self.buffer += data
+class CutFrame(NamedTuple):
+    """Frame of a stream. `size`: bytes with the length field; `data`: the kept bytes after that field. `first`, `last`:
+    times of its first and last byte."""
 
-    def maybe_frame(self) -> bytes | None:
-        """Return the next frame without its length; None if it is not all here. Raises DecodeError for a bad length."""
-        if len(self.buffer) < 4:
-            return None
-        size = int.from_bytes(self.buffer[:4], "big", signed=True)
-        if not self.smallest <= size <= self.largest:
-            raise DecodeError(f"frame length {size}", offset=self.offset, expected=f"{self.smallest} to {self.largest}")
-        if len(self.buffer) < 4 + size:
-            return None
-        with memoryview(self.buffer) as view:
-            frame = bytes(view[4 : 4 + size])
-        del self.buffer[: 4 + size]
-        self.offset += 4 + size
-        return frame
+    size: int
+    data: bytes
+    first: float
+    last: float
 
-    def frames(self) -> Iterator[bytes]:
-        """Yield the frames that are here. Raises DecodeError at a bad length, after the frames before it."""
-        while (frame := self.maybe_frame()) is not None:
-            yield frame
+    @property
+    def whole(self) -> bool:
+        return len(self.data) == self.size - LENGTH
+
+
+class FrameCutter:
+    """Cutter of a stream into frames; the stream may come in pieces of any size.
+
+    `smallest`, `largest`: valid lengths in bytes. `keep`: bytes that are kept of a frame; the others are only counted.
+    `gaps`: test if a piece begins with a frame, which finds a frame after missing bytes or an invalid length. None: the
+    stream has no gaps, and all bytes after an invalid length are discarded. Missing bytes within a frame only shorten
+    its kept bytes, because the length gives the position of the next frame.
+
+    `lost`: the position of the next frame is unknown; `lost_places` counts how often that happened. `invalid`: the last
+    invalid length, in bytes.
+    """
+
+    __slots__ = (
+        "body", "complete", "first", "gaps", "invalid", "keep", "largest", "left", "lost", "lost_places", "prefix",
+        "received", "size", "smallest",
+    )  # fmt: skip
+
+    def __init__(
+        self, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME, *, keep: int = MAX_FRAME,
+        gaps: Callable[[bytes], bool] | None = None, lost: bool = False,
+    ) -> None:  # fmt: skip
+        self.smallest, self.largest, self.keep, self.gaps, self.lost = smallest, largest, keep, gaps, lost
+        self.lost_places = self.invalid = 0
+        self.received = 0  # bytes so far; without gaps, those before the invalid length
+        self.prefix = b""  # of a length field that is not complete
+        self.left = 0  # bytes of the current frame that have not been received
+        self.size = 0
+        self.body = bytearray()
+        self.complete = False  # no byte of the current frame is missing so far
+        self.first = 0.0
+
+    def receive(self, data: bytes, missing: int = 0, time: float = 0.0) -> list[CutFrame]:
+        """Return the frames that end in the next piece of the stream. `missing`: lost bytes after `data`."""
+        self.received += len(data)
+        length = len(data) - LENGTH
+        plain = not (self.left or self.lost or missing or self.prefix) and self.smallest <= length <= self.keep
+        if plain and length == int.from_bytes(data[:LENGTH], "big") and length <= self.largest:  # most pieces
+            return [CutFrame(LENGTH + length, data[LENGTH:], time, time)]
+        if self.lost:
+            if self.gaps is None:
+                self.received -= len(data)
+                return []
+            if not self.gaps(data):
+                return []
+            self.lost = False
+        frames: list[CutFrame] = []
+        pos = self._go_on(data, time, frames) if self.left else 0
+        end = len(data)
+        while pos < end and not self.lost:
+            if self.prefix or end - pos < LENGTH:
+                pos = self._take_length(data, pos, time, frames)
+                continue
+            size = int.from_bytes(data[pos : pos + LENGTH], "big", signed=True)
+            after = pos + LENGTH + size
+            if self.smallest <= size <= self.keep and after <= end and size <= self.largest:
+                frames.append(CutFrame(LENGTH + size, data[pos + LENGTH : after], time, time))
+                pos = after
+            else:
+                pos = self._begin(size, data, pos + LENGTH, time, time, frames)
+        if missing:
+            self._miss(missing, time, frames)
+        return frames
+
+    def frames(self, data: bytes) -> Iterator[bytes]:
+        """Yield the kept bytes of the frames that end in the next piece. Raises DecodeError at an invalid length, after
+        the frames before it."""
+        for frame in self.receive(data):
+            yield frame.data
+        if self.lost:
+            expected = f"{self.smallest} to {self.largest}"
+            raise DecodeError(f"frame length {self.invalid}", offset=self.received, expected=expected)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of received bytes of the frame that is not complete."""
+        return self.size - self.left if self.left else len(self.prefix)
+
+    @property
+    def offset(self) -> int:
+        """Return the position in the stream of the first byte that is not in a complete frame."""
+        return self.received - self.pending
 
     def finish(self) -> None:
-        """Check that the stream, which has ended, did not end in the middle of a frame. Raises DecodeError if it
-        did."""
-        if self.buffer:
-            size = int.from_bytes(self.buffer[:4], "big") if len(self.buffer) >= 4 else 0
+        """Check the end of the stream. Raises DecodeError if it ends within a frame."""
+        if self.pending:
             raise DecodeError(
-                f"stream ends after {len(self.buffer)} bytes of a frame",
+                f"stream ends after {self.pending} bytes of a frame",
                 offset=self.offset,
-                expected=f"{4 + size} bytes" if size else "4 bytes of length and more",
+                expected=f"{self.size} bytes" if self.left else "4 bytes of length and more",
             )
 
+    def _take_length(self, data: bytes, pos: int, time: float, frames: list[CutFrame]) -> int:
+        """Take the next bytes of a length field that comes in several pieces; return the position after them."""
+        if not self.prefix:
+            self.first = time
+        take = LENGTH - len(self.prefix)
+        self.prefix += data[pos : pos + take]
+        if len(self.prefix) < LENGTH:
+            return len(data)
+        size = int.from_bytes(self.prefix, "big", signed=True)
+        self.prefix = b""
+        return self._begin(size, data, pos + take, self.first, time, frames)
 
-def split(data: Buffer, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME) -> Iterator[bytes]:
+    def _begin(self, size: int, data: bytes, pos: int, first: float, time: float, frames: list[CutFrame]) -> int:
+        if not self.smallest <= size <= self.largest:
+            self.invalid = size
+            self._lose()
+            if self.gaps is None:
+                self.received += pos - LENGTH - len(data)
+            return len(data)
+        self.size, self.left, self.first, self.complete = size + LENGTH, size, first, True
+        self.body = bytearray()
+        if size:
+            return self._go_on(data, time, frames, pos)
+        frames.append(CutFrame(LENGTH, b"", first, time))
+        return pos
+
+    def _go_on(self, data: bytes, time: float, frames: list[CutFrame], pos: int = 0) -> int:
+        """Take the next bytes of the current frame; return the position after them."""
+        take = min(self.left, len(data) - pos)
+        if self.complete:
+            room = self.keep - len(self.body)
+            self.body += data[pos : pos + min(take, room)]
+            self.complete = take <= room
+        self.left -= take
+        if not self.left:
+            self._end(time, frames)
+        return pos + take
+
+    def _end(self, time: float, frames: list[CutFrame]) -> None:
+        frames.append(CutFrame(self.size, bytes(self.body), self.first, time))
+        self.body = bytearray()
+
+    def _miss(self, missing: int, time: float, frames: list[CutFrame]) -> None:
+        """Count lost bytes: within a frame they shorten its kept bytes, after its end they hide the next frame."""
+        self.received += missing
+        if self.lost:
+            return
+        self.complete = False
+        if self.left:
+            taken = min(self.left, missing)
+            self.left -= taken
+            missing -= taken
+            if not self.left:
+                self._end(time, frames)
+        if missing:
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lost = True
+        self.lost_places += 1
+        self.prefix = b""
+        self.left = 0
+
+
+def split(data: bytes, smallest: int = RESPONSE_HEADER, largest: int = MAX_FRAME) -> Iterator[bytes]:
     """Yield the frames of a whole stream. Raises DecodeError if it ends inside one."""
-    splitter = Splitter(smallest, largest)
-    splitter.receive(data)
-    yield from splitter.frames()
-    splitter.finish()
+    cutter = FrameCutter(smallest, largest)
+    yield from cutter.frames(data)
+    cutter.finish()
 
 
 def framed(frame: Buffer) -> bytes:

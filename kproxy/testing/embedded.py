@@ -4,24 +4,30 @@ Strategy. Only its thread accesses the proxy. Other threads pass their work to `
 wakes the loop and returns the result. So a call also sees the results of all earlier work: when a client has a
 response, the counters include the rule that gave it. The work never waits for the caller, so a caller that blocks its
 own event loop does not cause a deadlock.
+
+`front` serves tests in other languages (`kproxy mock --admin`). It has the config of `kproxy run`, but leaves signals
+and standard input to the command, and ends without a drain. The live view records from its start.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from time import monotonic
 from typing import Any, TypeVar
 
 import trio
 
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
-from kproxy.app.main import leaves
+from kproxy.app.main import leaves, read_rules
 from kproxy.base.errors import InternalError
 from kproxy.base.logs import make_log
 from kproxy.rules.document.read import Document
@@ -29,6 +35,7 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
 from kproxy.runtime.listeners.listener import Listener
+from kproxy.runtime.protocols import show
 from kproxy.runtime.rule_keeper import CounterName
 from kproxy.session.session import Session
 
@@ -237,7 +244,7 @@ class Embedded:
         try:
             trio.run(self._main)
         except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for the start
-            first = next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
+            first = first_of(error)
             if not self._started.done():
                 self._started.set_exception(first)
             else:
@@ -250,7 +257,7 @@ class Embedded:
                 self.nursery, self.token = nursery, trio.lowlevel.current_trio_token()
                 await nursery.start(proxy.reactor.run)
                 await nursery.start(proxy.server.serve)
-                await self._ask()
+                await ask_brokers(proxy, f"no broker of the upstream {self.upstream} answers")
                 proxy.listening = True
                 proxy.keeper.started()
                 self._started.set_result(None)
@@ -273,17 +280,6 @@ class Embedded:
         taped.upstream.side = self.tape.broker_side(taped.upstream.side)
         return proxy
 
-    async def _ask(self) -> None:
-        """Ask the brokers once: without this check clients of unreachable brokers would wait for a long time without a
-        reason."""
-        (probe,) = self.proxy.watch.probes.values()
-        try:
-            with trio.fail_after(PATIENCE / 2):
-                await probe.ask()
-        except (OSError, trio.TooSlowError) as error:
-            reason = str(error) or "no answer in time"
-            raise NoBroker(f"no broker of the upstream {self.upstream} answers: {reason}") from None
-
 
 def nothing() -> None:
     """Do nothing."""
@@ -295,3 +291,112 @@ def settle(done: Future[T], work: Callable[[], T]) -> None:
         done.set_result(work())
     except BaseException as error:  # noqa: BLE001  # raised where it was asked for
         done.set_exception(error)
+
+
+async def ask_brokers(proxy: ProxyProcess, problem: str) -> None:
+    """Send one request to the brokers. Raises NoBroker, which begins with `problem`, if none of them responds: clients
+    would wait for a long time without a reason."""
+    (probe,) = proxy.watch.probes.values()
+    try:
+        with trio.fail_after(PATIENCE / 2):
+            await probe.ask()
+    except (OSError, trio.TooSlowError) as error:
+        raise NoBroker(f"{problem}: {str(error) or 'no answer in time'}") from None
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the first exception in a group, or the exception itself."""
+    return next(leaves(error), error) if isinstance(error, BaseExceptionGroup) else error
+
+
+class FrontProxy(ProxyProcess):
+    """Proxy that leaves signals to the command, and reads its rule files at the start only."""
+
+    async def start_listening(self, nursery: trio.Nursery) -> None:
+        """Do nothing: signals come to the main thread, those to read rule files again among them."""
+
+    @property
+    def address(self) -> str:
+        """Return `host:port` of the listener, for clients."""
+        (listener,) = self.server.listeners
+        return show((listener.config.bind.host, listener.port))
+
+
+class FrontThread:
+    """Thread with a proxy of this config, to be started once and stopped once. It calls `ended` when the proxy ends
+    without `stop`; `failure` is the reason then. `mock`: the brokers are librdkafka's mock cluster."""
+
+    def __init__(self, config: Config, ended: Callable[[], object] = lambda: None, *, mock: bool = False) -> None:
+        self.config, self.ended, self.mock = config, ended, mock
+        self.stopping = False
+        self.failure = ""
+        self.started: Future[FrontProxy] = Future()
+        self.thread = threading.Thread(target=self._run, name="kproxy", daemon=True)
+        self.token: trio.lowlevel.TrioToken
+        self.scope: trio.CancelScope
+
+    def start(self) -> FrontProxy:
+        """Return the proxy once it serves. Raises KproxyError and OSError when that cannot be."""
+        self.thread.start()
+        return self.started.result()
+
+    def stop(self) -> None:
+        """Close all connections and ports, and return when the thread has ended."""
+        self.stopping = True
+        if self.started.done() and self.started.exception() is None and self.thread.is_alive():
+            with suppress(trio.RunFinishedError):  # it has just exited
+                self.token.run_sync_soon(self.scope.cancel)
+        self.thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        reason: BaseException = InternalError("expected an error of the proxy, got none")
+        try:
+            trio.run(self._main)
+            if self.stopping:
+                return
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for the start
+            reason = first_of(error)
+        if not self.started.done():
+            self.started.set_exception(reason)
+        else:
+            self.failure = f"the proxy has ended: {reason!r}"
+            self.ended()
+
+    async def _main(self) -> None:
+        log = make_log("human", "error", sys.stderr)
+        store, files = read_rules(self.config, log)
+        if self.mock:
+            document, _ = mock_rules()  # the hooks end with the process
+            store.replace_files([document, *(one.document for one in store.documents)], monotonic())
+        proxy = FrontProxy(self.config, store.rule_set, log, store=store, files=files)
+        async with trio.open_nursery() as nursery:
+            self.token, self.scope = trio.lowlevel.current_trio_token(), nursery.cancel_scope
+            await nursery.start(proxy.run)
+            await ask_brokers(proxy, "no broker answers")
+            self.started.set_result(proxy)
+
+
+def front_config(upstream: str, admin: str, rules: tuple[str, ...] = (), seed: int | None = None) -> Config:
+    """Return the config of a proxy at a free port of loopback. `upstream`, `admin`: addresses that have been checked;
+    `rules`: files and folders."""
+    document: Mapping[str, Any] = {
+        "clusters": {"main": {"bootstrap": upstream.split(",")}},
+        "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+        "admin": {"bind": admin}, "rules": list(rules), "seed": seed, "view": {"always": True},
+    }  # fmt: skip
+    return Config.model_validate(document)
+
+
+@contextmanager
+def front(config: Config, ended: Callable[[], object] = lambda: None, *, mock: bool = False) -> Iterator[FrontProxy]:
+    """Run a proxy of this config; the arguments are those of FrontThread. Raises KproxyError and OSError if it cannot
+    start, InternalError if it ended before the block."""
+    thread = FrontThread(config, ended, mock=mock)
+    try:
+        yield thread.start()
+    finally:
+        thread.stop()
+        if thread.thread.is_alive():
+            raise InternalError(f"the proxy has not ended within {PATIENCE:g} s")
+        if thread.failure:
+            raise InternalError(thread.failure)

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.record.observer.exchange_builder import OpenExchanges
-from kproxy.session.inflight import ANSWER, MOST_TAKEN, OWN, IdIndex, InFlight
+from kproxy.protocol.pairing import MOST_TAKEN, IdIndex, Pairing
+from kproxy.session.inflight import ANSWER, OWN, InFlight
 from kproxy.session.plan import Step
 
 WHAT = ("append", "append", "pop", "head", "take", "ask")
@@ -102,9 +102,36 @@ def test_entries_behind_one_that_stays_cost_little_and_leave_nothing() -> None:
     assert asked <= 10_000 + 3 * 10
 
 
-def test_a_queue_that_has_its_index_is_freed_when_nobody_has_it() -> None:
-    """Connections end by the thousand, and none of them waits for the garbage collector."""
-    opened = OpenExchanges([(1, None), (2, None), (3, None)])
+def test_pairing_skip_to_returns_older_requests() -> None:
+    """A response that follows a gap leaves the newer requests. An id without a request removes none."""
+    pairing = Pairing(itemgetter(0))
+    pairing += [(1, "a"), (2, "b"), (1, "c"), (3, "d")]
+
+    assert pairing.skip_to(9) is None
+    assert (pairing.skip_to(1), pairing.popleft()) == ([], (1, "a"))
+    assert (pairing.skip_to(3), list(pairing)) == ([(2, "b"), (1, "c")], [(3, "d")])
+
+
+def test_pairing_strange_responses_cost_linear_work() -> None:
+    """Responses to no request, as in a hostile capture, do not search through the waiting requests."""
+    asked = 0
+
+    def id_of(entry: tuple[int]) -> int:
+        nonlocal asked
+        asked += 1
+        return entry[0]
+
+    pairing = Pairing(id_of)
+    pairing += [(number,) for number in range(10_000)]
+    assert all(pairing.skip_to(-1 - number) is None for number in range(10_000))
+    assert all(pairing.place(-1 - number) < 0 for number in range(10_000))
+    assert asked <= 10_000 + 2 * 10_000
+
+
+def test_pairing_without_references_is_freed_at_once() -> None:
+    """Connections end by the thousand; none waits for the garbage collector."""
+    opened = Pairing(itemgetter(0))
+    opened += [(1, None), (2, None), (3, None)]
     assert opened.place(2, 0) == 1
     assert opened.find(3) == (3, None)
     gone = weakref.ref(opened)

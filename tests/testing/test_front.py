@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.base.errors import InternalError
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.mock_frontend import FrontThread, front, front_config
+from kproxy.testing.embedded import FrontThread, front, front_config
 
 
 def test_a_proxy_that_ends_by_itself_is_told() -> None:

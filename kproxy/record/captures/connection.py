@@ -11,14 +11,15 @@ it required one. (The observer of live traffic sees every byte and may be strict
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol.framing import acks_of
+from kproxy.protocol.framing import CutFrame, FrameCutter, acks_of
+from kproxy.protocol.pairing import Pairing
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, METADATA, PRODUCE, SASL_HANDSHAKE
 from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange
@@ -29,7 +30,7 @@ from kproxy.session.sasl.login import GSSAPI_FIRST, RawTokens
 
 from .captured_connection import NOTHING, CapturedConnection, Note
 from .pcapng import Packet
-from .tcp_stream import FIN, RST, WHOLE, CutFrame, Framer, Segment, StreamDirection
+from .tcp_stream import FIN, RST, WHOLE, Segment, StreamDirection
 
 MOST_WAITING = 10_000
 """Requests of a connection without an answer; clients have 5 in flight, some have hundreds."""
@@ -83,7 +84,7 @@ class ExchangePairing:
 
     def __init__(self, who: CapturedConnection, take: TakeExchange, *, own: bool) -> None:
         self.who, self.take, self.own = who, take, own
-        self.pending: deque[ObservedExchange] = deque()
+        self.pending = Pairing(attrgetter("correlation_id"))
         self.raw: RawTokens | None = None
         self.unread = self.strangers = self.earlier = self.tokens = 0
         self.apis: set[int] = set()
@@ -136,18 +137,19 @@ class ExchangePairing:
                 self.apis.add(note["earlier"])
             return
         correlation_id = _RESPONSE(cut.data)[0]
-        pending = self.pending
-        if not pending or pending[0].correlation_id != correlation_id:
-            if all(one.correlation_id != correlation_id for one in pending):
-                # Brokers answer in order. So before the first match the request may have come before the capture.
-                before = self.who.older and not self.matched
-                self.earlier += before
-                self.strangers += not before
-                return
-            while pending[0].correlation_id != correlation_id:
-                self._give_up(pending.popleft())
+        skipped = self.pending.skip_to(correlation_id)
+        if skipped is None:
+            # Brokers respond in order. So before the first match the request may precede the capture.
+            before = self.who.older and not self.matched
+            self.earlier += before
+            self.strangers += not before
+            return
+        for one in skipped:
+            self._give_up(one)
         self.matched = True
-        seen = pending.popleft()
+        seen = self.pending.popleft()
+        if not self.pending:
+            self.pending.ids = None  # its `last` entry would keep the exchange alive
         seen.response = captured_frame(cut, seen.key, seen.version, RESPONSE, note, own=self.own)
         seen.outcome = "answered"
         head = bytes(4) + cut.data[:20]
@@ -163,7 +165,7 @@ class ExchangePairing:
         if len(data) < 8:
             return False
         size, correlation_id = _RESPONSE(data)[0], _RESPONSE(data, 4)[0]
-        return 4 <= size <= 1 << 27 and any(one.correlation_id == correlation_id for one in self.pending)
+        return 4 <= size <= 1 << 27 and self.pending.place(correlation_id) >= 0
 
     def end(self) -> None:
         """Give up the requests that wait, since the connection, or the file, is over."""
@@ -256,7 +258,7 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "client", "directions", "ended", "exchanges", "fins", "framers", "gap_from", "gap_to", "initial", "last",
+        "client", "cutters", "directions", "ended", "exchanges", "fins", "gap_from", "gap_to", "initial", "last",
         "takers", "who",
     )  # fmt: skip
 
@@ -267,9 +269,9 @@ class TcpConnection:
         self.who, self.client = who, client
         who.older = begun_before
         self.exchanges = ExchangePairing(who, take, own=own)
-        self.framers = (
-            Framer(begins_request, most, lost=begun_before),
-            Framer(self.exchanges.begins_response, most, lost=begun_before),
+        self.cutters = (
+            FrameCutter(0, keep=most, gaps=begins_request, lost=begun_before),
+            FrameCutter(0, keep=most, gaps=self.exchanges.begins_response, lost=begun_before),
         )
         self.directions = (StreamDirection(), StreamDirection())
         self.takers = (self.exchanges.request, self.exchanges.response)
@@ -300,11 +302,11 @@ class TcpConnection:
         side = 0 if (segment.source, segment.source_port) == self.client else 1
         direction = self.directions[side]
         if segment.size:
-            framer, take = self.framers[side], self.takers[side]
+            cutter, take = self.cutters[side], self.takers[side]
             for piece in direction.receive(segment.sequence, segment.data, segment.size, time):
                 if piece.missing:
                     self.gap_from, self.gap_to = min(piece.time, self.gap_from or piece.time), time
-                frames = framer.receive(piece)
+                frames = cutter.receive(*piece)
                 for cut in frames:
                     take(cut, note if note and cut is frames[-1] else NOTHING)
         if segment.flags & RST:
@@ -319,7 +321,7 @@ class TcpConnection:
     @property
     def damaged(self) -> bool:
         """Return True if frames of the connection may be missing between those that were read."""
-        lost = any(direction.gaps for direction in self.directions) or any(one.lost_places for one in self.framers)
+        lost = any(direction.gaps for direction in self.directions) or any(one.lost_places for one in self.cutters)
         return lost or bool(self.exchanges.unread)
 
     def finish(self, time: float | None) -> None:
@@ -328,7 +330,7 @@ class TcpConnection:
             for piece in direction.give_up():
                 if piece.missing:
                     self.gap_from, self.gap_to = min(piece.time, self.gap_from or piece.time), self.last
-                for cut in self.framers[side].receive(piece):
+                for cut in self.cutters[side].receive(*piece):
                     self.takers[side](cut, NOTHING)
         self.exchanges.end()
         self.who.over = time

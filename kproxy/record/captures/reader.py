@@ -79,10 +79,10 @@ class CaptureCounts:
         if connection.gap_from is not None and connection.gap_to is not None:
             self.gaps_from = min(connection.gap_from, self.gaps_from or connection.gap_from)
             self.gaps_to = max(connection.gap_to, self.gaps_to or connection.gap_to)
-        for direction, framer in zip(connection.directions, connection.framers, strict=True):
+        for direction, cutter in zip(connection.directions, connection.cutters, strict=True):
             self.gaps += direction.gaps
             self.lost_bytes += direction.lost
-            self.lost_places += framer.lost_places
+            self.lost_places += cutter.lost_places
         self.unread += exchanges.unread
         self.strangers += exchanges.strangers
         self.tokens += exchanges.tokens

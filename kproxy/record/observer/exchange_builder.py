@@ -12,17 +12,16 @@ templates of earlier frames; their entries become exchanges when needed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
 from kproxy.base.cooperative import yield_now
+from kproxy.protocol.pairing import Pairing
 from kproxy.protocol.scan.sketch import MOST_SKETCH, Sketcher
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Depth, ExchangeOutcome, Form, Frame, ObservedExchange, TakeExchange, Who
 from kproxy.session.commands import NO_ANSWER
-from kproxy.session.inflight import IdIndex
 from kproxy.session.sasl.login import RawTokens
 
 from .credentials import REQUEST, RESPONSE, header_end, take_out
@@ -100,40 +99,6 @@ class OpenExchange:
         return made
 
 
-class OpenExchanges(deque[Any]):
-    """Queue of the open exchanges of one connection, the oldest first."""
-
-    places: IdIndex | None = None
-    """Index by correlation id, made at the first question about an entry that is not the oldest."""
-
-    def find(self, correlation: int) -> Any:
-        """Remove and return the oldest entry with this correlation id; None if missing."""
-        if self and self[0][0] == correlation:
-            return self.popleft()
-        if not self:
-            return None
-        if self.places is None:
-            self.places = IdIndex(itemgetter(0))
-        return self.places.take(self, correlation)
-
-    def replace(self, at: int, entry: OpenEntry) -> None:
-        """Put another entry with the same id in the place of the one at `at`."""
-        if self.places is not None and self.places.last is self[at]:
-            self.places.last = entry
-        self[at] = entry
-
-    def place(self, correlation: int, older: int) -> int:
-        """Return the index of the entry with this id that has `older` ones with it before it, -1 if none has the id.
-
-        If fewer have this id, the newest one counts.
-        """
-        if not older and self and self[0][0] == correlation:
-            return 0
-        if self.places is None:
-            self.places = IdIndex(itemgetter(0))
-        return self.places.place(self, correlation, older)
-
-
 Interest = Callable[[int, int], Depth]
 """(api key, version) → required depth of its frames; called once for each pair, then cached."""
 
@@ -169,7 +134,7 @@ class ExchangeBuilder:
         self.requests = self.responses = self.unanswered = self.unread = 0
         self.request_bytes = self.response_bytes = 0
         self.awaited = 0  # requests that were in flight when watching began
-        self.open = OpenExchanges()
+        self.open = Pairing(itemgetter(0))
         self.room = max(KEPT, 2 * most)
         self.raw: RawTokens | None = None
         self.mechanism = ""  # in the SaslHandshake v0 with a pending response

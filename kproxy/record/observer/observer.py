@@ -211,7 +211,7 @@ class ConnectionObserver(JournalRecorder):
                     pos = self.record_responses(buf, pos, n, now)
         self.responses += number
         if not opened:
-            opened.places = None  # it holds the exchange that it knows last
+            opened.ids = None  # its `last` entry would keep the exchange alive
 
     # ---- bytes that are not given, and the beginning and the end of watching
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kproxy.protocol import Message, decode_request, decode_response, encode
+from kproxy.protocol.framing import LENGTH, FrameCutter, framed
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.rules.document.read import parse_rules
@@ -42,13 +43,9 @@ from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import Shared
 
 INVALID_REQUEST = 42
+sized = framed
 ROOM = (b"", b"beyond", bytes(1000))
 """Bytes in a driver's buffer after the bytes that it has read."""
-
-
-def sized(frame: bytes) -> bytes:
-    """Return the frame with its size in front."""
-    return len(frame).to_bytes(4, "big") + frame
 
 
 def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
@@ -65,13 +62,13 @@ def request(key: int, version: int, correlation: int, client_id: str | None = "t
         "correlation_id": correlation,
         "client_id": client_id,
     }
-    return sized(encode(Message(schema.load(key), version, header, defaults(key, version, "request", **values))))
+    return framed(encode(Message(schema.load(key), version, header, defaults(key, version, "request", **values))))
 
 
 def response(key: int, version: int, correlation: int, **values: Any) -> bytes:
     """Return a response frame with its size; fields not given have their defaults."""
     body = defaults(key, version, "response", **values)
-    return sized(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
+    return framed(encode(Message(schema.load(key), version, {"correlation_id": correlation}, body)))
 
 
 def broker_versions(asked: AskVersions) -> bytes:
@@ -218,13 +215,10 @@ class Dialogue:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """Return the frames in `data` without their sizes; the last one may be cut short."""
-    found, pos = [], 0
-    while pos < len(data):
-        size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
-        found.append(data[pos + 4 : pos + 4 + size])
-        pos += 4 + max(size, 0)
-    return found
+    """Return the frames in `data` without their sizes. All bytes from an incomplete frame on count as one frame."""
+    cutter = FrameCutter(0)
+    found = [frame.data for frame in cutter.receive(data)]
+    return found if cutter.offset == len(data) else [*found, data[cutter.offset + LENGTH :]]
 
 
 EVERY_PARTITION = 1 << 31

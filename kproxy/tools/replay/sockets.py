@@ -14,13 +14,13 @@ import math
 import os
 import socket
 import ssl
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from time import monotonic
 
 import trio
 
-from kproxy.base.errors import InputError, KproxyError
-from kproxy.protocol.framing import MAX_FRAME, REQUEST_HEADER, RESPONSE_HEADER, Splitter, framed
+from kproxy.base.errors import DecodeError, InputError, KproxyError
+from kproxy.protocol.framing import REQUEST_HEADER, FrameCutter, framed
 from kproxy.tools.replay.player import ReplayPlayer
 from kproxy.tools.replay.responder import RecordingResponder
 from kproxy.tools.replay.target import NodeAddress
@@ -104,9 +104,8 @@ class ReplayClient:
         """Connect one link and read from it until it ends."""
         with wire.scope:
             try:
-                splitter = Splitter()
                 with trio.fail_after(CONNECT):
-                    stream = await self.connect(address, splitter)
+                    stream = await self.connect(address)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError, KproxyError, ssl.SSLError) as error:
                 self.wires.pop(number, None)
                 self.player.failed(number, str(error) or f"no answer in {CONNECT:g} s", trio.current_time())
@@ -117,13 +116,13 @@ class ReplayClient:
                 self.obey()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(write, stream, wire)
-                    await self.read(number, stream, splitter)
+                    await self.read(number, stream)
                     nursery.cancel_scope.cancel()
             self.wires.pop(number, None)
             self.player.closed(number, trio.current_time())
             self.obey()
 
-    async def connect(self, address: NodeAddress, splitter: Splitter) -> trio.abc.Stream:
+    async def connect(self, address: NodeAddress) -> trio.abc.Stream:
         """Return a stream for requests. Raises OSError, KproxyError; nothing is left open then."""
         host, port = address
         try:
@@ -134,36 +133,40 @@ class ReplayClient:
             if self.tls is not None:
                 stream = trio.SSLStream(stream, self.tls, server_hostname=host, https_compatible=True)
                 await stream.do_handshake()
-            await self.prove(stream, splitter)
+            await self.prove(stream)
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
         return stream
 
-    async def prove(self, stream: trio.abc.Stream, splitter: Splitter) -> None:
+    async def prove(self, stream: trio.abc.Stream) -> None:
         """Authenticate on a new stream, if there are credentials. Raises OSError, KproxyError."""
         if self.authenticate is None:
             return
-        steps = self.authenticate()
-        frame = next(steps)
+        steps, cutter = self.authenticate(), FrameCutter()
+        request = next(steps)
         try:
             while True:
-                await stream.send_all(framed(frame))
-                while (answer := splitter.maybe_frame()) is None:
+                await stream.send_all(framed(request))
+                responses: list[bytes] = []
+                while not responses:
                     data = await stream.receive_some(READ)
                     if not data:
                         raise OSError("the connection was closed during authentication")
-                    splitter.receive(data)
-                frame = steps.send(answer)
+                    responses += cutter.frames(bytes(data))
+                if len(responses) > 1 or cutter.pending:  # each request is sent after the response before it
+                    raise OSError(f"expected 1 response to an authentication request, got bytes after it "
+                                  f"(at byte {cutter.offset})")  # fmt: skip
+                request = steps.send(responses[0])
         except StopIteration:
             return
 
-    async def read(self, number: int, stream: trio.abc.Stream, splitter: Splitter) -> None:
-        """Hand frames to the player until the connection ends, in whatever way."""
+    async def read(self, number: int, stream: trio.abc.Stream) -> None:
+        """Pass response frames to the player until the connection ends or sends an invalid length."""
+        cutter = FrameCutter()
         try:
             while data := await stream.receive_some(READ):
-                splitter.receive(data)
-                for frame in splitter.frames():
+                for frame in cutter.frames(bytes(data)):
                     self.player.received(number, frame, trio.current_time())
                     self.obey()
         except (OSError, trio.BrokenResourceError, KproxyError):
@@ -209,11 +212,10 @@ class ResponderServer:
     async def connection(self, stream: trio.SocketStream) -> None:
         """Answer requests until the client disconnects or sends a request that cannot be answered."""
         here = stream.socket.getsockname()
-        splitter = Splitter(REQUEST_HEADER)
+        cutter = FrameCutter(REQUEST_HEADER)
         try:
             while data := await stream.receive_some(READ):
-                splitter.receive(data)
-                for frame in splitter.frames():
+                for frame in cutter.frames(bytes(data)):
                     reply = self.stage.reply(frame, (here[0], here[1]))
                     if reply.close:
                         return
@@ -232,48 +234,12 @@ SEND = 10.0
 """Timeout in seconds for writing a request."""
 
 
-class ResponseHeads:
-    """Cutter of a stream into responses, which keeps only their beginning."""
-
-    def __init__(self) -> None:
-        self.head = bytearray()
-        self.left = 0
-        """Bytes of the frame at hand that are still to come; 0 while its length is awaited."""
-
-    def receive(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes; yield the beginning of each response that ends in them. Raises OSError for bytes that
-        are not a response."""
-        at = 0
-        while at < len(data):
-            if not self.left:
-                at = self.length(data, at)
-                continue
-            part = data[at : at + self.left]
-            self.head += part[: max(0, MOST_KEPT - len(self.head))]
-            self.left -= len(part)
-            at += len(part)
-            if not self.left:
-                yield bytes(self.head)
-                self.head.clear()
-
-    def length(self, data: bytes, at: int) -> int:
-        """Take the length of a frame, or a part of it; return the offset of the bytes after it."""
-        end = at + 4 - len(self.head)
-        self.head += data[at:end]
-        if len(self.head) == 4:
-            self.left = int.from_bytes(self.head, "big", signed=True)
-            self.head.clear()
-            if not RESPONSE_HEADER <= self.left <= MAX_FRAME:
-                raise OSError(f"the answer is a frame of {self.left} bytes")
-        return min(end, len(data))
-
-
 class SinglePlay:
     """Play of one player. `stop` may be called from any thread: `run` ends a moment later."""
 
     def __init__(self, player: ReplayPlayer) -> None:
         self.player = player
-        self.heads = ResponseHeads()
+        self.cutter = FrameCutter(keep=MOST_KEPT)
         self.links: set[int] = set()
         """Numbers of the links that use the socket."""
         self.wake = 0.0
@@ -302,12 +268,12 @@ class SinglePlay:
             self.take(data)
 
     def take(self, data: bytes) -> None:
-        """Pass received bytes to the player; empty bytes are the end of the connection."""
+        """Pass received bytes to the player. Empty bytes and an invalid length end the connection."""
         try:
-            for head in self.heads.receive(data):
+            for head in self.cutter.frames(data):
                 for number in list(self.links):
                     self.player.received(number, head, monotonic())
-        except OSError:
+        except DecodeError:
             data = b""
         if not data:
             self.lose()

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol.framing import CutFrame
 from kproxy.record.captures.connection import MOST_WAITING, ExchangePairing, begins_request
-from kproxy.record.captures.tcp_stream import CutFrame
 from kproxy.record.exchange import Form, ObservedExchange
 from tests.support.capture_files import APIS, client, metadata, produce, request, response
 

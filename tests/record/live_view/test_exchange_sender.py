@@ -23,7 +23,6 @@ from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
 from kproxy.runtime.listeners.listener import OwnClient, secured
 from kproxy.tools.rehearse.dialogue import request, response
-from kproxy.tools.replay.sockets import MOST_KEPT, ResponseHeads
 from tests.runtime import conftest as net_tools
 from tests.runtime.test_taps import sessions
 from tests.support.certificates import Authority, server_context
@@ -177,20 +176,6 @@ def test_all_sinks_are_steady_for_some() -> None:
     fanout.remove(sampler)
     assert certain.sinks == (steady,)
     assert certain is fanout.unsampled()
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 1000, 1 << 20])
-def test_of_long_answers_the_beginning_is_kept(size: int) -> None:
-    """However the bytes come; what is no frame is said."""
-    frames = [b"\0\0\0\1", bytes(range(256)) * 1000, b"\0\0\0\2" + b"x" * MOST_KEPT, b"\0\0\0\3tail"]
-    stream = b"".join(len(one).to_bytes(4, "big") + one for one in frames)
-    heads, found = ResponseHeads(), list[bytes]()
-    for at in range(0, len(stream), size):
-        found += heads.receive(stream[at : at + size])
-    assert found == [one[:MOST_KEPT] for one in frames]
-    for wrong in (b"\xff\xff\xff\xff", b"\0\0\0\3", b"\x7f\0\0\0"):
-        with pytest.raises(OSError, match="the answer is a frame of"):
-            list(ResponseHeads().receive(wrong))
 
 
 def test_only_its_own_certificate_is_believed(tmp_path: Path) -> None:

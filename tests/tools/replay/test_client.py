@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.protocol import Message
+from kproxy.protocol import Message, encode
+from kproxy.protocol.framing import framed
 from kproxy.testing.process import free_port
 from kproxy.tools.replay.discovery import plain
 from kproxy.tools.replay.player import Pace, ReplayPlayer
@@ -106,4 +107,18 @@ def test_a_broker_that_leaves_during_authentication_is_no_target(tools: Any) -> 
     with FakeBroker(answers={17: lambda broker, stream, request: stream.close()}) as broker:
         port = int(broker.address.rpartition(":")[2])
         with pytest.raises(NoTarget, match="closed during authentication"):
+            play(heartbeats(tools), port, authenticate=partial(plain, "me", "secret"))
+
+
+def test_client_bytes_after_authentication_raises_no_target(tools: Any) -> None:
+    """A broker sends one response to each request, and no other bytes."""
+
+    def shake(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
+        header = {"correlation_id": request.header["correlation_id"]}
+        response = encode(Message(request.api, request.version, header, {"error_code": 0, "mechanisms": ["PLAIN"]}))
+        stream.sendall(framed(response) + b"\0")  # in one write, so that the client reads it at once
+
+    with FakeBroker(answers={17: shake}) as broker:
+        port = int(broker.address.rpartition(":")[2])
+        with pytest.raises(NoTarget, match="expected 1 response to an authentication request, got bytes after it"):
             play(heartbeats(tools), port, authenticate=partial(plain, "me", "secret"))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
+from kproxy.protocol.framing import FrameCutter, framed
 from kproxy.protocol.table.api_keys import METADATA, PRODUCE
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
@@ -238,17 +239,10 @@ class CaseConnection:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Return the frames in `data` with their lengths in front; an incomplete frame at the end stays in one piece."""
-    pieces: list[bytes] = []
-    pos = 0
-    while pos < len(data):
-        size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
-        end = pos + 4 + size
-        if size < 4 or end > len(data):
-            return [*pieces, data[pos:]]
-        pieces.append(data[pos:end])
-        pos = end
-    return pieces
+    """Return the frames in `data` with their lengths. Bytes from an incomplete or invalid frame on are one piece."""
+    cutter = FrameCutter()
+    pieces = [framed(frame.data) for frame in cutter.receive(data)]
+    return pieces if cutter.offset == len(data) else [*pieces, data[cutter.offset :]]
 
 
 def without_answer(frame: bytes) -> bool:

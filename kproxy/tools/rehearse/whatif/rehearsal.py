@@ -27,6 +27,7 @@ from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNo
 from kproxy.session.plan import Plan
 from kproxy.session.session import Session
 from kproxy.session.shared import Shared
+from kproxy.tools.rehearse.dialogue import frames
 from kproxy.tools.rehearse.whatif.exchange import Opaque, PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
@@ -252,17 +253,15 @@ class Rehearsal:
 
     def put(self, side: int, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that leave. Frames that a fault has changed may be malformed."""
-        pos = 0
-        while pos + 8 <= len(data):
-            end = pos + 4 + max(int.from_bytes(data[pos : pos + 4], "big", signed=True), 0)
-            frame = bytes(data[pos + 4 : end])
-            at = 4 if side == BROKER else 0
+        at = 4 if side == BROKER else 0  # of the correlation id
+        for frame in frames(bytes(data)):
+            if len(frame) < at + 4:
+                continue
             correlation = int.from_bytes(frame[at : at + 4], "big", signed=True)
             if side == BROKER and correlation == CORRELATION and frame[:2] == METADATA_KEY:
                 self.answer_topics()
             else:
                 self.passed(side, correlation, frame)
-            pos = end
 
     def passed(self, side: int, correlation: int, frame: bytes) -> None:
         finding = self.open.get(correlation)
