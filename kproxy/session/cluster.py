@@ -29,6 +29,7 @@ from kproxy.session.rewrite.context import (
     remember,
 )
 from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
+from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .counters import Counters
 
@@ -163,16 +164,20 @@ class Cluster:
         """Return the ids of the brokers in this connection's responses, ascending."""
         return tuple(sorted(self.context.nodes))
 
-    def asks(self, topic_id: UUID, listed: bool) -> bool:
-        """Return True if this id has to be looked up first, and note it for the lookup. They are asked once a
-        connection for an id, and once for a request. `listed`: ask for all topics, not for this one (see
-        `VisibleIds`)."""
-        context, key = self.context, topic_id.bytes
-        asked = recall(context.memory, ASKED_IDS)
-        if context.has_asked or key in recall(context.cluster_memory, TOPIC_IDS) or key in asked or is_nobodys(key):
-            return False
-        remember(asked, key, context.now, MAX_ASKED_IDS)
-        context.topics_wanted = context.topics_wanted or listed
-        if not listed and len(context.ids_wanted) < MAX_ASKED_AT_ONCE:
-            context.ids_wanted.add(key)
-        return True
+    def unknown(
+        self, topic_ids: Iterable[UUID], *, listed: bool = False, needed: NeedsLookup | None = None
+    ) -> NeedsLookup | None:
+        """Return the lookup of ids without a known name, together with the lookup `needed`. A request causes one
+        lookup, and a connection one of each id. `listed`: all topics are listed instead (see `VisibleIds`)."""
+        context = self.context
+        if context.looked_up is not None:
+            return needed
+        known, asked = recall(context.cluster_memory, TOPIC_IDS), recall(context.memory, ASKED_IDS)
+        wanted = set() if needed is None else set(needed.ids)
+        for topic_id in yielding(topic_ids):
+            key = topic_id.bytes
+            if not (key in known or key in asked or is_nobodys(key)):
+                remember(asked, key, context.now, MAX_ASKED_IDS)
+                if len(wanted) < MAX_ASKED_AT_ONCE:
+                    wanted.add(key)
+        return NeedsLookup(ids=wanted, all_topics=listed) if wanted else needed

@@ -21,7 +21,7 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import schema
 from kproxy.session.inflight import FifoEntry
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.response_cache import Pieces
+from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces
 
 from .plan import Step
 
@@ -183,12 +183,12 @@ class Replace:
 
 
 class Wait:
-    """Disposition of a frame that waits for `reason` or, if that is empty, for a lookup of its rewrite."""
+    """Disposition of a frame that waits: `cause` is a lookup, or the word for another cause."""
 
-    __slots__ = ("reason",)
+    __slots__ = ("cause",)
 
-    def __init__(self, reason: str = "") -> None:
-        self.reason = reason
+    def __init__(self, cause: str | NeedsLookup) -> None:
+        self.cause = cause
 
 
 class LongFrame(Protocol):
@@ -204,8 +204,8 @@ class LongFrame(Protocol):
 class TailFrame(LongFrame, Protocol):
     """Long response that passes as it comes and is rewritten in its tail."""
 
-    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
-        """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | NeedsLookup | None:
+        """Return the tail with the proxy's addresses, in as many bytes as it had. None: unchanged."""
 
 
 class Streaming:

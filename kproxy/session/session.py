@@ -106,7 +106,7 @@ class Session(LanePair):
         if self.phase.ends:
             return
         self.plan = plan
-        if self.requests.rules is None or not self.requests.rules.has_begun:
+        if self.requests.begun is None:
             self.requests.plan = plan  # otherwise when the frame under evaluation has been sent
         if plan.shaped or (self._engine is not None and self._engine.shapes):
             self.engine.reshape(now)

@@ -261,19 +261,19 @@ def test_answers_made_before_are_those_that_would_be_made(version: int, rules: l
     assert spoken(written, [b"".join(parts)])[2] == spoken(written, [b"".join(parts)[:900], b"".join(parts)[900:]])[2]
 
 
-def test_a_request_like_one_before_is_answered_without_being_decoded() -> None:
-    """It is read when it comes first, and once more to remember what it is about."""
+def test_error_rule_second_request_is_answered_without_decoding() -> None:
+    """The first request fills the cache of the connection."""
     talk = Dialogue(text({"kind": "error", "error": 29, "match": {"topic": "orders"}}))
     with patch.object(engine, "decode_request", wraps=decode_request) as decode:
         for number in range(10):
             talk.client(write(number))
-    assert decode.call_count == 2
+    assert decode.call_count == 1
     assert len({frame[4:] for frame in frames(talk.to_client)}) == 1
     assert [int.from_bytes(frame[:4], "big") for frame in frames(talk.to_client)] == list(range(10))
 
 
-def test_what_is_remembered_of_a_connection_is_bounded() -> None:
-    """However many client ids and partitions a client makes up: each answer that is kept takes 2 kB."""
+def test_head_cache_with_many_client_ids_is_bounded() -> None:
+    """The number of client ids and partitions does not matter. Templates and answers have a common limit."""
     talk = Dialogue(text({"kind": "error", "error": 29, "match": {"topic": "orders"}}))
     for client in range(2 * selection.MOST):
         for index in range(3):
@@ -281,8 +281,8 @@ def test_what_is_remembered_of_a_connection_is_bounded() -> None:
             talk.client(request(0, 9, index, f"client-{client}", acks=1, topic_data=data))
     rules = talk.session.requests.rules
     assert rules is not None
-    assert 0 < len(rules.templates) <= selection.MOST
-    assert 0 < len(rules.templates.selections) <= selection.MOST_SELECTIONS
+    assert 0 < len(rules.heads) <= selection.MOST
+    assert {type(one) for one in rules.heads.values()} == {selection.FrameTemplate, selection.Selection}
 
 
 ACCESS = [

@@ -282,7 +282,7 @@ def test_no_more_beginnings_are_remembered_than_has_a_limit() -> None:
     for number in range(3 * selection.MOST):
         talk.client(write(f"topic-{number}", number))
     assert talk.session.requests.rules is not None
-    assert 0 < len(talk.session.requests.rules.templates) <= selection.MOST
+    assert 0 < len(talk.session.requests.rules.heads) <= selection.MOST
 
 
 @pytest.mark.parametrize("chunk", [0, 100, 1000])
@@ -301,7 +301,7 @@ def test_a_rule_that_waits_for_its_turn_counts_each_request_once(match: dict[str
     assert len(frames(talk.to_broker)) == 6
     assert decode_response(answered[0], PRODUCE, 9).body["responses"][0]["partition_responses"][0]["error_code"] == 29
     assert talk.session.requests.rules is not None
-    assert [one.waiting for one in talk.session.requests.rules.templates.values()] == [(running,)]
+    assert [getattr(one, "waiting", ()) for one in talk.session.requests.rules.heads.values()] == [(running,), ()]
 
 
 def test_other_rules_come_into_force_behind_the_request_whose_turn_it_is() -> None:

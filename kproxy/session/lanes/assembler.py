@@ -22,6 +22,7 @@ from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT, LONG, Send
 from kproxy.session.frame import Disposition, LongFrame, Need, Replace, Wait
 from kproxy.session.held_memory import HeldMemory, Hold
+from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .host import LaneHost
 
@@ -207,6 +208,7 @@ class Assembler(Forwarder):
     blocked = ""
     arrived: float | None = None  # when the bytes came that are kept because something has to wait
     clock: WaitClock | None = None  # while bytes are kept
+    looked_up: NeedsLookup | None = None  # the last lookup for the current frame
     dead = False
 
     def keep(self, data: bytearray, cause: Need | Wait, now: float, gone: int = 0) -> None:
@@ -225,7 +227,11 @@ class Assembler(Forwarder):
             self.need = len(data)
             if self.arrived is None:
                 self.arrived = now
-            self.block(cause.reason or self.session.lookups.ask(now))
+            reason = cause.cause
+            if isinstance(reason, NeedsLookup):
+                self.looked_up = reason
+                reason = self.session.lookups.begin(reason, now)
+            self.block(reason)
         else:
             self.need = cause.need
             self.incomplete(now)

@@ -23,6 +23,7 @@ from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import OWN
 from kproxy.session.live.engine import Engine
 from kproxy.session.rewrite.context import GONE
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.sasl.login import LaneLogins
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway
@@ -34,28 +35,24 @@ TOPICS: Final = "topics"
 
 
 class Lookups:
-    """Lookups of one session, made with its first question. `nodes`: those named by EnsureNodes and not answered yet;
-    `topics_came`: the broker has answered since the last look."""
+    """Lookups of one session. `nodes`: those of an EnsureNodes without an answer so far. `topics_came`: the broker has
+    answered since the last call of `take_news`."""
 
     def __init__(self, session: SessionState) -> None:
         self.session = session
         self.nodes: Mapping[int, tuple[str, int]] = {}
         self.topics_came = False
 
-    def ask(self, now: float) -> str:
-        """Request the names or nodes that a rewrite did not know; return the reason to wait, NODES or TOPICS."""
-        context = self.session.context
-        if context.missing:
-            self.nodes, context.missing = context.missing, {}
-            self.session.commands.append(EnsureNodes(dict(self.nodes)))
+    def begin(self, needed: NeedsLookup, now: float) -> str:
+        """Request the missing nodes or names; return the reason to wait, NODES or TOPICS."""
+        if needed.nodes:
+            self.nodes = needed.nodes
+            self.session.commands.append(EnsureNodes(dict(needed.nodes)))
             return NODES
-        context.has_asked = True
-        if context.ids_wanted:
-            wanted, context.ids_wanted = context.ids_wanted, set()
-            self.ask_broker(named_topics_request(wanted), self.learn_named, now)
-        else:
-            context.topics_wanted = False
+        if needed.all_topics:
             self.ask_broker(all_topics_request(), self.learn_all, now)
+        else:
+            self.ask_broker(named_topics_request(needed.ids), self.learn_named, now)
         return TOPICS
 
     def ask_broker(self, request: bytes, answer: Callable[[bytes, float], None], now: float) -> None:
@@ -68,7 +65,6 @@ class Lookups:
         context = self.session.context
         for node, address in self.nodes.items():
             context.nodes[node] = (*address, addresses.get(node) or GONE)
-        context.settled.update(self.nodes)
         self.nodes = {}
 
     def learn_named(self, frame: bytes, now: float) -> None:

@@ -23,9 +23,9 @@ from kproxy.session.commands import BROKER
 from kproxy.session.frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
 from kproxy.session.inflight import ANSWER, FifoEntry
 from kproxy.session.live.evaluation import RequestEvaluation
-from kproxy.session.live.selection import SettledAnswer
+from kproxy.session.live.selection import CachedAnswer
 from kproxy.session.plan import HEAD, LIVE, STOP, Step
-from kproxy.session.rewrite.response_cache import Pieces, Splicer
+from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces, Splicer
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.sasl.identity import ANSWERED, ASKED
 
@@ -70,7 +70,7 @@ class RequestLane(RequestScan):
             return self.rewrite_evaluated(frame, step.plain)
         if isinstance(evaluation, RequestEvaluation):
             return self.forward(frame, evaluation)
-        if isinstance(evaluation, SettledAnswer):
+        if isinstance(evaluation, CachedAnswer):
             return self.answer_again(frame, evaluation)
         return evaluation
 
@@ -85,7 +85,7 @@ class RequestLane(RequestScan):
         session = self.session
         if self.rules is None:
             self.rules = RequestRules(self)
-        if not session.plan.by_principal or self.rules.has_begun:
+        if not session.plan.by_principal or self.begun is not None:
             return None
         if session.identity.lost:
             text = "a rule goes by the principal, which SASL's messages do not tell"
@@ -168,14 +168,14 @@ class RequestLane(RequestScan):
         """Replace all names of the client in a whole frame. Raises DecodeError."""
         context = self.session.context
         assert plain.rewrite_request is not None
-        context.note = None
+        context.note, context.looked_up = None, self.looked_up
         context.now = frame.now
         context.known_topics = fresh_topics(context.cluster_memory, frame.now)
         context.topics_heard = topics_heard(context.cluster_memory)
         pieces = plain.rewrite_request.rewrite(frame.buf, frame.start + 4, frame.end, context)
-        if context.incomplete:
-            return Wait()
-        context.has_asked = False
+        if isinstance(pieces, NeedsLookup):
+            return Wait(pieces)
+        self.looked_up = None
         self.enter(frame, plain, context.note)
         if pieces is None:
             return PASS
@@ -203,7 +203,7 @@ class RequestLane(RequestScan):
         entry: FifoEntry = (frame.correlation, step, frame.now, note)
         rules = self.rules
         charged = () if rules is None else tuple(rules.charged)
-        if rules is not None and rules.has_decided:
+        if rules is not None and self.begun is not None:
             entry = rules.entry(frame, step, note)
         if frame.acks != 0:
             self.fifo.append(entry)
@@ -272,13 +272,13 @@ class RequestLane(RequestScan):
         how = evaluation.then or evaluation.close_after
         return Replace([out], end, then=None if how is None else self.closing(how, evaluation))
 
-    def answer_again(self, frame: RequestView, settled: SettledAnswer) -> Disposition:
-        """Answer a request with the cached response if its triggers give the same results as before."""
-        running, session, correlation = settled.asked[-1], self.session, frame.correlation
+    def answer_again(self, frame: RequestView, cached: CachedAnswer) -> Disposition:
+        """Answer a request with the cached response."""
+        running, session, correlation = cached.asked[-1], self.session, frame.correlation
         session.mark(BROKER, [running])
         if session.observer is not None:
             session.observer.acted(correlation, (running.name,), older=session.inflight.count(correlation))
-        answer = framed(correlation.to_bytes(4, "big", signed=True) + settled.content)
+        answer = framed(correlation.to_bytes(4, "big", signed=True) + cached.content)
         self.answer(correlation, answer, frame.now)
         return self.replace(frame, [])
 

@@ -18,8 +18,9 @@ from kproxy.session.frame import Need, Reject, RequestView, Wait
 from kproxy.session.held_frames import let_all_go, still_held
 from kproxy.session.inflight import FifoEntry, InFlight
 from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
-from kproxy.session.live.selection import FrameTemplate, FrameTemplates, SettledAnswer
+from kproxy.session.live.selection import CachedAnswer, FrameTemplate, HeadCache, Selection
 from kproxy.session.plan import Step
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.session_state import DRAINING
 
 from .request_scan import RequestScan
@@ -107,54 +108,50 @@ class MeteredFrame:
 class RequestRules:
     """Live rules of one request lane.
 
-    `evaluation` is that of the frame at the lane's head, once it is made. If no rule applies to the frame, `watched`
-    has its step and a note instead. `remembered` are bytes of requests with state for rules, and of some answered
-    since. `unfinished` is the last request with turns at quotas that had not arrived completely.
+    `remembered` are bytes of requests with state for rules, and of some answered since. `unfinished` is the last
+    request with turns at quotas that had not arrived completely.
     """
 
-    __slots__ = ("charged", "evaluation", "lane", "remembered", "session", "templates", "unfinished", "watched")
+    __slots__ = ("charged", "heads", "lane", "remembered", "session", "unfinished")
 
     def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
-        self.templates = FrameTemplates()
-        self.evaluation: RequestEvaluation | None = None
-        self.watched: tuple[Step, Watched] | None = None
+        self.heads = HeadCache()
         self.remembered = 0
         self.unfinished: Unfinished | None = None
         self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the current frame
 
     @property
-    def has_begun(self) -> bool:
-        """Return True if rules were evaluated for the current frame, so that it keeps the rules in force."""
-        return self.evaluation is not None or self.lane.drawn is not None or self.watched is not None
+    def evaluation(self) -> RequestEvaluation | None:
+        """Return the evaluation of the current frame. None: not made, or no rule applies."""
+        begun = self.lane.begun
+        return begun if isinstance(begun, RequestEvaluation) else None
 
-    @property
-    def has_decided(self) -> bool:
-        """Return True if rules apply to the current frame."""
-        return self.evaluation is not None or self.watched is not None
-
-    def evaluate(self, frame: RequestView) -> RequestEvaluation | SettledAnswer | Need | Wait | Reject | None:
+    def evaluate(self, frame: RequestView) -> RequestEvaluation | CachedAnswer | Need | Wait | Reject | None:
         """Evaluate a frame once, and return its evaluation when its delay and its holds are over.
 
-        Until then, return the need or the wait. Return None if no rule applies, and SettledAnswer if the last of the
-        frame's rules fired and its answer is known. Raises DecodeError.
+        Until then, return the need or the wait. Return None if no rule applies, and the cached answer if the triggers
+        give the same results as for that answer. Raises DecodeError.
         """
-        if self.watched is not None:
+        evaluation = self.lane.begun
+        if isinstance(evaluation, Watched):
             return None
-        evaluation = self.evaluation
-        if evaluation is None:
-            known = None if self.lane.drawn is not None else self.templates.recognise(frame)
+        if not isinstance(evaluation, RequestEvaluation):
+            known, selection = self.heads.recognise(frame), None
             if known is not None:
-                if not known.applies or (known.waiting and self.none_fires(known.waiting, known, frame)):
+                if evaluation is None and (
+                    not known.applies or (known.waiting and self.none_fires(known.waiting, known, frame))
+                ):
                     self.expect(known)
                     return None
-                settled = known.settled(frame)
-                if settled is not None and self.fires_again(settled, known, frame):
-                    return settled
-            made = self.lacks(frame) or self.decide(frame, known)
+                selection = self.heads.selection(frame, known)
+                cached = None if selection is None else selection.answer
+                if cached is not None and cached.asked and self.fires_again(cached, known, frame):
+                    return cached
+            made = self.lacks(frame) or self.decide(frame, known, selection)
             if not isinstance(made, RequestEvaluation):
                 return made
-            self.evaluation = evaluation = made
+            self.lane.begun = evaluation = made
         if self.session.phase is DRAINING and evaluation.exchange.acks == 0:
             self.let_all_go("resumed")
             return evaluation
@@ -181,47 +178,51 @@ class RequestRules:
             evaluation.waits_since = None
         return None
 
-    def decide(self, frame: RequestView, known: FrameTemplate | None) -> RequestEvaluation | Wait | None:
-        """Evaluate the rules for a frame, once `lacks` returns None, and cache its template. Raises DecodeError."""
+    def decide(
+        self, frame: RequestView, known: FrameTemplate | None, cached: Selection | None
+    ) -> RequestEvaluation | Wait | None:
+        """Evaluate the rules for a frame, once `lacks` returns None, and cache the result. Raises DecodeError."""
         lane, session, step = self.lane, self.session, frame.step
-        session.context.now = frame.now
+        drawn = lane.begun
+        assert drawn is None or isinstance(drawn, dict)
+        session.context.now, session.context.looked_up = frame.now, lane.looked_up
         since, size = lane.since(frame.now), frame.end - frame.start - 4
         turns = self.charged
-        if lane.drawn is None:  # otherwise some rules have charged this frame
+        if drawn is None:  # otherwise some rules have charged this frame
             turns.clear()
         assert step.program is not None
         try:
             if size < LONG:
-                made = session.engine.request(frame, since, lane.drawn, known)
+                made = session.engine.request(frame, since, drawn, known, cached)
             else:
-                made = free_after(size, lambda: session.engine.request(frame, since, lane.drawn, known))
+                made = free_after(size, lambda: session.engine.request(frame, since, drawn, known, cached))
         except DecodeError:
             if step.program.enforces:
                 raise
-            lane.drawn = None  # a dry run changes nothing, also for a request that cannot be decoded
+            lane.begun = lane.looked_up = None  # a dry run changes nothing, also for a malformed request
             self.expect(None)
             return None
-        if isinstance(made, Wait):
-            return made
-        session.context.has_asked = False
-        if isinstance(made, RequestEvaluation):
-            made.turns = tuple(turns)
-        drawn, lane.drawn = lane.drawn, None
+        if isinstance(made, NeedsLookup):
+            return Wait(made)
+        lane.looked_up = lane.begun = None
         if made is None:
             lane.plan = session.plan  # which waited, if triggers were evaluated before
-            self.expect(self.templates.learn(frame))
+            self.expect(self.heads.learn(frame))
             return None
         lane.template = None  # this frame may begin so, and its evaluation is kept when the frame is processed again
         if isinstance(made, Watched):
-            self.watched = step, made
+            lane.begun = made
             return None
+        made.turns = tuple(turns)
         if known is None:
-            tells_more = drawn is None and bool(made.waiting or made.candidates)
+            tells_more = drawn is None and bool(made.waiting or made.candidates or made.selection)
         else:
             tells_more = bool(made.waiting) and known.may_wait
         if tells_more:
-            self.templates.learn_rules(frame, made.candidates, made.waiting, made.terms)
+            known = self.heads.learn_rules(frame, made)
             session.identity.on_change = self.forget
+        if known is not None and made.selection is not None and made.selection is not cached:
+            self.heads.learn_selection(frame, known, made.selection)
         if made.to_hold:
             self.lane.begin_hold(made, "request", made.exchange.request_size, frame.now)
         return made
@@ -232,20 +233,21 @@ class RequestRules:
         size = frame.end - frame.start - 4
         self.charged.clear()
         whole = frame.have >= frame.end
-        return self.lane.first_to_fire(rules, known, size, frame.correlation, frame.now, whole=whole) is None
+        return self.lane.none_fires(rules, known, size, frame.correlation, frame.now, whole=whole)
 
-    def fires_again(self, settled: SettledAnswer, known: FrameTemplate, frame: RequestView) -> bool:
-        """Evaluate the triggers that led to this response, if none was evaluated yet; return True if the results are
-        the same.
+    def fires_again(self, cached: CachedAnswer, known: FrameTemplate, frame: RequestView) -> bool:
+        """Evaluate the triggers that led to this answer, if none was evaluated yet; return True if the results are the
+        same.
 
         Otherwise the frame is evaluated with these results.
         """
-        lane, asked = self.lane, settled.asked
-        if lane.drawn is None and self.none_fires(asked, known, frame):
-            lane.drawn = dict.fromkeys(asked, False)
-        if lane.drawn is None or not lane.drawn.get(asked[-1]) or tuple(lane.drawn) != asked:
+        lane, asked = self.lane, cached.asked
+        if lane.begun is None and self.none_fires(asked, known, frame):
+            lane.begun = dict.fromkeys(asked, False)
+        drawn = lane.begun
+        if not isinstance(drawn, dict) or not drawn.get(asked[-1]) or tuple(drawn) != asked:
             return False
-        lane.drawn = None
+        lane.begun = None
         asked[-1].count(fired=True)
         return True
 
@@ -257,7 +259,7 @@ class RequestRules:
     def forget(self) -> None:
         """Drop all templates, since more is known of the client."""
         self.lane.template = None
-        self.templates.forget()
+        self.heads.forget()
 
     def lacks(self, frame: RequestView) -> Need | Reject | None:
         """Return the need for the bytes that the rules read, or the refusal of a Produce without acks; None if the
@@ -275,13 +277,13 @@ class RequestRules:
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
         """Return the FIFO's entry for the frame forwarded by this plain step."""
         correlation, now = frame.correlation, frame.now
-        if self.watched is not None:
-            (step, watched), self.watched = self.watched, None
+        evaluation = self.lane.begun
+        if isinstance(evaluation, Watched):
+            self.lane.begun = None
             self.lane.plan = self.session.plan
-            self.weigh(len(watched.request))
-            return correlation, step, now, watched if note is None else watched._replace(rewrite=note)
-        evaluation = self.evaluation
-        assert evaluation is not None
+            self.weigh(len(evaluation.request))
+            return correlation, frame.step, now, evaluation if note is None else evaluation._replace(rewrite=note)
+        assert isinstance(evaluation, RequestEvaluation)
         exchange = evaluation.exchange
         self.leave()
         entry: FifoEntry = (correlation, step, now, note)
@@ -353,8 +355,8 @@ class RequestRules:
 
     def leave(self) -> None:
         """Release the decisions about the frame, which has been sent or dropped, and count its rules."""
-        evaluation, self.evaluation, self.watched = self.evaluation, None, None
-        if evaluation is not None:
+        evaluation, self.lane.begun = self.lane.begun, None
+        if isinstance(evaluation, RequestEvaluation):
             self.charged.clear()
             self.leave_turns(evaluation)
             if not evaluation.final:

@@ -12,6 +12,7 @@ from kproxy.rules.rule_set import ACTS, Running
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.frame import PASS, Disposition, Need, Reject, RequestView
 from kproxy.session.held_memory import HeldMemory, Hold
+from kproxy.session.live.evaluation import RequestEvaluation, TriggerResults, Watched
 from kproxy.session.live.selection import CLIENT_ID, FrameTemplate
 from kproxy.session.plan import HEAD, LIVE, WHOLE, Step
 from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
@@ -41,8 +42,8 @@ class RequestScan(Lane):
 
     source, target = CLIENT, BROKER
     template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
-    drawn: dict[Running, bool] | None = None
-    """Results of triggers that were evaluated for the current frame before its evaluation, by rule."""
+    begun: TriggerResults | Watched | RequestEvaluation | None = None
+    """Decisions of rules about the current frame so far: results of triggers, or the result of the evaluation."""
 
     def __init__(self, session: LaneHost, memory: HeldMemory, limit: int) -> None:
         super().__init__(session, memory)
@@ -95,7 +96,7 @@ class RequestScan(Lane):
                 and (
                     not known.waiting
                     or (  # `enter` watches whether the rest of a charged frame arrives
-                        pos + 4 + size <= n and self.first_to_fire(known.waiting, known, size, correlation, now) is None
+                        pos + 4 + size <= n and self.none_fires(known.waiting, known, size, correlation, now)
                     )
                 )
             ):
@@ -144,14 +145,14 @@ class RequestScan(Lane):
             return n
         return self.stop(Need(HEADER_BYTES), pos)
 
-    def first_to_fire(
+    def none_fires(
         self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float, *,
         whole: bool = True,
-    ) -> Running | None:  # fmt: skip
-        """Evaluate the triggers of these rules, which match the current frame, in order; return the first rule that
-        fires with an effect.
+    ) -> bool:  # fmt: skip
+        """Evaluate the triggers of these rules, which match the current frame, up to the first rule that fires with an
+        effect. Return True if there is no such rule.
 
-        The frame is then evaluated with the results in `drawn`: each trigger is evaluated once a frame.
+        The frame is otherwise evaluated with the results in `begun`: each trigger is evaluated once a frame.
         """
         yield_point()  # a read may have ten thousand such frames
         since, number = self.since(now), self.session.number
@@ -165,11 +166,11 @@ class RequestScan(Lane):
                     self.session.counted(running, correlation, fired=fired, answered=known.answered)
                     continue
                 before = rules[: rules.index(running)]
-                self.drawn = dict.fromkeys(before, False) | {running: True}
+                self.begun = dict.fromkeys(before, False) | {running: True}
                 self.template = None
-                return running
+                return False
             running.count(fired=False)
-        return None
+        return True
 
     # ---- the first frame, and raw tokens
 
@@ -189,6 +190,7 @@ class RequestScan(Lane):
         self.session.flow.incomplete_since = None
 
     def end(self) -> list[Hold]:
+        self.begun = None
         del self.usual_scan
         return super().end()
 

@@ -36,7 +36,7 @@ from kproxy.session.plan import LIVE, STREAM, Step
 from kproxy.session.rewrite.addresses import address_rewrite
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names import DISGUISED, OPENS, learn_session
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl.login import MAX_TOKEN, RawTokens
 
@@ -103,15 +103,15 @@ class TailStream:
         self.lane.kept, self.lane.need = bytearray(), self.length
         self.lane.receive_slowly(buf, pos, n, now)
 
-    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | None:
-        """Return the tail with the proxy's addresses, in as many bytes as it had; None when it stays as it is."""
+    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | NeedsLookup | None:
+        """Return the tail with the proxy's addresses, in as many bytes as it had. None: unchanged."""
         walk, apply = bound_tail(self.step.key, self.step.version)
         hits: Hits = []
         walk.run(tail, 0, len(tail), hits)
         edits = Edits(tail, 0, len(tail), walk, hits)
-        apply(tail, hits, edits, context)
-        if context.incomplete or not edits:
-            return None
+        needed = apply(tail, hits, edits, context)
+        if needed is not None or not edits:
+            return needed
         exact = padded(b"".join(edits.pieces()), len(tail), walk)
         if exact is not None:
             return exact
@@ -283,12 +283,13 @@ class ResponseLane(ResponseScan):
     def treat_tail(self, stream: TailFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
         """Rewrite the tail of a streamed response; it waits for lookups of unknown nodes."""
         context = self.session.context
-        context.note = None
+        context.note, context.looked_up = None, self.looked_up
         try:
             changed = stream.rewrite_tail(memoryview(tail)[: stream.length], context)
         except DecodeError as error:
             return Reject("decode", f"response that has to be rewritten: {error}", "broker")
-        if context.incomplete:
-            return Wait()
-        context.done()
+        if isinstance(changed, NeedsLookup):
+            return Wait(changed)
+        self.looked_up = None
+        context.evict_nodes()
         return Replace([tail[: stream.length] if changed is None else changed], stream.length)

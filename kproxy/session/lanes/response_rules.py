@@ -27,7 +27,7 @@ from kproxy.session.live.evaluation import EvaluatedExchange, Watched
 from kproxy.session.live.response_evaluation import ResponseEvaluation
 from kproxy.session.plan import LIVE, RuledStep, Step
 from kproxy.session.rewrite.names import OPENS, learn_session
-from kproxy.session.rewrite.response_cache import Pieces
+from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces
 from kproxy.session.sasl.identity import ANSWERED
 from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.session_state import DRAINING
@@ -134,16 +134,17 @@ class ResponseScan(Lane):
         if step.rewrite_response is None:
             return None
         buf, start, end = frame.buf, frame.start, frame.end
-        context.note = note
+        context.note, context.looked_up = note, self.looked_up
         if note is not None and OPENS in note:  # a response that rules read has not been decoded before
             learn_session(step.version, buf, start, end, end, context)
         try:
             pieces = step.rewrite_response.rewrite(buf, start + 4, end, context)
         except DecodeError as error:
             return Reject("decode", f"response that has to be rewritten: {error}", "broker")
-        if context.incomplete:
-            return Wait()
-        context.done()
+        if isinstance(pieces, NeedsLookup):
+            return Wait(pieces)
+        self.looked_up = None
+        context.evict_nodes()
         return None if pieces is None else [sum(map(len, pieces)).to_bytes(4, "big"), *pieces]
 
     def identify(self, frame: ResponseView, plain: Step) -> None:

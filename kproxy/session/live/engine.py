@@ -39,18 +39,27 @@ from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape
 from kproxy.session.compiled_rule import Part
 from kproxy.session.fetch_sessions import LISTING, SHARE_LISTING
-from kproxy.session.frame import RequestView, Wait
+from kproxy.session.frame import RequestView
 from kproxy.session.partition_session import OPENING
 from kproxy.session.plan import Step
 from kproxy.session.respond.answer import Failure, fail, fail_each
 from kproxy.session.respond.merge import without
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import DRAINING, SessionState
 
 from .entity_resolver import Subjects
-from .evaluation import EvaluatedExchange, Pending, RequestEvaluation, Watched, may_hold, passes_filter
+from .evaluation import (
+    EvaluatedExchange,
+    Pending,
+    RequestEvaluation,
+    TriggerResults,
+    Watched,
+    may_hold,
+    passes_filter,
+)
 from .response_redaction import Screening
-from .selection import MOST_ANSWERS, MOST_MATCHED, FrameTemplate, Selection, SessionSelection, SettledAnswer, key_of
+from .selection import MOST_MATCHED, CachedAnswer, FrameTemplate, Selection, SessionSelection, key_of
 
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
 """Asks which brokers there are, from Metadata 1 on. An answer that names none is believed by no client."""
@@ -151,16 +160,17 @@ class Engine:
         self,
         frame: RequestView,
         came: float,
-        drawn: dict[Running, bool] | None = None,
+        drawn: TriggerResults | None = None,
         template: FrameTemplate | None = None,
-    ) -> RequestEvaluation | Watched | Wait | None:
+        cached: Selection | None = None,
+    ) -> RequestEvaluation | Watched | NeedsLookup | None:
         """Evaluate the rules for a request; the first bytes that the step's rule program needs have arrived.
 
         `drawn`: results of triggers evaluated earlier, by rule. `template`: cached facts of requests with the same
-        beginning.
+        beginning. `cached`: entities of such a request about the same partition.
 
-        Return None if no rule applies, Watched if only its answer is looked at, Wait if something has to be found out
-        first. Raises DecodeError.
+        Return None if no rule applies, and Watched if rules apply to the response only. The call is repeated after a
+        lookup. Raises DecodeError.
         """
         assert frame.step.program is not None
         every = program = frame.step.program
@@ -179,12 +189,13 @@ class Engine:
         exchange = self.exchange(frame, program, came)
         evaluation = RequestEvaluation(exchange, drawn)
         evaluation.candidates = candidates
-        if program.screens:
-            self.screening.prepare(exchange)
-        selection = self.selection(frame, exchange, every, template)
-        if selection is None:
-            return Wait()
-        if isinstance(selection, int):
+        needed = self.screening.unknown(exchange) if program.screens else None
+        selection = self.select(frame, exchange, every, needed, cached)
+        if isinstance(selection, NeedsLookup):
+            return selection
+        if isinstance(selection, Selection):
+            evaluation.selection = selection
+        if isinstance(selection, Failure):
             self.begin_anew(evaluation, exchange, selection)
             return evaluation
         if self.consider_all(exchange, selection, evaluation, came) and (
@@ -203,27 +214,20 @@ class Engine:
             exchange.outlive(frame)
         return evaluation
 
-    def selection(
-        self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, template: FrameTemplate | None
-    ) -> Selection | SessionSelection | int | None:
-        """Return the entities of the request that rules of the program `every` select, or the error code for a request
-        of an unknown session. None: a name has to be looked up. Raises DecodeError."""
+    def select(
+        self, frame: RequestView, exchange: EvaluatedExchange, every: RuleProgram, needed: NeedsLookup | None,
+        cached: Selection | None,
+    ) -> Selection | SessionSelection | Failure | NeedsLookup:  # fmt: skip
+        """Return the entities of the request that rules of the program `every` select, or the error of a request of an
+        unknown session. A lookup contains the lookup `needed`. Raises DecodeError."""
         if not exchange.program.reads_entities:
-            return Selection(every, ())
-        selection = None if template is None else template.selection(frame)
-        if selection is None:
-            found = self.subjects.of(exchange, every, frame)
-            if self.session.context.incomplete:
-                return None
-            if not isinstance(found, Selection):
-                if not isinstance(found, int):
-                    exchange.find = found.all
-                return found
-            selection = found
-            if template is not None:
-                template.remember(frame, selection)
-        exchange.find, exchange.listed = selection.all, selection.entities
-        return selection
+            return needed or Selection(every, ())
+        found = cached if needed is None and cached is not None else self.subjects.of(exchange, every, frame, needed)
+        if isinstance(found, (Selection, SessionSelection)):
+            exchange.find = found.all
+        if isinstance(found, Selection):
+            exchange.listed = found.entities
+        return found
 
     def consider_all(
         self, exchange: EvaluatedExchange, selection: Selection | SessionSelection, evaluation: RequestEvaluation,
@@ -278,10 +282,9 @@ class Engine:
         exchange.pend_screens()
         return exchange
 
-    def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, code: int) -> None:
-        """Answer that the client's fetch or share session is unknown (error `code`), so that it lists all its
-        partitions."""
-        answer = fail(exchange.request, Failure(code))
+    def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, failure: Failure) -> None:
+        """Answer that the client's fetch or share session is unknown, so that it lists all its partitions."""
+        answer = fail(exchange.request, failure)
         if "session_id" in answer.body:
             answer.body["session_id"] = 0  # brokers use it for "none"
         evaluation.answer = encode(answer)
@@ -320,7 +323,7 @@ class Engine:
                 return
         if len(matched) > MOST_MATCHED and exchange.session is not None and not running.observes:
             unknown = self.subjects.too_many(exchange, exchange.session)
-            if unknown:
+            if unknown is not None:
                 self.begin_anew(evaluation, exchange, unknown)
                 return
         filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
@@ -462,7 +465,7 @@ class Engine:
                 self.answer(evaluation, Message(exchange.api, exchange.version, header, body))
                 exchange.decided = True
             case Edit():
-                evaluation.frame = b""  # made after all rules have been evaluated
+                evaluation.edited = True
             case Delay() | Await():
                 evaluation.postpone(running, decision, now)
             case Throttle():
@@ -498,7 +501,7 @@ class Engine:
             if sent is not None:
                 defer_free(sent.body)
                 evaluation.frame = encode(sent)
-        if evaluation.frame == b"":
+        if evaluation.edited and evaluation.frame is None and evaluation.answer is None and not evaluation.final:
             evaluation.frame = encode(exchange.request)
 
     def hides(self, exchange: EvaluatedExchange, selection: Selection | SessionSelection) -> bool:
@@ -531,7 +534,7 @@ class Engine:
         if exchange.api.key == FETCH and not exchange.refuses:  # a broker's session continues despite faults
             exchange.request.body["max_wait_ms"] = 0  # the broker answers at once, and its answer is overwritten
             exchange.late, exchange.failures = failures, {}
-            evaluation.frame = b""
+            evaluation.edited = True
             return
         if exchange.api.key in SESSIONS:
             self.refuse_some(evaluation, exchange, all_)
@@ -545,27 +548,22 @@ class Engine:
             evaluation.close = "fin" if rest is None else None
         elif rest is not None:
             evaluation.frame = encode(rest)
-        elif isinstance(selection, SessionSelection) or selection.answers is None or exchange.throttle:
+        elif isinstance(selection, SessionSelection) or not selection.names_one or exchange.throttle:
             self.answer(evaluation, fail_each(exchange.request, failures))
         else:
-            self.answer_again(evaluation, exchange, selection.answers)
-            settles = exchange.program.told_by_beginning and not exchange.program.counts_all
-            if evaluation.answer is not None and evaluation.by_triggers and settles:
-                asked = (*evaluation.drawn, *evaluation.asked)
-                selection.settled = SettledAnswer(asked, evaluation.answer[4:])
+            self.answer_again(evaluation, exchange, selection)
 
-    def answer_again(
-        self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, answers: dict[Failure, bytes]
-    ) -> None:
-        """Answer a request about one entity with the cached response to one about the same entity."""
-        (failure,) = exchange.failures.values()
-        known = answers.get(failure)
-        if known is not None:
-            evaluation.answer = exchange.correlation_id.to_bytes(4, "big", signed=True) + known
-            return
-        self.answer(evaluation, fail_each(exchange.request, exchange.failures))
-        if evaluation.answer is not None and len(answers) < MOST_ANSWERS:
-            answers[failure] = evaluation.answer[4:]
+    def answer_again(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection) -> None:
+        """Answer a request about one entity, with the cached response if the error is the same."""
+        (failure,), cached, program = exchange.failures.values(), selection.answer, exchange.program
+        if cached is not None and cached.failure == failure:
+            evaluation.answer = exchange.correlation_id.to_bytes(4, "big", signed=True) + cached.content
+        else:
+            self.answer(evaluation, fail_each(exchange.request, exchange.failures))
+        repeats = evaluation.by_triggers and program.told_by_beginning and not program.counts_all
+        if evaluation.answer is not None:
+            asked = (*evaluation.drawn, *evaluation.asked) if repeats else ()
+            selection.answer = CachedAnswer(failure, asked, evaluation.answer[4:])
 
     def refuse_some(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, all_: bool) -> None:
         """Refuse partitions of a Fetch or share request, which are not forwarded; its session can leave them out.
@@ -583,7 +581,7 @@ class Engine:
         else:
             goes_on = not all_ and (left or request.body["share_session_epoch"] != OPENING)
         if goes_on:
-            evaluation.frame = b""  # `forwarded` leaves them out
+            evaluation.edited = True  # `forwarded` leaves them out
         else:
             self.answer(evaluation, fail_each(request, exchange.failures))
 

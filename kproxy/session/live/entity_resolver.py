@@ -21,6 +21,8 @@ from kproxy.session.cluster import Cluster
 from kproxy.session.fetch_sessions import NOT_FOUND, SHARE_NOT_FOUND, FetchSessions, ShareSessions, owner_of
 from kproxy.session.frame import RequestView, ResponseView
 from kproxy.session.partition_session import Key, PartitionSession, RoomShare
+from kproxy.session.respond.answer import Failure
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import SessionState
 
@@ -50,12 +52,11 @@ class Subjects:
         self.share: ShareSessions | None = None
 
     def of(
-        self, exchange: EvaluatedExchange, every: RuleProgram, frame: RequestView
-    ) -> Selection | SessionSelection | int:
-        """Return the entities of the request by the rules of `every`, or the error code that a request
-        of an unknown session is answered by.
+        self, exchange: EvaluatedExchange, every: RuleProgram, frame: RequestView, needed: NeedsLookup | None
+    ) -> Selection | SessionSelection | Failure | NeedsLookup:
+        """Return the entities of the request by the rules of `every`, or the error of a request of an unknown session.
 
-        `context.incomplete` afterwards: the name of a topic has to be looked up, call again then. Raises DecodeError.
+        The call is repeated after the lookup of topic names, which contains the lookup `needed`. Raises DecodeError.
         """
         api, version = exchange.api, exchange.version
         body = frame.body
@@ -65,11 +66,11 @@ class Subjects:
             )
         program = exchange.program
         found = defer_free(entity_reader(api.key, version, every.reads_offsets).read(frame.buf, body, frame.end))
-        for entity in yielding(found) if program.reads_topics else ():
-            if entity.topic_id is not None:
-                self.cluster.asks(entity.topic_id, listed=exchange.api.key == DELETE_TOPICS)
-        if self.session.context.incomplete:
-            return Selection(every, ())
+        if program.reads_topics:
+            ids = (one.topic_id for one in yielding(found) if one.topic_id is not None)
+            needed = self.cluster.unknown(ids, listed=api.key == DELETE_TOPICS, needed=needed)
+        if needed is not None:
+            return needed
         found = self.named(exchange, found)
         sessions = self.sessions(exchange)
         if sessions is None:
@@ -86,7 +87,7 @@ class Subjects:
             session = sessions.unknown("it has topic ids without a name, or the rules have changed")
         if isinstance(session, int):
             if program.enforces:
-                return session
+                return Failure(session)
             sessions.lose(exchange.request)  # rules that only observe change no answer
             session = None
         exchange.session = session
@@ -134,13 +135,13 @@ class Subjects:
             return selection if session.opening else None
         return selection
 
-    def too_many(self, exchange: EvaluatedExchange, session: PartitionSession) -> int:
+    def too_many(self, exchange: EvaluatedExchange, session: PartitionSession) -> Failure | None:
         """End a session with too many partitions that a rule matches, so that its requests have to list all their
-        partitions. Return the error code to be answered, 0 for a request that lists all."""
+        partitions. Return the error of the response. None: the request lists all partitions."""
         self.end(exchange, session)
         if session.opening:
-            return 0
-        return NOT_FOUND if exchange.api.key == FETCH else SHARE_NOT_FOUND
+            return None
+        return Failure(NOT_FOUND if exchange.api.key == FETCH else SHARE_NOT_FOUND)
 
     @property
     def room(self) -> RoomShare:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from kproxy.session.compiled_rule import Part
     from kproxy.session.session_state import SessionState
 
+    from .selection import Selection
+
 
 def passes_filter(
     session: SessionState, part: Part, exchange: EvaluatedExchange, response: bytes | None, now: float
@@ -190,6 +192,7 @@ def without_records(request: Message) -> Message:
 
 
 Change = Callable[[bytes], bytes]
+TriggerResults = dict[Running, bool]
 
 
 class Watched(NamedTuple):
@@ -208,6 +211,7 @@ class Evaluation:
     close       the connection is closed in the frame's place
     drop        the frame is dropped; the action afterwards
     swallow     all later bytes of this connection are dropped
+    edited      the decoded message was changed; it is encoded after all rules
     frame       its replacement, without the size; None: the frame unchanged
     changes     made to the bytes that leave, with the size; `then` closes the connection afterwards
     throttle    seconds of the mute of the client's channel after the response (for acks=0: now)
@@ -221,7 +225,7 @@ class Evaluation:
     until: float | None = None
     close: How | None = None
     drop: AfterDrop | None = None
-    swallow = False
+    swallow = edited = False
     frame: bytes | None = None
     then: How | None = None
     throttle = throttled = looked_at = 0.0
@@ -281,18 +285,20 @@ class RequestEvaluation(Evaluation):
     asked       rules whose triggers were evaluated; `drawn`: earlier results of triggers
     waiting     rules that match all requests with this beginning, and decide by their triggers each time
     terms       of the rules in `waiting` that can fire without consequences: the input of their effects
+    selection   the entities of the request; None: not read, or those of a session
     turns       turns of the request at limits of quotas
     """
 
     close_after: How | None = None
     answer: bytes | None = None
+    selection: Selection | None = None
     waiting: tuple[Running, ...] = ()
     terms: Mapping[Running, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
     turns: tuple[Turn, ...] = ()
     waits_since: float | None = None  # for the first of its turns
 
-    def __init__(self, exchange: EvaluatedExchange, drawn: dict[Running, bool] | None = None) -> None:
+    def __init__(self, exchange: EvaluatedExchange, drawn: TriggerResults | None = None) -> None:
         self.exchange, self.drawn = exchange, drawn or {}
         self.changes: list[Change] = []
         self.acted: list[Running] = []

@@ -46,7 +46,7 @@ class ResponseEvaluation(Evaluation):
     """
 
     repeat = 0
-    swap = whole = edited = changed = shows = False
+    swap = whole = changed = shows = False
     hint = 0.0
     late: bytes | None = None
     content: bytes | None = None

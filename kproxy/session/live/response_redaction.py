@@ -39,6 +39,7 @@ from kproxy.session.respond.answer import Failure
 from kproxy.session.rewrite.context import ASKED_IDS, Context, recall, remember
 from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.session.rewrite.names.translator import NameTranslator
+from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .evaluation import EvaluatedExchange, Pending, RequestEvaluation
 
@@ -206,17 +207,16 @@ class Screening:
         self.cursors: OrderedDict[str, str] = OrderedDict()
         self.given = 0
 
-    def prepare(self, exchange: EvaluatedExchange) -> None:
-        """Ask for the names of the topics without which the response to this request could not be judged."""
+    def unknown(self, exchange: EvaluatedExchange) -> NeedsLookup | None:
+        """Return the lookup of the topics that the response to this request may contain. None: not needed."""
         if not exchange.program.enforces:
-            return
-        context = self.context
+            return None
         ids, self.ids = self.ids, set()
-        for topic_id in ids:
-            self.cluster.asks(topic_id, listed=False)
+        needed = self.cluster.unknown(ids)
         joining = exchange.api.key in BY_ID and joins(exchange.request)
-        if joining and fresh_topics(context.cluster_memory, exchange.came) is None:
-            context.topics_wanted = True
+        if joining and fresh_topics(self.context.cluster_memory, exchange.came) is None:
+            return NeedsLookup(all_topics=True)  # the list also has the names of `ids`
+        return needed
 
     def begin(self, part: Part, exchange: EvaluatedExchange, evaluation: RequestEvaluation, *, judged: bool) -> None:
         """Note that the response to this request is to be screened, and screen the bytes of groups that the request
@@ -227,12 +227,12 @@ class Screening:
             return
         if self.changes(part, exchange, remove=True):
             evaluation.act(running)
-            evaluation.frame = b""
+            evaluation.edited = True
         elif exchange.api.key == DESCRIBE_TOPIC_PARTITIONS and (cursor := request.body.get("cursor")) is not None:
             name = self.cursors.get(cursor["topic_name"])
             if name is not None:
                 cursor["topic_name"] = name
-                evaluation.frame = b""
+                evaluation.edited = True
 
     def changes(self, part: Part, exchange: EvaluatedExchange, *, remove: bool = False) -> bool:
         """Return True if the groups' bytes in the request mention forbidden names; `remove` takes them out."""

@@ -4,13 +4,13 @@ Strategy. The index (`PartIndex`) gives the candidate rules for an entity; those
 group. A request's groups are made and discarded with it. Those of a fetch session are kept with the session and updated
 by the partitions that requests list, so the cost of a request depends on its list, not on the session's size.
 
-Cache of request beginnings: the rules that match every request with the same beginning.
+Cache of request beginnings: the rules that match every request with the same beginning, and the responses.
 
 Most rules select by the client id and by the name or id of the only topic, which are at the beginning of a request. If
 a request has the same beginning as a request before, the same rules match it, and its other bytes are not read. It
-passes if no rule matches, or if no trigger of the matching rules fires. Each connection has its own cache. The scan
-compares the last template only, if requests of this template pass unchanged. The cache is dropped when the client's
-identity changes.
+passes if no rule matches, or if no trigger of the matching rules fires. If the same trigger fires that led to an error
+response, the request gets the same response. Each connection has its own cache. The scan compares the last template
+only, if requests of this template pass unchanged. The cache is cleared when the client's identity changes.
 
 The bytes after the beginning can be malformed: a request that would be refused without the cache passes with it. They
 name no other topic, because the beginning has the number of topics, which is one (docs/threat-model.md).
@@ -22,9 +22,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import count
 from struct import Struct
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from kproxy.base.cooperative import defer_free, free_by_parts, yielding, yielding_tuple
 from kproxy.protocol.framing import plain_head, single_topic
@@ -41,44 +40,52 @@ from kproxy.session.plan import HEAD, Step
 from kproxy.session.respond.answer import Failure
 from kproxy.session.rule_program import RuleProgram
 
-MOST_MATCHED = 1000
-"""Partitions of a session that a rule may match: even a request that lists none may need a decision and a response for
-each. A client with more of them has no session, and lists them."""
-
-MOST_ANSWERS = 16
-"""Answers that are kept for requests about one partition."""
+if TYPE_CHECKING:
+    from .evaluation import RequestEvaluation
 
 
-class SettledAnswer(NamedTuple):
-    """Cached response, without the correlation id, to each similar request for which the trigger of the last rule
-    fires, and those of the earlier rules do not."""
+class CachedAnswer(NamedTuple):
+    """Error response of kproxy without the correlation id, and the `failure` in it.
 
+    `asked`: all requests about the same entity get this response if the trigger of the last of these rules fires, and
+    those of the earlier rules do not. Empty: triggers do not determine the response.
+    """
+
+    failure: Failure
     asked: tuple[Running, ...]
     content: bytes
 
 
-class Selection:
-    """Entities of one request. `groups`: by the numbers of rules that select entities, those selected.
+MOST_MATCHED = 1000
+"""Partitions of a session that a rule may match: even a request that lists none may need a decision and a response for
+each. A client with more of them has no session, and lists them."""
 
-    `asks_nothing`: the request lists nothing, and does not request all either. `answers` are those that kproxy has
-    made, behind the correlation id, by the error of the only entity; None if a selection is used once. `settled` is the
-    last of them that triggers alone lead to.
+
+class Selection:
+    """Entities of one request. `groups`: the entities that a rule selects, by the rule's number.
+
+    `asks_nothing`: the request lists nothing, and does not request all either. `answer`: the last response of kproxy to
+    a request about the only entity.
     """
 
-    __slots__ = ("answers", "asks_nothing", "entities", "groups", "members", "program", "settled")
+    __slots__ = ("answer", "asks_nothing", "entities", "groups", "members", "program")
 
     def __init__(self, program: RuleProgram, entities: Sequence[Entity], *, asks_nothing: bool = False) -> None:
         self.program, self.asks_nothing = program, asks_nothing
         self.entities = defer_free(tuple(entities))
         self.members: frozenset[Entity] | None = None
-        self.answers: dict[Failure, bytes] | None = None
-        self.settled: SettledAnswer | None = None
+        self.answer: CachedAnswer | None = None
         self.groups: dict[int, list[Entity]] = defaultdict(list)
         index, groups = program.index, self.groups
         for entity in yielding(self.entities):
             for number in index.about(entity):
                 groups[number].append(entity)
         defer_free(groups)
+
+    @property
+    def names_one(self) -> bool:
+        """Return True for one entity without a topic id, which the bytes of the request identify."""
+        return len(self.entities) == 1 and self.entities[0].topic_id is None
 
     def __len__(self) -> int:
         return len(self.entities)
@@ -210,25 +217,18 @@ def key_of(entity: Entity) -> Key:
 
 
 CLIENT_ID = 12
-"""Bytes in front of the client id's length: the size, the API, its version, the correlation id, which changes."""
+"""Offset of the client id's length. The size, the API, its version and the correlation id precede it."""
 LONGEST = 1024
-"""Bytes of a beginning that is cached. Names and ids are far shorter."""
+"""Maximum bytes of a cached beginning. Names and ids are far shorter."""
 MOST = 100
-"""Beginnings cached for a connection, 10 to 20 kB; when it is full, the cache is cleared."""
-MOST_SELECTIONS = 32
-"""Partitions whose entities are cached for a connection, all templates together: some 2 kB each, with the response."""
+"""Maximum entries of a connection's cache; when it is full, it is cleared."""
+INDEX_BYTES = 4
+"""Bytes of a partition's index, the first bytes after a Produce's beginning."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
-"""How the beginning of a Produce for one partition ends, in flexible versions and in others."""
-NUMBERS = count()
+"""Last bytes of the beginning of a Produce for one partition, in flexible versions and in others."""
 NO_TERMS: Mapping[Running, Any] = {}
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
-"""Produce, Fetch: their first array is one of topics that begin with their name or id, followed by the array of
-partitions."""
-
-
-SelectionKey = tuple[int, bytes]
-"""Number of a request's template, and that of the one partition that it is about, in four bytes."""
-Selections = dict[SelectionKey, Selection]
+"""APIs with topics as their first array; an element begins with its name or id, and the array of partitions follows."""
 
 
 class FrameTemplate:
@@ -238,19 +238,16 @@ class FrameTemplate:
     have arrived. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if a
     rule can apply to it, by `candidates` those with these numbers. `waiting` are the matching rules in file order, if
     only their triggers have to be evaluated; otherwise it is empty. `terms` has those of them that may fire without an
-    effect, with the input of their effects for such a request.
-
-    `selections` are those of all templates of the connection: the entities of requests about one partition. None where
-    requests may be about more. `number` is unique: a template that replaces this one does not share its cached state.
+    effect, with the input of their effects for such a request. `alone`: the request is about one partition.
     """
 
     __slots__ = (
-        "answered", "applies", "candidates", "client_id", "end", "head", "number", "passes", "read", "selections",
-        "step", "terms", "waiting",
+        "alone", "answered", "applies", "candidates", "client_id", "end", "head", "passes", "read", "step", "terms",
+        "waiting",
     )  # fmt: skip
 
-    def __init__(self, step: Step, head: bytes, answered: bool, selections: Selections) -> None:
-        self.step, self.head, self.answered, self.number = step, head, answered, next(NUMBERS)
+    def __init__(self, step: Step, head: bytes, answered: bool) -> None:
+        self.step, self.head, self.answered = step, head, answered
         self.end = CLIENT_ID + len(head)
         self.read = reader(len(head))
         self.passes = step.plain.request in (None, HEAD)
@@ -260,8 +257,7 @@ class FrameTemplate:
         self.applies = False
         self.candidates: frozenset[int] | None = None
         compact = step.key in OF_ONE_TOPIC and plain_head(step.key, step.version, "request").compact
-        alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
-        self.selections = selections if alone else None
+        self.alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
 
     def begins(self, frame: RequestView) -> bool:
         """Return True if the request begins so."""
@@ -274,78 +270,72 @@ class FrameTemplate:
         were known."""
         return self.passes and not self.waiting
 
-    def selection(self, frame: RequestView) -> Selection | None:
-        """Return the cached selection for requests with this beginning; None: not cached."""
-        return None if self.selections is None else self.selections.get(self.place(frame))
 
-    def place(self, frame: RequestView) -> SelectionKey:
-        """Return the key in `selections` of the partition that a request is about."""
-        at = frame.start + self.end
-        return self.number, bytes(frame.buf[at : at + 4])
+class HeadCache(dict[tuple[Step, bytes], FrameTemplate | Selection]):
+    """Cache of one connection: a template by the beginning of a request; a selection, with its answer, by the beginning
+    and the only partition.
 
-    def settled(self, frame: RequestView) -> SettledAnswer | None:
-        """Return the cached response to a complete request with this beginning, if it depends only on triggers."""
-        selection = None if frame.have < frame.end else self.selection(frame)
-        return None if selection is None else selection.settled
-
-    def remember(self, frame: RequestView, selection: Selection) -> None:
-        """Cache the selection for requests with this beginning, unless it depends on more than its bytes."""
-        if self.selections is not None and [entity.topic_id for entity in selection.entities] == [None]:
-            if len(self.selections) >= MOST_SELECTIONS:
-                self.selections.clear()
-            selection.answers = {}
-            self.selections[self.place(frame)] = selection
-
-
-class FrameTemplates(dict[tuple[Step, bytes], FrameTemplate]):
-    """Templates of one connection. `last` is that of the last request that was recognised."""
+    `last` is the template of the last request with a known beginning.
+    """
 
     last: FrameTemplate | None = None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.selections: Selections = {}
-
     def recognise(self, frame: RequestView) -> FrameTemplate | None:
-        """Return the template of the request, None if it is the first that begins so."""
+        """Return the template of the request. None: the first request with this beginning."""
         last = self.last
         if last is None or not last.begins(frame):
             head = beginning(frame) if self else None
-            self.last = last = None if head is None else self.get((frame.step, head))
+            found = None if head is None else self.get((frame.step, head))
+            self.last = last = found if isinstance(found, FrameTemplate) else None
         return last
 
     def forget(self) -> None:
-        """Drop all templates, since rules or names have changed."""
+        """Clear the cache, since rules or names have changed."""
         self.clear()
-        self.selections.clear()
         self.last = None
 
     def learn(self, frame: RequestView) -> FrameTemplate | None:
-        """Return a new template for similar requests, or None if the beginning is not sufficient."""
+        """Return a new template for similar requests. None: the beginning is not sufficient."""
         head = beginning(frame)
         if head is None:
             return None
         if len(self) >= MOST:
             self.forget()
-        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered, self.selections)
+        template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered)
         return template
 
-    def learn_rules(
-        self, frame: RequestView, candidates: frozenset[int] | None, waiting: tuple[Running, ...],
-        terms: Mapping[Running, Any],
-    ) -> FrameTemplate | None:  # fmt: skip
-        """Return a new template for requests to which some of `candidates` can apply (None: any rule), or None as for
-        `learn`.
+    def learn_rules(self, frame: RequestView, made: RequestEvaluation) -> FrameTemplate | None:
+        """Return a new template for requests to which the evaluation's candidates can apply, or None as for `learn`.
 
-        `waiting` match each of them, and it need not be their turn. They are evaluated first only for requests that
-        pass if no trigger fires: a rewrite may process a frame again, and rules count once.
+        Rules that only wait for their triggers are evaluated first if the request passes without them: a rewrite may
+        process a frame again, and rules count once.
         """
         template = self.learn(frame)
         if template is not None:
-            template.applies, template.candidates, template.client_id = True, candidates, frame.client_id
+            template.applies, template.candidates, template.client_id = True, made.candidates, frame.client_id
             if template.passes:
-                template.waiting, template.terms = waiting, terms
+                template.waiting, template.terms = made.waiting, made.terms
         return template
+
+    def selection(self, frame: RequestView, known: FrameTemplate) -> Selection | None:
+        """Return the cached selection of a complete request with this template."""
+        if not known.alone or frame.have < frame.end:
+            return None
+        found = self.get((frame.step, selection_key(frame, known)))
+        return found if isinstance(found, Selection) else None
+
+    def learn_selection(self, frame: RequestView, known: FrameTemplate, selection: Selection) -> None:
+        """Cache the selection of a request with this template, unless it depends on other bytes."""
+        if known.alone and selection.names_one:
+            if len(self) >= MOST:
+                self.forget()
+            self[frame.step, selection_key(frame, known)] = selection
+
+
+def selection_key(frame: RequestView, known: FrameTemplate) -> bytes:
+    """Return the bytes of the request's beginning and of its partition's index."""
+    at = frame.start + CLIENT_ID
+    return bytes(frame.buf[at : at + len(known.head) + INDEX_BYTES])
 
 
 @cache

@@ -35,7 +35,7 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.rules.select.match import MAX_LETTERS, Search, search
 
 from .context import GONE, Context, too_many_nodes
-from .response_cache import Apply
+from .response_cache import Apply, NeedsLookup
 
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"
@@ -125,14 +125,14 @@ class AddressRewrite:
                 if mark.path == place.array and mark.what in ("count", "element"):
                     roles[index] = (mark.what, place)
 
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> NeedsLookup | None:
             replacing = Replacing(buf, edits, context, self.compact)
             for hit in hits:
                 role, place = roles.get(hit[0], ("", None))
                 if role:
                     replacing.take(role, place, hit)
             replacing.flush()
-            replacing.count()
+            return replacing.end()
 
         return apply
 
@@ -149,6 +149,7 @@ class Replacing:
         self.listed = 0  # elements of lists that have each node once
         self.changed: Counter[str] = Counter()  # addresses, by counter name
         self.hidden = 0  # nodes
+        self.missing: dict[int, tuple[str, int]] = {}  # nodes without a known address of kproxy
         self.controllers = False
 
     def take(self, role: str, place: Place | None, hit: tuple[int, int, int]) -> None:
@@ -197,22 +198,23 @@ class Replacing:
                 self.edits.replace(*spans["error"], COORDINATOR_NOT_AVAILABLE.to_bytes(2, "big"))
             self.hidden += 1
 
-    def count(self) -> None:
-        """Count the changes, unless a lookup is pending: then the rewrite is repeated."""
-        if self.context.incomplete:
-            return
+    def end(self) -> NeedsLookup | None:
+        """Count the changes, or return the lookup of missing nodes; the rewrite is repeated after it."""
+        if self.missing:
+            return NeedsLookup(self.missing)
         for what, number in self.changed.items():
             self.context.rewrote(what, number)
         if self.hidden:
             self.context.count("nodes_hidden", self.hidden)
+        return None
 
     def put(self, spans: Mapping[str, tuple[int, int]], given: tuple[str, int]) -> None:
         self.edits.replace(*spans["host"], write_string(given[0].encode(), self.compact))
         self.edits.replace(*spans["port"], given[1].to_bytes(4, "big", signed=True))
 
     def given(self) -> tuple[str, int] | None:
-        """Return the host and port to write in place of the node's, GONE to hide the node, or None to leave the address
-        (no host is named, or the proxy's own is not known yet)."""
+        """Return the host and port to write in place of the node's, or GONE to hide the node. None: the element has no
+        host, or the proxy's address is unknown; the address stays."""
         name, node, port = (
             read_string(self.buf, *self.spans["host"], self.compact),
             self.number("node"),
@@ -223,7 +225,7 @@ class Replacing:
         if node < 0 or port < 0:  # still a host, which clients must not see
             return GONE
         host = name.decode("utf-8", "surrogateescape")
-        return self.context.address(controller_id(node) if self.controllers else node, host, port)
+        return self.context.address(controller_id(node) if self.controllers else node, host, port, self.missing)
 
 
 def controller_id(node: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from kproxy.base.errors import DecodeError
 from kproxy.session.counters import Counters
 
-from .response_cache import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers
+from .response_cache import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers, NeedsLookup
 
 GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
 MOST_NODES = 1000
@@ -43,20 +43,16 @@ class Context:
         "client",
         "cluster_memory",
         "counters",
-        "has_asked",
-        "ids_wanted",
         "inputs",
         "known_topics",
+        "looked_up",
         "max_nodes",
         "memory",
-        "missing",
         "nodes",
         "note",
         "now",
         "owner",
-        "settled",
         "topics_heard",
-        "topics_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -71,13 +67,9 @@ class Context:
         self.memory: dict[Any, Any] = {}
         self.note: dict[str, Any] | None = None
         self.nodes: dict[int, tuple[str, int, tuple[str, int]]] = {}
-        self.missing: dict[int, tuple[str, int]] = {}
-        self.settled: set[int] = set()  # nodes looked up for the current frame
+        self.looked_up: NeedsLookup | None = None  # the last lookup for the current frame
         self.known_topics: list[bytes] | None = None
         self.topics_heard = float("-inf")  # when the broker last listed all topics
-        self.topics_wanted = False
-        self.ids_wanted: set[bytes] = set()  # topic ids without a known name
-        self.has_asked = False  # the broker has been asked for topics for the current request
         self.now = 0.0  # when processing of the current request began
 
     @property
@@ -95,19 +87,21 @@ class Context:
         if self.inputs is not None:
             self.inputs.counts["rewritten", what] += n
 
-    def address(self, node: int, host: str, port: int) -> tuple[str, int] | None:
-        """Return the host and port that clients of this connection use for this node, given the broker's host:port.
+    def address(
+        self, node: int, host: str, port: int, missing: dict[int, tuple[str, int]]
+    ) -> tuple[str, int] | None:  # fmt: skip
+        """Return the host and port that clients of this connection use for this node, given the broker's host and port.
 
-        None: not known yet, the session will ask. `GONE`: this node cannot be reached through kproxy. Raises
-        DecodeError when the response names more nodes than a cluster may have.
+        None: unknown, and added to the `missing` nodes. `GONE`: this node cannot be reached through kproxy. Raises
+        DecodeError if more than `max_nodes` are missing.
         """
         known = self.nodes.get(node)
-        if known is not None and (node in self.settled or (known[0] == host and known[1] == port)):
+        # A frame may name a node twice with different addresses. One lookup is sufficient for all of them.
+        if known is not None and ((known[0] == host and known[1] == port) or self.was_looked_up(node)):
             given = known[2]
         elif is_reachable(host, port):
-            self.missing[node] = (host, port)
-            if len(self.missing) > self.max_nodes:
-                self.missing = {}
+            missing[node] = (host, port)
+            if len(missing) > self.max_nodes:
                 raise too_many_nodes(self.max_nodes)
             return None
         else:
@@ -116,27 +110,18 @@ class Context:
             self.inputs.addresses.append((node, host, port, given))
         return given
 
-    def done(self) -> None:
-        """Forget the nodes looked up for the current frame, which is rewritten now. A frame may name a node twice,
-        differently: it was looked up once."""
-        self.settled.clear()
+    def was_looked_up(self, node: int) -> bool:
+        """Return True if the last lookup for the current frame contained this node."""
+        return self.looked_up is not None and node in self.looked_up.nodes
+
+    def evict_nodes(self) -> None:
+        """Clear the cache of nodes if it exceeds `max_nodes`. To be called when no frame waits for a lookup."""
         if len(self.nodes) > self.max_nodes:
             self.nodes.clear()
-
-    def topics(self) -> list[bytes] | None:
-        """Return all broker-side topic names. None: not known (or too old), the session will ask the broker."""
-        if self.known_topics is None:
-            self.topics_wanted = True
-        return self.known_topics
 
     def listed_before(self, seconds: float) -> bool:
         """Return True if the broker's last list of all topics is at least this old."""
         return self.now - self.topics_heard >= seconds
-
-    @property
-    def incomplete(self) -> bool:
-        """Return True if a lookup of the current rewrite returned "not known yet"."""
-        return bool(self.missing) or self.topics_wanted or bool(self.ids_wanted)
 
 
 def is_reachable(host: str, port: int) -> bool:

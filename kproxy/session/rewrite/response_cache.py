@@ -10,19 +10,20 @@ cached (`Plan` lists the cacheable ones).
 Rewriting one message in place: one walk for all rewrites that want something of it, then their edits.
 
 Strategy. A `Rewrite` names the paths that it needs of a message in one version. Bound to the walk, it gives a function
-that reads the hits and puts edits. Nothing is decoded and nothing that is not edited is copied. A rewrite looks
-up missing facts in the `Context`; None means "not known yet": the session finds out and calls again. So an `Apply` must
-leave the context unchanged until it has all that it needs.
+that reads the hits and puts edits. Nothing is decoded, and unedited bytes are not copied. A rewrite reads facts from
+the `Context`. If a fact is unknown, the rewrite returns `NeedsLookup`. The lane waits for the lookup and calls again.
+An `Apply` that returns `NeedsLookup` leaves the context unchanged.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kproxy.base.cooperative import free_list, yielding_list
 from kproxy.base.errors import DecodeError
@@ -31,7 +32,6 @@ from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, walk
 from kproxy.protocol.table import schema
-from kproxy.session.counters import Counters
 
 if TYPE_CHECKING:
     from .context import Context
@@ -55,14 +55,13 @@ AnswerOwner = tuple[str, str]
 NOBODY: AnswerOwner = ("", "")
 
 
-class AskedContext(Protocol):
-    """Part of a session's context that cached answers look up again."""
+class NeedsLookup(NamedTuple):
+    """Facts to look up before a call can be repeated: `nodes` by id with the broker's host and port, the names of topic
+    `ids`, and `all_topics` of the cluster. A lookup of nodes contains nothing else."""
 
-    note: dict[str, Any] | None
-    max_nodes: int
-    counters: Counters
-
-    def address(self, node: int, host: str, port: int) -> tuple[str, int] | None: ...
+    nodes: Mapping[int, tuple[str, int]] = MappingProxyType({})
+    ids: Collection[bytes] = ()
+    all_topics: bool = False
 
 
 @dataclass(slots=True)
@@ -77,17 +76,17 @@ class AnswerInputs:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (events or rewritten, word)."""
 
-    def said_again(self, context: AskedContext) -> bool:
-        """Return True if all recorded lookups in this context still have their values. A value that is not known yet
-        gives False; the context then looks it up."""
+    def said_again(self, context: Context) -> bool | NeedsLookup:
+        """Return True if all recorded lookups have the same values in this context; `NeedsLookup` if some values are
+        unknown."""
         if context.note != self.note or context.max_nodes != self.max_nodes:
             return False
-        same = True
+        same, missing = True, dict[int, tuple[str, int]]()
         for node, host, port, given in self.addresses:
-            same = context.address(node, host, port) == given and same
-        return same
+            same = context.address(node, host, port, missing) == given and same
+        return NeedsLookup(missing) if missing else same
 
-    def count_again(self, context: AskedContext) -> None:
+    def count_again(self, context: Context) -> None:
         for (kind, word), number in self.counts.items():
             getattr(context.counters, kind)[word] += number
 
@@ -168,7 +167,7 @@ NUMBERS = count()
 BEHIND = 4
 """Bytes of the correlation id; answers are compared after it."""
 
-Apply = Callable[[Buffer, Hits, Edits, "Context"], None]
+Apply = Callable[[Buffer, Hits, Edits, "Context"], NeedsLookup | None]
 
 
 class Rewrite(Protocol):
@@ -212,39 +211,41 @@ class Rewriter:
         self.api, self.version, self.direction = api.name, version, direction
         self.header_version = api.header_version(direction, version)
 
-    def rewrite(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
-        """Return the frame at buf[start:end] (without its size) after all edits, or None if unchanged.
+    def rewrite(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
+        """Return the frame at buf[start:end], without its size, after all edits. None: unchanged.
 
-        Check `context.incomplete` afterwards: if true, the result is invalid and the call has to be repeated. Raises
-        DecodeError for a frame that does not follow its grammar. Bytes after the last field are kept; in long arrays,
-        bytes after the last needed field are not inspected.
+        Raises DecodeError for a malformed frame. Bytes after the last field are kept. In long arrays, bytes after the
+        last needed field are not inspected.
         """
         if self.repeats and SHORTEST <= end - start <= context.answers.longest:
             return self.rewrite_again(buf, start, end, context)
         return self.rewrite_anew(buf, start, end, context)
 
-    def rewrite_again(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
+    def rewrite_again(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
         """Like `rewrite`, with the cached result for the same bytes if it is still valid."""
         content, answers = bytes(memoryview(buf)[start + BEHIND : end]), context.answers
         known = answers.find(self.number, content, context.owner)
         if known is not None:
-            if known.inputs.said_again(context):
+            again = known.inputs.said_again(context)
+            if isinstance(again, NeedsLookup):
+                return again
+            if again:
                 known.inputs.count_again(context)
                 return None if known.written is None else [buf[start : start + BEHIND], known.written]
-            if context.incomplete:
-                return None
         note = None if context.note is None else context.note.copy()
         inputs = context.inputs = AnswerInputs(note, context.max_nodes)
         try:
             pieces = self.rewrite_anew(buf, start, end, context)
         finally:
             context.inputs = None
-        if not context.incomplete and sum(map(len, pieces or ())) + len(content) <= answers.most:
+        if isinstance(pieces, NeedsLookup):
+            return pieces
+        if sum(map(len, pieces or ())) + len(content) <= answers.most:
             written = None if pieces is None else b"".join((pieces[0][BEHIND:], *pieces[1:]))
             answers.keep(self.number, KeptAnswer(content, written, inputs), context.owner)
         return pieces
 
-    def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | None:
+    def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
         """Like `rewrite`, without the cache."""
         body = body_start(buf, start, end, self.header_version, self.direction)
         if body is None:
@@ -255,14 +256,15 @@ class Rewriter:
         after = self.walk.run(buf, body, end, hits)
         hits = yielding_list(hits)
         edits = Edits(buf, start, end, self.walk, hits)
-        if hits:
-            for apply in self.applies:
-                apply(buf, hits, edits, context)
-                if context.incomplete:  # the remaining rewrites would count their changes twice
-                    break
-        if after != end and self.walk.whole and not context.incomplete:
-            context.count("trailing_bytes")
-        pieces = edits.pieces() if edits else None
+        found: Pieces | NeedsLookup | None = None
+        for apply in self.applies if hits else ():
+            found = apply(buf, hits, edits, context)
+            if found is not None:  # the remaining rewrites would count their changes twice
+                break
+        if found is None:
+            if after != end and self.walk.whole:
+                context.count("trailing_bytes")
+            found = edits.pieces() if edits else None
         edits.free()
         free_list(hits)
-        return pieces
+        return found

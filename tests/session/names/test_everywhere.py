@@ -102,11 +102,10 @@ def rewritten(key: int, version: int, direction: str, data: bytes, names: NameMa
     context = Context(Counters(), {})
     context.known_topics = []
     bound = rewrite.bind(found)
-    bound(data, hits, edits, context)
-    if context.incomplete:  # ids that nobody knows: they stay unknown
-        context.topics_wanted, context.ids_wanted, context.has_asked = False, set(), True
+    context.looked_up = bound(data, hits, edits, context)
+    if context.looked_up is not None:  # the ids stay unknown after the lookup
         edits = Edits(data, 0, len(data), found, hits)
-        bound(data, hits, edits, context)
+        assert bound(data, hits, edits, context) is None
     return b"".join(edits.pieces())
 
 

@@ -16,6 +16,7 @@ from kproxy.rules.names.layer import GROUP, TOPIC, PrefixLayer
 from kproxy.session.rewrite.context import MAX_REGEXES, REGEXES, Context
 from kproxy.session.rewrite.names import regex as patterns
 from kproxy.session.rewrite.names.regex import MAX_NAME, HeartbeatRegex, Matcher, compiled
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from tests.support.pace import within
 
 Through = Callable[..., Any]
@@ -53,10 +54,10 @@ def test_pattern_becomes_the_names_it_matches(through: Through, context: Context
     assert re2.compile(sent)
 
 
-def test_unknown_topics_are_asked_for(through: Through, context: Context) -> None:
-    """Without the cluster's topics nothing is put and nothing remembered; the session asks and calls again."""
+def test_heartbeat_without_known_topics_needs_lookup(through: Through, context: Context) -> None:
+    """Without the cluster's topics the rewrite changes nothing and stores nothing."""
     assert beat(through, "orders", epoch=0) == "orders"
-    assert context.incomplete
+    assert HeartbeatRegex(NameMap([], TOPIC)).sent((b"g", b"m"), 0, b"o", context) == NeedsLookup(all_topics=True)
     assert not context.cluster_memory[REGEXES, b""]
     assert not context.counters.rewritten
 

@@ -58,7 +58,7 @@ from kproxy.session.rewrite.context import (
     recall,
     remember,
 )
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
 from .translator import NameTranslator
 
@@ -265,30 +265,37 @@ class HeartbeatRegex:
             walk.find("value", path) for path in ("group_id", "member_id", "member_epoch", "subscribed_topic_regex")
         ]
 
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> NeedsLookup | None:
             spans = {mark: (start, end) for mark, start, end in hits}
             group, member = (read_string(buf, *spans[mark], True) or b"" for mark in marks[:2])
             group = group if self.groups is None else self.groups.to_broker(group)
             epoch = int.from_bytes(buf[slice(*spans[marks[2]])], "big", signed=True)
             regex = read_string(buf, *spans[marks[3]], True)
             sent = self.sent((group, member), epoch, regex, context)
+            if isinstance(sent, NeedsLookup):
+                return sent
             if sent is not None:
                 edits.replace(*spans[marks[3]], write_string(sent, True))
                 context.rewrote("topic_regexes")
+            return None
 
         return apply
 
-    def sent(self, member: tuple[bytes, bytes], epoch: int, regex: bytes | None, context: Context) -> bytes | None:
-        """Return the pattern to put in, or None: the field stays (or the topics are not known yet)."""
+    def sent(
+        self, member: tuple[bytes, bytes], epoch: int, regex: bytes | None, context: Context
+    ) -> bytes | NeedsLookup | None:  # fmt: skip
+        """Return the pattern to send instead. None: the field stays."""
         kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
         if epoch < 0 or regex == b"":  # the member leaves (-2: a static one, to come back), or unsubscribes
             kept.pop(member, None)
             return NOTHING if regex else None
         original, last, age = kept.get(member, (None, None, 0))
         wanted = original if regex is None else regex
-        topics = None if wanted is None else context.topics()
-        if wanted is None or topics is None:
+        if wanted is None:
             return None
+        topics = context.known_topics
+        if topics is None:
+            return NeedsLookup(all_topics=True)
         now = topics_age(context, topics)
         if regex is None and age == now:
             return None
@@ -348,17 +355,18 @@ class TopologyRegexes:
     def bind(self, walk: Walk) -> Apply:
         number = walk.find("value", self.path)
 
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> NeedsLookup | None:
             spans = [(start, end) for mark, start, end in hits if mark == number]
-            topics = context.topics() if spans else None
+            topics = context.known_topics if spans else []
             if topics is None:
-                return
+                return NeedsLookup(all_topics=True)
             for start, end in spans:
                 regex = read_string(buf, start, end, True)
                 if regex:
                     sent = translated(regex, topics, self.translator.names, context)
                     edits.replace(start, end, write_string(sent, True))
                     context.rewrote("topic_regexes")
+            return None
 
         return apply
 

@@ -36,7 +36,7 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.response_cache import Apply, Rewrite, Splice, Splicer
+from kproxy.session.rewrite.response_cache import Apply, NeedsLookup, Rewrite, Splice, Splicer
 
 from . import groups, resources
 from .answers import AskedForAll, CursorName, TopicAnswers
@@ -74,11 +74,12 @@ class NameRewrite:
         if len(applies) == 1:
             return applies[0]
 
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> NeedsLookup | None:
             for each in applies:
-                each(buf, hits, edits, context)
-                if context.incomplete:
-                    return
+                needed = each(buf, hits, edits, context)
+                if needed is not None:
+                    return needed
+            return None
 
         return apply
 

@@ -55,7 +55,7 @@ from kproxy.session.rewrite.context import (
     recall,
     remember,
 )
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
 VERSION_BYTE = 6
 RANDOM, OURS = 4, 11  # versions of UUIDs: those of Kafka, and those of disguises
@@ -164,15 +164,17 @@ class VisibleIds:
     def bind(self, walk: Walk) -> Apply:
         marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
 
-        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
+        def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> NeedsLookup | None:
             found = [(start, end, bytes(buf[start:end])) for mark, start, end in hits if mark in marks]
-            if self.ask(found, context):
-                return
+            needed = self.unknown(found, context)
+            if needed is not None:
+                return needed
             for start, end, topic_id in yielding(found):
                 if not self.known(topic_id, context):
                     edits.replace(start, end, disguise(topic_id, context))
                     context.count("topic_ids_unreachable")
                     context.memory[DISGUISED] = True
+            return None
 
         return apply
 
@@ -183,24 +185,24 @@ class VisibleIds:
         name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
         return name is not None and is_visible(name, self.names)
 
-    def ask(self, found: list[tuple[int, int, bytes]], context: Context) -> bool:
-        """Request a lookup of unknown ids: once for a request, and not for ids that the broker recently did not know.
-        `found`: start, end and id of each place. Return True if the request has to wait for the answer."""
+    def unknown(self, found: list[tuple[int, int, bytes]], context: Context) -> NeedsLookup | None:
+        """Return the lookup of unknown ids. A request causes one lookup, and ids that the broker recently did not know
+        are not in it. `found`: start, end and id of each place."""
         known = recall(context.cluster_memory, TOPIC_IDS)
         unknown = {one for _, _, one in yielding(found) if one not in known and not is_nobodys(one)}
-        if not unknown or context.has_asked:
-            return False
+        if not unknown or context.looked_up is not None:
+            return None
         if self.listed:
-            context.topics_wanted = context.listed_before(LISTED_AFTER)
-            return context.topics_wanted
+            return NeedsLookup(all_topics=True) if context.listed_before(LISTED_AFTER) else None
         asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
+        wanted: list[bytes] = []
         for topic_id in yielding(unknown):
             if asked.get(topic_id, since) <= since:
-                if len(context.ids_wanted) == MAX_ASKED_AT_ONCE:
+                if len(wanted) == MAX_ASKED_AT_ONCE:
                     break
-                context.ids_wanted.add(topic_id)
+                wanted.append(topic_id)
                 remember(asked, topic_id, context.now, MAX_ASKED_IDS)
-        return bool(context.ids_wanted)
+        return NeedsLookup(ids=wanted) if wanted else None
 
 
 def is_nobodys(topic_id: bytes) -> bool:
