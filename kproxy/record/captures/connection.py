@@ -17,6 +17,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import CutFrame, FrameCutter, acks_of
 from kproxy.protocol.pairing import Pairing
@@ -361,14 +362,13 @@ class SupposedClient:
 
 
 class UndecidedConnections:
-    """Connections of a capture whose client is not identified yet. `never`: how many were forgotten."""
+    """Connections of a capture whose client is not identified yet. `len` includes the evicted ones."""
 
     def __init__(self) -> None:
-        self.by_pair: dict[FlowKey, SupposedClient] = {}
-        self.never = 0
+        self.by_pair: BoundedMap[FlowKey, SupposedClient] = BoundedMap(MOST, SupposedClient)
 
     def __len__(self) -> int:
-        return len(self.by_pair) + self.never
+        return len(self.by_pair) + self.by_pair.evicted
 
     def meet(self, there: FlowKey, back: FlowKey, kept: KeptSegment) -> tuple[FlowKey, list[KeptSegment]] | None:
         """Take a segment on the way `there`.
@@ -376,12 +376,7 @@ class UndecidedConnections:
         Once the client is known, returns the key with the client first, and all segments that were kept.
         """
         pair = min(there, back)
-        supposed = self.by_pair.get(pair)
-        if supposed is None:
-            supposed = self.by_pair[pair] = SupposedClient()
-            if len(self.by_pair) > MOST:
-                del self.by_pair[next(iter(self.by_pair))]
-                self.never += 1
+        supposed = self.by_pair[pair]
         data = kept.segment.data
         if supposed.key == back and data[4:8] == supposed.correlation_id:
             del self.by_pair[pair]

@@ -1,8 +1,11 @@
 """pcapng: the blocks and notes that kproxy writes, and a reader of packets from pcapng and pcap files of any program.
 
-Writing: one function for each block, little-endian. dpkt also has the block types. But its writer supports neither a
-length besides the captured one nor a second interface. Its blocks cost 40 µs each, these 1 µs. kproxy's notes on a
-packet are in comments of the form `kproxy {JSON}`, which Wireshark shows and the reader parses.
+Writing: one function for each block, little-endian. kproxy's notes on a packet are in comments of the form
+`kproxy {JSON}`, which Wireshark shows and the reader parses.
+
+dpkt does not replace these functions. Its reader drops comments, interfaces and the length of cut packets, and
+parses options in quadratic time. Its writer has no length besides the captured one, and takes 40 µs a block instead
+of 1 µs.
 
 Reading: blocks are read as they arrive, so a file may have any size, may still grow, and may be a pipe. An incomplete
 last block ends it. Data that is in neither format, or is impossible, raises CaptureError with the offset.
@@ -18,6 +21,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 from struct import Struct, pack
@@ -193,9 +197,7 @@ class PacketFile:
         with opened(self.path) as file:
             try:
                 yield from self._packets(file)
-            except (EOFError, gzip.BadGzipFile, OSError) as error:
-                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-                    raise
+            except (EOFError, gzip.BadGzipFile):
                 self.torn = True
             except zlib.error as error:
                 raise CaptureError(f"{self.path}: damaged gzip behind byte {self.offset}: {error}") from None
@@ -232,18 +234,19 @@ class PacketFile:
         record = Struct(f"{order}IIII")
         while (head := self._read(file, 16)) is not None:
             whole, rest, size, length = record.unpack(head)
-            self._judge(size)
+            if size > LONGEST_BLOCK:
+                raise self._too_long(size)
             data = self._read(file, size)
             if data is None:
                 self.torn = True
                 return
             yield Packet(whole + rest / units, data, length, 0, link, "")
 
-    def _judge(self, size: int) -> None:
-        if size > LONGEST_BLOCK:
-            raise CaptureError(
-                f"{self.path}: damaged before byte {self.offset}: {size} bytes in one piece, at most {LONGEST_BLOCK}"
-            )
+    def _damage(self, problem: str) -> CaptureError:
+        return CaptureError(f"{self.path}: damaged before byte {self.offset}: {problem}")
+
+    def _too_long(self, size: int) -> CaptureError:
+        return self._damage(f"{size} bytes in one piece, at most {LONGEST_BLOCK}")
 
     def _blocks(self, file: IO[bytes]) -> Iterator[Packet]:
         """Yield the packets of a pcapng file.
@@ -270,9 +273,9 @@ class PacketFile:
                 self.interfaces = []
             kind, size = pair.unpack(begin)
             if size > LONGEST_BLOCK:
-                self._judge(size)
+                raise self._too_long(size)
             if size < already + 4 or size % 4:
-                raise CaptureError(f"{self.path}: damaged before byte {self.offset}: a block of {size} bytes")
+                raise self._damage(f"a block of {size} bytes")
             body = self._read(file, size - already)
             if body is None:
                 self.torn = True
@@ -287,14 +290,12 @@ class PacketFile:
 
     def _packet(self, body: bytes, head: Struct, order: str) -> Packet:
         if len(body) < 24:
-            raise CaptureError(
-                f"{self.path}: damaged before byte {self.offset}: a packet block of {len(body) - 4} bytes"
-            )
+            raise self._damage(f"a packet block of {len(body) - 4} bytes")
         number, high, low, size, length = head.unpack_from(body)
         at = self._interface(number)
         end = 20 + size
         if end + 4 > len(body):
-            raise CaptureError(f"{self.path}: damaged before byte {self.offset}: {size} bytes in a smaller block")
+            raise self._damage(f"{size} bytes in a smaller block")
         comment = ""
         if len(body) - 4 > end + 3:
             comment = text(dict(options_of(body, (end + 3) & ~3, order)).get(COMMENT, b""))
@@ -308,19 +309,14 @@ class PacketFile:
 
     def _interface(self, number: int) -> Interface:
         if number >= len(self.interfaces):
-            raise CaptureError(
-                f"{self.path}: damaged before byte {self.offset}: "
-                f"a packet of interface {number}, {len(self.interfaces)} are described"
-            )
+            raise self._damage(f"a packet of interface {number}, {len(self.interfaces)} are described")
         return self.interfaces[number]
 
     def _other(self, kind: int, body: bytes, order: str) -> None:
         """Take in a block that is not a packet: an interface, a section, or statistics."""
         if kind == INTERFACE and len(body) >= 12:
             if len(self.interfaces) >= MOST_INTERFACES:
-                raise CaptureError(
-                    f"{self.path}: damaged before byte {self.offset}: more than {MOST_INTERFACES} interfaces"
-                )
+                raise self._damage(f"more than {MOST_INTERFACES} interfaces")
             given = dict(options_of(body, 8, order))
             resolution = given.get(IF_RESOLUTION, b"\x06")[:1] or b"\x06"
             power = resolution[0] & 0x7F
@@ -377,28 +373,17 @@ def opened(path: str | Path) -> IO[bytes]:
     return file
 
 
-class StandardInput:
-    """Buffered standard input of the process, shared so that looking at its beginning takes no bytes from a reader."""
-
-    def __init__(self) -> None:
-        self.of: object = None
-        self.file: Any = None
-
-
-STANDARD_INPUT = StandardInput()
-
-
 def standard_input() -> BufferedReader:
-    """Return standard input, unpacked if it is gzip. Raises CaptureError when it has been read already."""
-    known, source = STANDARD_INPUT, cast("Any", sys.stdin.buffer)
-    if known.file is None or known.of is not source:
-        file = source if hasattr(source, "peek") else BufferedReader(source)  # a second buffer would wait to be full
-        known.of, known.file = source, BufferedReader(gzip.GzipFile(fileobj=file)) if packed(file) else file
-    if known.file.closed:
+    """Return standard input, unpacked if it is gzip. Raises CaptureError if it was closed after reading."""
+    file = _buffered(sys.stdin.buffer)
+    if file.closed:
         raise CaptureError("standard input has been read already, - can be given once")
-    return cast("BufferedReader", known.file)
+    return file
 
 
-def packed(file: Any) -> bool:
-    """Return True if the next bytes of the file begin gzip."""
-    return not file.closed and bool(file.peek(2)[:2] == GZIP)
+@lru_cache(maxsize=1)
+def _buffered(source: Any) -> BufferedReader:
+    """Return the only buffer of standard input. Bytes that one caller peeks stay there for the next one."""
+    file = source if hasattr(source, "peek") else BufferedReader(source)  # a second buffer would wait until it is full
+    is_gzip = not file.closed and file.peek(2)[:2] == GZIP
+    return BufferedReader(gzip.GzipFile(fileobj=file)) if is_gzip else cast("BufferedReader", file)

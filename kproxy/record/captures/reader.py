@@ -17,6 +17,7 @@ from heapq import nsmallest
 from ipaddress import ip_address
 from pathlib import Path
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.record.exchange import ObservedExchange
 
 from .captured_connection import NOTHING, CapturedConnection, TopicIdNames, packet_note
@@ -116,7 +117,7 @@ class Capture:
         self.names = TopicIdNames()
         self.open: dict[FlowKey, TcpConnection] = {}
         self.undecided = UndecidedConnections()
-        self.ended: dict[FlowKey, float] = {}
+        self.ended: BoundedMap[FlowKey, float] = BoundedMap(MOST_ENDED)
         self.over: list[ObservedExchange] = []
         self.damaged: set[int] = set()
         """Keys of the APIs of connections that lack bytes between recorded exchanges."""
@@ -177,8 +178,6 @@ class Capture:
         note = packet_note(packet.comment) if packet.comment else NOTHING
         if self.open[key].receive(segment, packet.time, note):
             self.ended[key] = packet.time
-            if len(self.ended) > MOST_ENDED:
-                del self.ended[next(iter(self.ended))]
             self._end(key, packet.time)
 
     def _ended_before(self, there: FlowKey, back: FlowKey, time: float) -> bool:

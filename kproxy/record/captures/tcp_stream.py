@@ -22,14 +22,11 @@ VLAN = frozenset((0x8100, 0x88A8, 0x9100))
 TCP, FRAGMENT = 6, 44
 EXTENSIONS = frozenset((0, 43, 60, 135))
 """IPv6 headers before TCP: hop-by-hop, routing, destination, mobility."""
-PLAIN_IPV4 = 0x45
-"""First byte of an IPv4 header without options, which has 20 bytes."""
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 _IPV4 = Struct(">BBHHHBBH4s4s").unpack_from
 _IPV6 = Struct(">IHBB16s16s").unpack_from
 _TCP = Struct(">HHIIBB").unpack_from
-_IPV4_TCP = Struct(">BBHHHBBH4s4sHHIIBB").unpack_from
 _SHORT = Struct(">H").unpack_from
 
 
@@ -73,18 +70,6 @@ def _after_ethernet(data: bytes) -> int | None:
 
 
 def _in_ipv4(data: bytes, at: int, length: int) -> Segment | None:
-    if data[at] == PLAIN_IPV4 and len(data) >= at + 34:  # nearly all
-        (_, _, total, _, fragment, _, protocol, _, source, target,
-         source_port, target_port, sequence, acknowledged, offset, flags) = _IPV4_TCP(data, at)  # fmt: skip
-        if protocol != TCP or fragment & 0x3FFF:
-            return None
-        end = at + total if total and at + total < length else length
-        start = at + 20 + (offset >> 4) * 4
-        if end < start:
-            return None
-        return Segment(
-            source, source_port, target, target_port, sequence, acknowledged, flags, data[start:end], end - start
-        )
     first, _, total, _, fragment, _, protocol, _, source, target = _IPV4(data, at)
     if protocol != TCP or fragment & 0x3FFF:
         return None
@@ -156,9 +141,7 @@ class StreamDirection:
 
     def _receive_out_of_order(self, sequence: int, data: bytes, size: int, time: float) -> Iterator[StreamPiece]:
         """Yield the pieces that a segment gives which is not just the next one."""
-        ahead = (sequence - self.next) % WHOLE
-        if ahead >= HALF:
-            ahead -= WHOLE
+        ahead = self._ahead(sequence)
         if ahead <= 0:
             if size + ahead > 0:
                 yield self._pass(data[-ahead:], size + ahead, time)
@@ -178,9 +161,6 @@ class StreamDirection:
             self.next = sequence
             yield StreamPiece(b"", missing, self.waiting[sequence].time)
             yield from self._continue()
-
-    def _ahead(self, sequence: int) -> int:
-        return (sequence - self.next) % WHOLE
 
     def _pass(self, data: bytes, size: int, time: float) -> StreamPiece:
         self.next = (self.next + size) % WHOLE
@@ -202,8 +182,8 @@ class StreamDirection:
     def _continue(self) -> Iterator[StreamPiece]:
         """Yield what waited for the last piece; parts of it may have come already."""
         while self.waiting:
-            sequence = min(self.waiting, key=self._behind)
-            past = -self._behind(sequence)
+            sequence = min(self.waiting, key=self._ahead)
+            past = -self._ahead(sequence)
             if past < 0:
                 return
             data, missing, time = self.waiting.pop(sequence)
@@ -211,6 +191,6 @@ class StreamDirection:
             if len(data) + missing > past:
                 yield self._pass(data[past:], len(data) + missing - past, time)
 
-    def _behind(self, sequence: int) -> int:
-        ahead = (sequence - self.next) % WHOLE
-        return ahead - WHOLE if ahead >= HALF else ahead
+    def _ahead(self, sequence: int) -> int:
+        """Bytes from the next expected one to `sequence`; negative for bytes that have passed."""
+        return (sequence - self.next + HALF) % WHOLE - HALF

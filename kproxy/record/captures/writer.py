@@ -19,6 +19,7 @@ from ipaddress import IPv4Address, ip_address
 from struct import Struct
 from typing import IO, Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.framing import acks_of
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.record.exchange import Errors, Frame, ObservedExchange, Who
@@ -208,7 +209,7 @@ class CaptureWriter:
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wall, self.names_from = file, policy, wall, names_from
         self.written = WrittenTotals()
-        self.open: dict[tuple[int, int], ConnectionInFile] = {}
+        self.open: BoundedMap[tuple[int, int], ConnectionInFile] = BoundedMap(MOST_KNOWN)
         if begun:
             return
         comment = pcapng.note(
@@ -315,8 +316,6 @@ class CaptureWriter:
                 return known, {}
             known.about = about
             return known, about
-        while len(self.open) >= MOST_KNOWN:
-            del self.open[next(iter(self.open))]
         client = (self._address(who.client_address), who.client_port)
         known = ConnectionInFile(
             Conversation(side, client, (self._address(server[0]), server[1]), who.number * APART), about

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from kproxy.record.captures import connection as undecided_connections
 from kproxy.record.captures.connection import MOST_SEGMENTS, FlowKey, KeptSegment, UndecidedConnections
 from kproxy.record.captures.pcapng import Packet
 from kproxy.record.captures.tcp_stream import Segment
@@ -58,7 +55,7 @@ def test_answers_that_look_like_requests() -> None:
     assert (0, *A, *B) == meet(who, B, A, answer)
 
 
-def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds() -> None:
     """A supposed request of very many segments is forgotten, and so are pairs that never decide; they count."""
     who = UndecidedConnections()
     request, answer = asked(7)
@@ -66,7 +63,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(MOST_SEGMENTS):
         meet(who, A, B, b"more")
     assert meet(who, B, A, answer) is None
-    monkeypatch.setattr(undecided_connections, "MOST", 2)
+    who.by_pair.max_entries = 2
     for port in range(1, 6):
         meet(who, (A[0], port), B, b"x")
     assert (2, 6) == (len(who.by_pair), len(who))
