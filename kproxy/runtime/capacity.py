@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.system import UNLIMITED, lift_open_files, open_files
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.config.network import Limits
@@ -175,8 +176,7 @@ class ConnectionPlaces:
 
 PAUSE = 5.0
 """Seconds between two lines with the same event and key. Lines in between are counted in the next one."""
-MOST = 1000
-"""Maximum number of keys; the cache is cleared when it is full."""
+MOST = 1000  # pairs of event and key
 BURST = 100
 """Lines of one event in `PAUSE` seconds, whatever their keys: a host with a /64 of IPv6 has any number of addresses."""
 
@@ -191,7 +191,7 @@ class LogThrottle:
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self.log = log
-        self.last: dict[Hashable, tuple[float, int]] = {}
+        self.last: BoundedMap[Hashable, tuple[float, int]] = BoundedMap(MOST)
         self.bursts: dict[str, tuple[float, int, int]] = {}  # start, lines, suppressed lines
 
     def warning(self, event: str, key: Hashable = None, **fields: Any) -> None:
@@ -216,8 +216,6 @@ class LogThrottle:
             self.last.pop((event, key), None)
             return
         self.bursts[event] = since, lines + 1, too_many
-        if len(self.last) >= MOST:
-            self.last.clear()
         self.last[event, key] = now, 0
         if left_out:
             fields["left_out"] = left_out

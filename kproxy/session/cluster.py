@@ -22,11 +22,9 @@ from kproxy.rules.names.composed import NameMap
 from kproxy.session.rewrite.context import (
     ASKED_IDS,
     MAX_ASKED_AT_ONCE,
-    MAX_ASKED_IDS,
     TOPIC_IDS,
     Context,
     recall,
-    remember,
 )
 from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -177,7 +175,7 @@ class Cluster:
         for topic_id in yielding(topic_ids):
             key = topic_id.bytes
             if not (key in known or key in asked or is_nobodys(key)):
-                remember(asked, key, context.now, MAX_ASKED_IDS)
+                asked[key] = context.now
                 if len(wanted) < MAX_ASKED_AT_ONCE:
                     wanted.add(key)
         return NeedsLookup(ids=wanted, all_topics=listed) if wanted else needed

@@ -14,11 +14,11 @@ new even so is replaced by an error that the member retries after, and the next 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout
@@ -36,7 +36,7 @@ from kproxy.session.cluster import Cluster, fresh_topics
 from kproxy.session.compiled_rule import Part
 from kproxy.session.literal_search import BY_ID, joins
 from kproxy.session.respond.answer import Failure
-from kproxy.session.rewrite.context import ASKED_IDS, Context, recall, remember
+from kproxy.session.rewrite.context import ASKED_IDS, Context, recall
 from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.session.rewrite.names.translator import NameTranslator
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -204,7 +204,7 @@ class Screening:
     def __init__(self, context: Context, cluster: Cluster) -> None:
         self.context, self.cluster = context, cluster
         self.ids: set[UUID] = set()
-        self.cursors: OrderedDict[str, str] = OrderedDict()
+        self.cursors: BoundedMap[str, str] = BoundedMap(MOST_CURSORS)
         self.given = 0
 
     def unknown(self, exchange: EvaluatedExchange) -> NeedsLookup | None:
@@ -267,5 +267,5 @@ class Screening:
         """Return a placeholder for the name of a cursor, which is hidden from the client."""
         self.given += 1
         word = f"{PLACE}{self.given}"
-        remember(self.cursors, word, name, MOST_CURSORS)
+        self.cursors[word] = name
         return word

@@ -1,14 +1,11 @@
-"""The context of the rewrites of one session: their lookups and memory.
-
-Bounded memories inside the context: the entry that was put first is evicted first.
-"""
+"""The context of the rewrites of one session: their lookups and memory, in maps with limits."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final, Protocol
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
 from kproxy.session.counters import Counters
 
@@ -139,51 +136,36 @@ def too_many_nodes(most: int) -> DecodeError:
     return DecodeError(f"the response names more than {most} nodes", expected=f"at most {most} (limits.max_nodes)")
 
 
-REGEXES: Final = "topic_regexes"
-MAX_REGEXES: Final = 10_000
-"""Members that subscribe by a regular expression, per cluster and tenant, so that no tenant evicts another tenant's
-members. An evicted member keeps its topics, and sees new ones again after it has rejoined."""
-MAX_REGEX_BYTES: Final = 4_096
-"""Maximum bytes of group id, member id and pattern together for a remembered member: 40 MB a tenant at most."""
-REGEX_TOPICS: Final = "topic_regex_topics"
-REGEX_ANSWERS: Final = "topic_regex_answers"
-MAX_REGEX_ANSWERS: Final = 64
-"""Patterns last sent in place of clients' own, per cluster: 4 MB at most."""
-TOPIC_IDS: Final = "topic_ids"
-MAX_IDS: Final = 100_000
-"""Topic ids with their names, per cluster: some 30 MB at most. An evicted id is looked up again."""
-ASKED_IDS: Final = "topic_ids_asked"
-MAX_ASKED_IDS: Final = 1_000
-"""Topic ids of one connection that the broker was asked for because their names were unknown, with the time."""
+MAX_REGEX_BYTES: Final = 4_096  # of group id, member id and pattern of a stored member: 40 MB a tenant at most
 MAX_ASKED_AT_ONCE: Final = 10_000
 """Topic ids of one lookup. If a request has more unknown ids, the remaining ones count as ids of foreign topics."""
+MAX_GROUP_BYTES: Final = 1_024  # of a stored group id and protocol type: 1 MB a connection at most
+REGEX_TOPICS: Final = "topic_regex_topics"
+REGEXES: Final = "topic_regexes"
+REGEX_ANSWERS: Final = "topic_regex_answers"
+TOPIC_IDS: Final = "topic_ids"
+ASKED_IDS: Final = "topic_ids_asked"
 DISGUISES: Final = "topic_id_disguises"
-MAX_DISGUISES: Final = 10_000
-"""Disguises of one connection that need memory to be reversed: 3 MB at most, for a malicious client."""
 FETCH_SESSIONS: Final = "fetch_sessions"
-MAX_FETCH_SESSIONS: Final = 16
-"""Fetch sessions of one connection; a client has one. After an eviction the client begins a new session."""
 CURSORS: Final = "topic_cursors"
-MAX_CURSORS: Final = 1_000
-"""Positions for continuing long answers, per cluster and tenant; after an eviction the client begins again."""
 PROTOCOLS: Final = "group_protocols"
-MAX_PROTOCOLS: Final = 1_000
-"""Groups of one connection; a client is in a few."""
-MAX_GROUP_BYTES: Final = 1_024
-"""Maximum bytes of a remembered group id and protocol type: 1 MB a connection at most, for a malicious client."""
+MAX_ENTRIES: Final = {
+    # Members that subscribe by a regular expression, per cluster and tenant, so that no tenant evicts members of
+    # others. An evicted member keeps its topics, and sees new ones again after it has rejoined.
+    REGEXES: 10_000,
+    REGEX_ANSWERS: 64,  # patterns last sent instead of the clients' own, per cluster: 4 MB at most
+    TOPIC_IDS: 100_000,  # ids with their names, per cluster: 30 MB at most; an evicted id is looked up again
+    ASKED_IDS: 1_000,  # ids without a name that the broker was asked for, per connection, with the time
+    DISGUISES: 10_000,  # disguises that need memory to be reversed, per connection: 3 MB at most
+    FETCH_SESSIONS: 16,  # per connection; a client has one, and begins another one after an eviction
+    CURSORS: 1_000,  # positions of long answers, per cluster and tenant; clients begin again after an eviction
+    PROTOCOLS: 1_000,  # groups of one connection; a client is in a few
+}
 
 
-def recall(memory: MutableMapping[Any, Any], what: Hashable) -> OrderedDict[Any, Any]:
-    """Return the memory of this name, created on first use."""
-    found = memory.get(what)
-    if not isinstance(found, OrderedDict):
-        found = memory[what] = OrderedDict()
+def recall(memory: MutableMapping[Any, Any], what: str | tuple[str, bytes]) -> BoundedMap[Any, Any]:
+    """Return the map of this name, or of this name and tenant, created on first use."""
+    found: BoundedMap[Any, Any] | None = memory.get(what)
+    if found is None:
+        found = memory[what] = BoundedMap(MAX_ENTRIES[what if isinstance(what, str) else what[0]])
     return found
-
-
-def remember(kept: OrderedDict[Any, Any], key: object, value: object, limit: int) -> None:
-    """Keep a value; the one not touched for the longest time goes when there are more than `limit`."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > limit:
-        kept.popitem(last=False)

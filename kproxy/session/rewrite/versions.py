@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
@@ -105,7 +106,7 @@ class VersionsAnswers:
         self, allowed: AllowedVersions, own: Mapping[int, int] = NOTHING, lacking: Mapping[int, int] = NOTHING
     ) -> None:
         self.allowed, self.own, self.lacking = allowed, own, lacking
-        self.cache: dict[tuple[int, bytes], CutAnswer] = {}
+        self.cache: BoundedMap[tuple[int, bytes], CutAnswer] = BoundedMap(MOST_ANSWERS)
 
     def cap(self, version: int, frame: bytes, counters: Counters) -> list[bytes] | None:
         """Return the frame with the `allowed` part of the response, as size and frame; None if unchanged.
@@ -135,8 +136,6 @@ class VersionsAnswers:
         """Return the cached result for an equal answer, or cut it."""
         cache_key = version, frame[CORRELATION:]
         if cache_key not in self.cache:
-            if len(self.cache) >= MOST_ANSWERS:
-                self.cache.clear()
             self.cache[cache_key] = self.cut(version, frame)
         return self.cache[cache_key]
 

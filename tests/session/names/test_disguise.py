@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.session.counters import Counters
-from kproxy.session.rewrite.context import DISGUISES, MAX_DISGUISES, Context
+from kproxy.session.rewrite.context import DISGUISES, MAX_ENTRIES, Context
 from kproxy.session.rewrite.names.topic_ids import OURS, disguise, undisguised, version_of
 
 IDS = st.binary(min_size=16, max_size=16)
@@ -51,7 +51,7 @@ def test_the_disguise_of_a_random_id_needs_no_memory() -> None:
     topic_id, context = uuid4().bytes, Context(Counters(), {})
     hidden = disguise(topic_id, context)
     assert undisguised(hidden, Context(Counters(), {})) == topic_id
-    for number in range(MAX_DISGUISES + 10):
+    for number in range(MAX_ENTRIES[DISGUISES] + 10):
         disguise(number.to_bytes(16, "big"), context)
-    assert len(context.memory[DISGUISES]) == MAX_DISGUISES
+    assert len(context.memory[DISGUISES]) == MAX_ENTRIES[DISGUISES]
     assert undisguised(hidden, context) == topic_id

@@ -10,7 +10,7 @@ from kproxy.protocol.table.schema import load
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.plan import Bound
-from kproxy.session.rewrite.context import FETCH_SESSIONS, MAX_FETCH_SESSIONS
+from kproxy.session.rewrite.context import FETCH_SESSIONS, MAX_ENTRIES
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
@@ -71,10 +71,10 @@ def test_rules_that_look_at_answers_do_not_hide_it(rule: str) -> None:
 def test_sessions_of_others_who_share_the_cluster_are_not_this_ones(dialogue: Any) -> None:
     """Not even of another connection of the same tenant; and a connection remembers a few."""
     talk = dialogue(Bound(names=TENANT))
-    for number in range(1, MAX_FETCH_SESSIONS + 5):
+    for number in range(1, MAX_ENTRIES[FETCH_SESSIONS] + 5):
         talk.client(request(FETCH, 16, number, session_epoch=0))
         talk.broker(response(FETCH, 16, number, session_id=number))
-    assert len(talk.session.context.memory[FETCH_SESSIONS]) == MAX_FETCH_SESSIONS
+    assert len(talk.session.context.memory[FETCH_SESSIONS]) == MAX_ENTRIES[FETCH_SESSIONS]
     other = dialogue(Bound(names=TENANT), talk.shared)
-    other.client(request(FETCH, 16, 1, session_id=MAX_FETCH_SESSIONS, session_epoch=1))
+    other.client(request(FETCH, 16, 1, session_id=MAX_ENTRIES[FETCH_SESSIONS], session_epoch=1))
     assert sent(other) == [(0, 1)]

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.protocol.codec.structs import encode
 from kproxy.protocol.table import layout
-from kproxy.session.rewrite.context import MAX_PROTOCOLS, PROTOCOLS, Context
+from kproxy.session.rewrite.context import MAX_ENTRIES, PROTOCOLS, Context
 
 Through = Callable[..., Any]
 
@@ -161,10 +161,10 @@ def test_describe_groups(through: Through, context: Context, version: int) -> No
 
 def test_remembered_groups_are_bounded(through: Through, context: Context) -> None:
     """A client that joins ever new groups does not make a connection's memory grow."""
-    for number in range(MAX_PROTOCOLS + 50):
+    for number in range(MAX_ENTRIES[PROTOCOLS] + 50):
         values = {"group_id": f"g{number}", "member_id": "", "protocol_type": "consumer", "protocols": []}
         through(11, 0, "request", **values)
     through(11, 0, "request", group_id="x" * 20_000, member_id="", protocol_type="consumer", protocols=[])
     kept = context.memory[PROTOCOLS]
-    assert len(kept) == MAX_PROTOCOLS
+    assert len(kept) == MAX_ENTRIES[PROTOCOLS]
     assert b"g0" not in kept and b"x" * 20_000 not in kept

@@ -13,7 +13,7 @@ import re2
 
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, PrefixLayer
-from kproxy.session.rewrite.context import MAX_REGEXES, REGEXES, Context
+from kproxy.session.rewrite.context import MAX_ENTRIES, REGEXES, Context
 from kproxy.session.rewrite.names import regex as patterns
 from kproxy.session.rewrite.names.regex import MAX_NAME, HeartbeatRegex, Matcher, compiled
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -121,11 +121,11 @@ def test_memory_is_bounded(through: Through, context: Context) -> None:
     context.known_topics = []
     beat(through, "x" * 30_000, epoch=0, member="big")
     assert not context.cluster_memory[REGEXES, b""]
-    for number in range(MAX_REGEXES + 5):
+    for number in range(MAX_ENTRIES[REGEXES] + 5):
         context.cluster_memory[REGEXES, b""][(b"g", b"%d" % number)] = (b"o", 0, 0)
     beat(through, "o", epoch=0, member="last")
     kept = context.cluster_memory[REGEXES, b""]
-    assert len(kept) == MAX_REGEXES
+    assert len(kept) == MAX_ENTRIES[REGEXES]
     assert next(reversed(kept)) == (b"g", b"last")
 
 

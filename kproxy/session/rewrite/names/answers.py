@@ -13,17 +13,17 @@ cursor nor evict it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import CURSORS, MAX_CURSORS, Context, recall, remember
+from kproxy.session.rewrite.context import CURSORS, Context, recall
 from kproxy.session.rewrite.response_cache import Apply
 
 from .translator import NameTranslator
@@ -67,14 +67,14 @@ class CursorName:
         found: bytes = self.places(context).get(hidden, name) if names.isolates else hidden
         return found
 
-    def places(self, context: Context) -> OrderedDict[Any, Any]:
+    def places(self, context: Context) -> BoundedMap[Any, Any]:
         """Return the broker-side names by the words that replace them for this tenant."""
         return recall(context.cluster_memory, (CURSORS, self.translator.names.owner))
 
     def word_for(self, name: bytes, context: Context) -> bytes:
         """Return a word for a hidden name; it is evicted after 1,000 others."""
         word = token_hex(8).encode()
-        remember(self.places(context), word, name, MAX_CURSORS)
+        self.places(context)[word] = name
         return word
 
 

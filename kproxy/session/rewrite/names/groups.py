@@ -30,7 +30,7 @@ from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_GROUPS, JOIN_GROUP, SYNC_GROUP
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import MAX_GROUP_BYTES, MAX_PROTOCOLS, PROTOCOLS, Context, recall, remember
+from kproxy.session.rewrite.context import MAX_GROUP_BYTES, PROTOCOLS, Context, recall
 from kproxy.session.rewrite.response_cache import Apply
 
 from .translator import NameTranslator, PlainNames, innermost
@@ -202,7 +202,7 @@ class GroupBytes:
         group, kind = found.get(GROUP), found.get(TYPE)
         kept = recall(context.memory, PROTOCOLS)
         if kind and len(group or b"") + len(kind) <= MAX_GROUP_BYTES:
-            remember(kept, group, kind, MAX_PROTOCOLS)
+            kept[group] = kind
         note = context.note = context.note or {}
         note[PROTOCOLS] = kind or self.known_type(group, context)
 

@@ -48,15 +48,12 @@ from kproxy.protocol.primitives import MAX_STRING, Buffer
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, read_string, write_string
 from kproxy.rules.names.composed import NameMap
 from kproxy.session.rewrite.context import (
-    MAX_REGEX_ANSWERS,
     MAX_REGEX_BYTES,
-    MAX_REGEXES,
     REGEX_ANSWERS,
     REGEX_TOPICS,
     REGEXES,
     Context,
     recall,
-    remember,
 )
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
@@ -214,7 +211,7 @@ def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Conte
     sent: bytes | None = kept.get(key)
     if sent is None:
         sent = computed(regex, topics, names, context)
-        remember(kept, key, sent, MAX_REGEX_ANSWERS)
+        kept[key] = sent
     return sent
 
 
@@ -301,7 +298,7 @@ class HeartbeatRegex:
             return None
         sent = translated(wanted, topics, self.names, context)
         if len(wanted) + sum(map(len, member)) <= MAX_REGEX_BYTES:
-            remember(kept, member, (wanted, hash(sent), now), MAX_REGEXES)
+            kept[member] = (wanted, hash(sent), now)
         return sent if regex is not None or hash(sent) != last else None
 
 

@@ -36,7 +36,7 @@ from kproxy.protocol.primitives import Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH
-from kproxy.session.rewrite.context import FETCH_SESSIONS, MAX_FETCH_SESSIONS, Context, recall, remember
+from kproxy.session.rewrite.context import FETCH_SESSIONS, Context, recall
 from kproxy.session.rewrite.response_cache import Apply
 
 from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
@@ -236,5 +236,5 @@ def learn_session(version: int, buf: Buffer, pos: int, n: int, end: int, context
         return min(max(2 * (here - pos), 32), end - pos, MAX_HEAD) if here < end else 0
     number = bytes(buf[body + NUMBER_AT : body + HEAD_BYTES])
     if number != NONE:
-        remember(recall(context.memory, FETCH_SESSIONS), number, None, MAX_FETCH_SESSIONS)
+        recall(context.memory, FETCH_SESSIONS)[number] = None
     return 0

@@ -47,13 +47,9 @@ from kproxy.session.rewrite.context import (
     ASKED_IDS,
     DISGUISES,
     MAX_ASKED_AT_ONCE,
-    MAX_ASKED_IDS,
-    MAX_DISGUISES,
-    MAX_IDS,
     TOPIC_IDS,
     Context,
     recall,
-    remember,
 )
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
@@ -77,7 +73,7 @@ def disguise(topic_id: bytes, context: Context) -> bytes:
     if version_of(topic_id) == RANDOM:
         return joined(permuted(without_version(topic_id)), OURS)
     hidden = joined(int.from_bytes(blake2b(topic_id, key=KEY, digest_size=16).digest(), "big") >> 4, OURS)
-    remember(recall(context.memory, DISGUISES), hidden, topic_id, MAX_DISGUISES)
+    recall(context.memory, DISGUISES)[hidden] = topic_id
     return hidden
 
 
@@ -137,7 +133,7 @@ def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes
     name."""
     known = recall(cluster_memory, TOPIC_IDS)
     if topic_id != ZERO and known.get(topic_id, name) == name:
-        remember(known, topic_id, name, MAX_IDS)
+        known[topic_id] = name
 
 
 def is_visible(name: bytes, names: NameMap) -> bool:
@@ -201,7 +197,7 @@ class VisibleIds:
                 if len(wanted) == MAX_ASKED_AT_ONCE:
                     break
                 wanted.append(topic_id)
-                remember(asked, topic_id, context.now, MAX_ASKED_IDS)
+                asked[topic_id] = context.now
         return NeedsLookup(ids=wanted) if wanted else None
 
 
