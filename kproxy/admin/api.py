@@ -46,9 +46,10 @@ from .backend import Backend
 from .captures import ProcessCaptures
 from .guard import JSON, SAFE, SLASH, AdminTokens, Guard, GuardedApp, check_host, make_guard
 from .http_server import serve_admin
+from .limits import RESPONSES, network_of_peer
 from .operation import Operation, OperationCall, describe
 from .problem import Problem
-from .responses import LongResponse
+from .responses import GuardedStream, LongResponse
 
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
@@ -163,6 +164,9 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> C
             return may_write
 
         check()
+        network = network_of_peer(request)
+        if "too_many_answers" in operation.refusals:
+            RESPONSES.check(network)
         async with operation.called(request, check) as call:
             shown = await operation.handle(backend, call)
         if writes:
@@ -171,12 +175,12 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> C
             try:
                 check()  # it may have waited for a minute, and tokens change
             except Problem:
-                close_file(shown)
+                close_stream(shown)
                 raise
         if isinstance(shown, LongResponse):
-            return await shown.response(operation.status)
+            return await shown.response(operation.status, network)
         if isinstance(shown, Response) and request.method == "HEAD":
-            close_file(shown)
+            close_stream(shown)
             return Response(media_type=operation.media)
         if isinstance(shown, Response):
             return shown
@@ -185,9 +189,9 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> C
     return handle
 
 
-def close_file(shown: object) -> None:
-    """Close the file of a response that is not sent."""
-    if isinstance(shown, captures.FileResponse):
+def close_stream(shown: object) -> None:
+    """Release what a response holds that is not sent."""
+    if isinstance(shown, GuardedStream):
         shown.close()
 
 

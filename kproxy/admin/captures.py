@@ -221,7 +221,6 @@ class FileResponse(GuardedStream):
         headers = {
             "Content-Length": str(size),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-            "X-Content-Type-Options": "nosniff",
         }
         super().__init__(backend, BYTES, headers)
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
+from kproxy.record.audit.request_event import whole_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import Filter
 from kproxy.rules.document.read import COMMON, read_document
@@ -27,7 +28,6 @@ from kproxy.runtime.rule_keeper import DOCUMENTS
 
 from .models import Query, Shown
 from .operation import Operation, OperationCall
-from .tail_lines import whole
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -229,7 +229,7 @@ def collect(kept: Sequence[ObservedExchange], into: KeptNamesShown, until: float
             like = seen.client_id, seen.key, seen.request and seen.request.size
             if like not in read:  # one like it has the same names, most of the time
                 read.add(like)
-                data = whole(seen)
+                data = whole_event(seen)
                 add(sorts["topics"], (topic.get("topic") for topic in data.get("topics") or ()))
                 add(sorts["groups"], (data.get("group"),))
                 add(sorts["transactional_ids"], (data.get("transactional_id"),))

@@ -13,27 +13,24 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import trio
 from pydantic import BaseModel, BeforeValidator, Field
-from starlette.responses import Response
 
 from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
-from kproxy.record.live_view.watch import UNKNOWN
+from kproxy.record.live_view.watch import UNKNOWN, ViewPart
 
-from .guard import JSON
+from .guard import BYTES, JSON
 from .held import check_view, worker_gone
 from .kept import FoundExchanges
 from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
-from .problem import MemberGone, Problem
-from .responses import CountedResponse, check_response_room
+from .problem import Problem
+from .responses import CountedResponse, attachment, check_listeners, read_parts
 from .sources import SourceExchanges, source_of
-from .tail import check_listeners
 from .view import MOST_ROWS, ViewSource, filter_of, place_of, places_in
 
 if TYPE_CHECKING:
@@ -46,7 +43,6 @@ MOST_LISTED = 1000
 MOST_STEPS = 100_000
 _BEFORE = re.compile(r"\d{1,4}-\d{1,18}(?:\.\d{1,4}-\d{1,18}){0,255}")
 _ONE = re.compile(r"(\d{1,4})-(\d{1,18})")
-BYTES = "application/octet-stream"
 LIVE = "live"  # Source of live traffic; other sources are opened captures
 WaitSeconds = Annotated[float, BeforeValidator(duration), Field(ge=0, le=LONGEST_WAIT), AS_TEXT]
 SourceId = Annotated[str, Field(max_length=20, description="live: live traffic; or an id of /api/sources")]
@@ -114,10 +110,9 @@ class ExchangeShown(Shown):
     records: list[dict[str, Any]] = Field(description="by partition: batches with their records, values in base64")
 
 
-async def list_exchanges(backend: Backend, call: OperationCall) -> Response:
+async def list_exchanges(backend: Backend, call: OperationCall) -> CountedResponse:
     query = call.query
     filter_of(backend, call)
-    check_response_room()
     before, after = places(query.before, backend), places_after(query, backend)
     text, limit = query.filter, query.limit
     reached = None
@@ -180,28 +175,21 @@ def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] |
     return found
 
 
-async def get_exchange(backend: Backend, call: OperationCall) -> Response:
+async def get_exchange(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    check_response_room()
     return CountedResponse(await member.exchange(number, call.query.first), media_type=JSON)
 
 
-async def get_frame(backend: Backend, call: OperationCall) -> Response:
+async def get_frame(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    check_response_room()
     data = b64decode(await member.exchange_frame(number, call.query.of, call.query.side))
-    name = f"exchange-{member.index}-{number}-{call.query.of}.bin"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return CountedResponse(data, media_type=BYTES, headers=headers)
+    return attachment(data, f"exchange-{member.index}-{number}-{call.query.of}.bin")
 
 
-async def save_exchange(backend: Backend, call: OperationCall) -> Response:
+async def save_exchange(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    check_response_room()
     data = b64decode(await member.saved_exchange(number))
-    name = f"exchange-{member.index}-{number}.pcapng"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return CountedResponse(data, media_type=BYTES, headers=headers)
+    return attachment(data, f"exchange-{member.index}-{number}.pcapng")
 
 
 def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
@@ -266,7 +254,7 @@ class ExchangeCount:
     async def wait(self, seconds: float) -> bool:
         """Return True once `wanted` exchanges match, False after the timeout. Raises Problem if too many clients
         listen."""
-        check_listeners(len(self.backend.listeners))
+        check_listeners(self.backend)
         self.backend.listeners.add(self.number)
         try:
             with trio.move_on_after(seconds):
@@ -285,16 +273,13 @@ class ExchangeCount:
         """Count matches at one member until it ends; cancel the scope once the total is reached."""
         source = member.view(self.number, self.text, MOST_ROWS, self.after.get(member.index, FIRST_PLACE))
         self.sources.append(source)
-        try:
-            await source.begin()
-            with suppress(MemberGone):
-                while not self.reached:
-                    self.matched[member.index] = (await source.next()).matched
+
+        async def take(part: ViewPart) -> None:
+            self.matched[member.index] = part.matched
+            if self.reached:
                 scope.cancel()
-        except Problem as problem:
-            self.backend.log.warning(
-                "waiting for exchanges misses a worker", of_worker=member.index, reason=str(problem)
-            )
+
+        await read_parts(source, take, self.backend.log, "waiting for exchanges", member)
 
 
 LONGEST_NAME = 100  # Characters of an API's name

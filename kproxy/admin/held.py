@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
-from starlette.responses import Response
 
 from kproxy.base.cooperative import yield_now
 from kproxy.record.exchange import Frame, ObservedExchange
@@ -24,7 +23,7 @@ from .guard import JSON
 from .models import AS_TEXT, LONGEST_NUMBER, Query, Shown, duration, printable
 from .operation import Operation, OperationCall
 from .problem import MemberGone, Problem
-from .responses import CountedResponse, check_response_room
+from .responses import CountedResponse
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -246,9 +245,8 @@ def bytes_of(held: HeldFrame, frame: bytes | None, records: bool, first: int) ->
     return HeldBytes(seen, at, frame, held.came() if at == "response" else None, records, first)
 
 
-async def list_held(backend: Backend, call: OperationCall) -> Response:
+async def list_held(backend: Backend, call: OperationCall) -> CountedResponse:
     """Return the held frames of all members, oldest first."""
-    check_response_room()
     lists = await backend.ask_members(lambda member: member.held())
     rows = sorted(row for each in lists for row in each.rows)[:MOST_LISTED]
     rules = (running.rule for running in backend.keeper.store.rule_set.live)
@@ -264,10 +262,9 @@ def most_of(rule: LiveRule) -> int:
     return getattr(rule, "most", 0) if rule.kind == "intercept" else 0
 
 
-async def get_held(backend: Backend, call: OperationCall) -> Response:
+async def get_held(backend: Backend, call: OperationCall) -> CountedResponse:
     number = call.path["id"]
     check_view(backend)
-    check_response_room()
     try:
         text = await holder(backend, number).held_frame(number, call.query.first)
     except Problem as error:
@@ -275,11 +272,10 @@ async def get_held(backend: Backend, call: OperationCall) -> Response:
     return CountedResponse(text, media_type=JSON)
 
 
-async def preview(backend: Backend, call: OperationCall) -> Response:
+async def preview(backend: Backend, call: OperationCall) -> CountedResponse:
     number, body = call.path["id"], call.body
     assert isinstance(body, ResumeBody), "the table says so"
     check_view(backend)
-    check_response_room()
     try:
         text = await holder(backend, number).held_preview(number, body)
     except Problem as error:

@@ -10,8 +10,8 @@ each, and input is read in small pieces.
 A slow reader is allowed; it may be a person reading `kproxy tail`. Hypercorn shields its sends from cancellation. At
 shutdown, or when the connection is evicted, `abort` closes the socket instead.
 
-Handshakes have a limit of their own, since their clients are not authenticated. `connection_limits.py` selects the
-connection to evict for both.
+Handshakes have a limit of their own, since their clients are not authenticated. `limits.py` selects the entry to evict
+for both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kproxy.runtime.io.tls import ClientTls, TlsStream, reason
 from kproxy.runtime.listeners.port_pool import BACKLOG, EXHAUSTED
 from kproxy.runtime.protocols import host_port
 
-from .connection_limits import entry_to_evict
+from .limits import admit
 from .problem import Problem, answer
 
 PAUSE = 0.0005  # Seconds; as soon as no other task can run, the reactor polls its sockets
@@ -79,6 +79,9 @@ class Handshake:
     quiet_since: float = field(default_factory=monotonic)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
+    def abort(self) -> None:
+        self.scope.cancel()
+
 
 class PacedStream:
     """Stream of one connection, as far as Hypercorn uses it. `network`: its origin."""
@@ -89,8 +92,7 @@ class PacedStream:
         self.quiet_since = monotonic()
         """Monotonic time of the last byte received, or sent and read."""
         self.sends = 0
-        self.stuck: float | None = None
-        """Monotonic time of the last byte received, or sent and read."""
+        self.stuck: float | None = None  # monotonic time since which a send waits for the client to read
         self.lost = False
 
     async def receive_some(self, most: int) -> bytes:
@@ -146,8 +148,7 @@ class AdminConnection(TCPServer):
 
 
 CERTIFIED = "certified"  # Name in the state of a request: true if its client has shown a certificate that is good
-MOST_CONNECTIONS = 256
-"""Open at once: scrapers, people, pages, and those who tail or wait, who keep theirs. Each is one descriptor."""
+MOST_CONNECTIONS = 256  # open connections, one descriptor each: scrapers, users, pages, tails and waits
 MOST_REFUSED = 64  # Connections above the limit that receive a 503 concurrently; further ones are closed at once
 PATIENCE = 1.0  # Seconds for a request that is refused to come, so that its answer is not lost with it
 LOST_CHECK = 5.0  # seconds between checks for vanished clients
@@ -250,15 +251,14 @@ class AdminListener:
             self.spares.keep()
 
     async def secure(self, client: socket.socket, network: str) -> ByteStream | None:
-        """Return the stream of a connection, after its handshake where there is TLS; None for one that has failed in
-        it, or that finds no place among those that are in theirs."""
+        """Return the stream of a connection, after the handshake if TLS is configured. None: the handshake failed, was
+        evicted, or was refused by the limit."""
         if self.tls is None:
             return trio.SocketStream(trio.socket.from_stdlib_socket(client))
-        if len(self.handshakes) >= MOST_CONNECTIONS and not self.end_handshake(network):
+        handshake = Handshake(network)
+        if not admit(self.handshakes, handshake, MOST_CONNECTIONS, monotonic() - LATE_HANDSHAKE):
             client.close()
             return None
-        handshake = Handshake(network)
-        self.handshakes.add(handshake)
         try:
             with handshake.scope:
                 return TlsStream(await self.tls.handshake(client))
@@ -267,15 +267,6 @@ class AdminListener:
         finally:
             self.handshakes.discard(handshake)
         return None
-
-    def end_handshake(self, network: str) -> bool:
-        """Evict a handshake for one from this network; return False if none may be evicted."""
-        handshake = entry_to_evict(self.handshakes, network, monotonic() - LATE_HANDSHAKE)
-        if handshake is None:
-            return False
-        self.handshakes.discard(handshake)
-        handshake.scope.cancel()
-        return True
 
     async def abort_stuck(self) -> None:
         """At shutdown abort connections of clients that do not read, which Hypercorn does not."""
@@ -299,28 +290,26 @@ class AdminListener:
                     stream.abort()
 
     async def handle(self, stream: ByteStream, network: str) -> None:
-        if len(self.streams) >= MOST_CONNECTIONS and not self.make_room(network):
+        paced = PacedStream(stream, self.turnstile, network)
+        if len(self.streams) >= MOST_CONNECTIONS:
+            self.abort_longest_stuck()
+        if not admit(self.streams, paced, MOST_CONNECTIONS):
             await self.refuse(stream)
             return
-        paced = PacedStream(stream, self.turnstile, network)
-        self.streams.add(paced)
         try:
             state = ConnectionState({CERTIFIED: isinstance(stream, TlsStream) and bool(stream.socket.getpeercert())})
             await AdminConnection(self.app, self.config, self.context, state, paced)  # type: ignore[arg-type]
         finally:
             self.streams.discard(paced)
 
-    def make_room(self, network: str) -> bool:
-        """Evict the connection that is stuck longest, or one of a network with more connections. Return False if none
-        may be evicted."""
+    def abort_longest_stuck(self) -> None:
+        """Evict the connection whose client has read nothing for the longest time, if longer than LONGEST_STUCK."""
         late = monotonic() - LONGEST_STUCK
         stuck = [(one.stuck, one) for one in self.streams if one.stuck is not None and one.stuck <= late]
-        found = min(stuck, key=lambda each: each[0])[1] if stuck else entry_to_evict(self.streams, network)
-        if found is None:
-            return False
-        found.abort()
-        self.streams.discard(found)
-        return True
+        if stuck:
+            found = min(stuck, key=lambda each: each[0])[1]
+            found.abort()
+            self.streams.discard(found)
 
     async def refuse(self, stream: ByteStream) -> None:
         """Respond with 503 as JSON; to /livez with 200, since the process is alive."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import trio
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from kproxy.base.distribution import own_version
@@ -23,8 +23,8 @@ from kproxy.rules.values.model import unknown
 from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.rule_keeper import DOCUMENTS, TurnCheck, do_nothing
 
-from .connection_limits import BodyBytes, network_of_peer
 from .guard import BYTES, JSON, SLASH, YAML, media_type
+from .limits import LONGEST_BODY, body_of, check_length
 from .models import FailureShown, Shown, printable
 from .problem import CODES, Problem
 from .responses import LongResponse
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
-LONGEST_BODY = 4 << 20  # Bytes; some ten thousand rules
-LONGEST_READ = 10.0  # seconds; a slow line sends 4 MiB in that time
-ALL_BODIES = 32 << 20
-"""Bytes of all bodies in memory until their operations finish: eight of the longest. Parsed documents are about ten
-times larger."""
 API = "<api>"  # File name of errors in a request's body
 
 
@@ -226,54 +221,6 @@ async def until_gone(request: Request) -> None:
     """Return once the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-_bodies = BodyBytes()
-
-
-@asynccontextmanager
-async def body_of(request: Request) -> AsyncIterator[bytes]:
-    """Read the body, which counts towards ALL_BODIES until the context ends. Raises Problem if it is too long or too
-    slow."""
-    check_length(request, LONGEST_BODY)
-    data, network = bytearray(), network_of_peer(request)
-    try:
-        try:
-            with trio.move_on_after(LONGEST_READ) as limit:
-                await _read(request, data, network)
-        except ClientDisconnect:
-            raise Problem(408, "too_slow", f"the connection ended after {len(data)} bytes of the body") from None
-        if limit.cancelled_caught:
-            raise Problem(408, "too_slow", f"{len(data)} bytes of the body came within {LONGEST_READ:g} s, and no end",
-                          headers={"Connection": "close"})  # fmt: skip
-        yield bytes(data)
-    finally:
-        _bodies.add(network, -len(data))
-
-
-def check_length(request: Request, most: int) -> None:
-    """Check the announced length of a body. Raises Problem."""
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
-        raise too_large(int(length), most)
-
-
-async def _read(request: Request, data: bytearray, network: str) -> None:
-    async with aclosing(request.stream()) as stream:
-        async for piece in stream:
-            data += piece
-            _bodies.add(network, len(piece))
-            if len(data) > LONGEST_BODY:
-                raise too_large(len(data), LONGEST_BODY)
-            if _bodies.are_too_many(network, ALL_BODIES):
-                raise Problem(429, "too_many_bodies", f"bodies of more than {ALL_BODIES} bytes are there already",
-                              headers={"Connection": "close"})  # fmt: skip
-
-
-def too_large(length: int, most: int) -> Problem:
-    """Refusal of a body with at least this many bytes."""
-    return Problem(413, "too_large", f"the body has {length} bytes or more, at most {most} are taken",
-                   headers={"Connection": "close"})  # fmt: skip
 
 
 def _unknown(name: str, names: set[str]) -> str:

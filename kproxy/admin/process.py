@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from pydantic import Field
-from starlette.responses import Response
 
 from kproxy.base.distribution import own_version
 from kproxy.base.errors import ConfigRefused
@@ -43,7 +42,7 @@ from .models import (
 )
 from .operation import Operation, OperationCall
 from .problem import Problem
-from .responses import CountedResponse, LongResponse, check_response_room
+from .responses import CountedResponse, LongResponse
 from .worker_api import no_such_connection
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def member_of(backend: Backend, call: OperationCall) -> Member:
 
 CONNECTION_OPERATIONS = (
     Operation("GET", "/api/connections", "list_connections", "All open client connections.",
-              list_connections, ConnectionsShown),
+              list_connections, ConnectionsShown, refusals=("too_many_answers",)),
     Operation("GET", "/api/connections/ended", "list_ends", "The last hundred connections that ended, and why.",
               list_ends, EndsShown),
     Operation("POST", "/api/connections/recycle", "recycle_connections",
@@ -272,10 +271,9 @@ def show_change(keeper: ConfigKeeper, checked: CheckedConfig) -> LongResponse:
     return LongResponse(told, "steps", steps)
 
 
-async def get_config(backend: Backend, call: OperationCall) -> Response:
+async def get_config(backend: Backend, call: OperationCall) -> CountedResponse:
     """Return the config in force. A thread serializes it, since it may have thousands of listeners."""
     keeper = keeper_of(backend)
-    check_response_room()
     told = ConfigShown(version=keeper.version, origin=keeper.came_by, file=keeper.file, not_in_file=[],
                        applied=keeper.applied, rejected=keeper.rejected, config={})  # fmt: skip
     config = keeper.config

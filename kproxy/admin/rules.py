@@ -341,15 +341,17 @@ def as_document(source: Source, name: str) -> Source:
 
 NAMED = ("no_such_rule",)
 WRITES = ("invalid_document", "rule_in_use", "too_large", "not_everywhere")
+LISTS = "too_many_answers"
 
 OPERATIONS = (
-    Operation("GET", "/api/rules", "list_rules", "All rules in order, and how they came in.", list_rules, RulesShown),
+    Operation("GET", "/api/rules", "list_rules", "All rules in order, and how they came in.", list_rules, RulesShown,
+              refusals=(LISTS,)),
     Operation("PUT", "/api/rules", "replace_rules", "Replace all rules that came over this API by those of a document.",
-              replace_rules, RulesShown, ReplaceQuery, "document", refusals=WRITES),
+              replace_rules, RulesShown, ReplaceQuery, "document", refusals=(*WRITES, LISTS)),
     Operation("POST", "/api/rules", "add_rules", "Add the rules of a document, all or none.",
-              add_rules, RulesShown, AddQuery, "document", 201, WRITES),
+              add_rules, RulesShown, AddQuery, "document", 201, (*WRITES, LISTS)),
     Operation("DELETE", "/api/rules", "clear_rules", "Remove all rules that came over this API, or from tests.",
-              clear_rules, RulesShown, OriginQuery, refusals=("invalid_document", "not_everywhere")),
+              clear_rules, RulesShown, OriginQuery, refusals=("invalid_document", "not_everywhere", LISTS)),
     Operation("POST", "/api/reset", "reset_rules", "Counters of all rules to 0; their triggers begin anew.",
               reset_rules, ResetShown, refusals=("not_everywhere",)),
     Operation("GET", "/api/rules/{name}", "get_rule", "One rule.", get_rule, RuleShown, refusals=NAMED),

@@ -26,19 +26,20 @@ from starlette.requests import ClientDisconnect
 
 from kproxy.base.named_file import reason
 from kproxy.base.system import HAS_LIMITS
-from kproxy.record.audit.request_event import request_event
+from kproxy.record.audit.request_event import request_event, whole_event
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filters import ExchangeView, Filter, ViewedEvent
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
 from kproxy.record.live_view.reading import OpenedCapture, OpenedCaptures, ReadingResult, Spool, read_places
 from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id, row_of
-from kproxy.record.live_view.watch import EVERY_PARTITION, LONGEST_SEARCH
+from kproxy.record.live_view.watch import LONGEST_SEARCH
 from kproxy.runtime.io.scheduler import in_turns
 
 from .kept import READERS, FoundExchanges
+from .limits import CLOSE, too_large
 from .models import Query, Shown, iso_time
-from .operation import Operation, OperationCall, ReceiveBody, too_large
+from .operation import Operation, OperationCall, ReceiveBody
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ LONGEST_UPLOAD = 1800.0  # Seconds for a whole file: 256 MiB over a line of 1.2 
 LOOK = 60.0  # Seconds between two checks for expired sources
 COMMAND = (sys.executable, "-P", "-m", "kproxy.record.live_view.reading")
 FILE_READERS = trio.CapacityLimiter(1)  # Files are read one at a time
-
-CLOSE = {"Connection": "close"}  # Headers of a refusal that leaves the rest of the body unread
 
 
 class UploadQuery(Query):
@@ -279,7 +278,7 @@ class SourceExchanges:
         until, spool = monotonic() + LONGEST_SEARCH, self.source.spool
         for number in range(min(before or len(spool) + 1, len(spool) + 1) - 1, 0, -1):
             seen = spool.exchange(number)
-            if wanted.holds(ExchangeView(seen, whole)):
+            if wanted.holds(ExchangeView(seen, partial(whole_event, wall=float))):
                 first = seen.request or seen.response
                 kept = KeptExchange(number, number, seen, True)
                 row = encode(row_of(kept, 0, float, changed=spool.is_changed(number)))
@@ -326,8 +325,3 @@ class SourceExchanges:
             raise Problem(404, "no_such_exchange", f'there is no exchange {number} in "{self.source.name}"') from None
         except OSError:
             raise no_such_source(self.source.id) from None
-
-
-def whole(seen: ObservedExchange) -> ViewedEvent:
-    """Return the event of an exchange, with all partitions."""
-    return request_event(seen, float, EVERY_PARTITION)

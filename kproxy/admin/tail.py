@@ -17,31 +17,36 @@ are included.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
 from kproxy.base.errors import FilterError
+from kproxy.record.audit.request_event import request_event, wall_clock, whole_event
+from kproxy.record.fanout import Fanout, TailSink
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
 
 from .models import Query, Shown
 from .operation import Operation, OperationCall
-from .problem import MemberGone, Problem
-from .responses import GuardedStream
-from .tail_lines import ALIVE, line
+from .problem import Problem
+from .responses import MemberStream, check_listeners
 
 if TYPE_CHECKING:
     from .backend import Backend
     from .worker_api import Member, TailSource
 
 NDJSON = "application/x-ndjson"
-MOST_LISTENERS = 16  # Each listener evaluates every exchange: a faulty script must not stop traffic
-LOOK = 0.25  # Seconds between two looks for processes that have begun
+ALIVE = 10.0
+"""Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
+AT_ONCE = 100  # events that are encoded before other tasks run: some milliseconds
+
+_encode = msgspec.json.Encoder().encode
 
 
 class TailQuery(Query):
@@ -60,36 +65,35 @@ class TailShown(Shown):
     why: str | None = Field(default=None, description="of the last of these")
 
 
-class Tail(GuardedStream):
+class Tail(MemberStream):
     """Response that streams the lines of all members."""
 
-    def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
-        self.text, self.wanted = text, wanted
-        self.log = backend.log.bind(filter=str(wanted))
-        self.number = next(backend.numbers)
-        self.sources: dict[object, TailSource] = {}  # by the process that they are of
-        super().__init__(backend, NDJSON)
+    name = "tail"
 
-    async def stream_response(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        self.backend.listeners.add(self.number)
-        self.log.info("tail begins")
-        try:
-            async with trio.open_nursery() as nursery:
-                into, lines = trio.open_memory_channel[bytes](0)
-                await self.begin(nursery, into)
-                nursery.start_soon(self.look, nursery, into)
-                await write(send, line({"listening": str(self.wanted)}))
-                while True:
-                    text = b""
-                    with trio.move_on_after(ALIVE):
-                        text = await lines.receive()
-                    await write(send, text)
-        finally:
-            self.backend.listeners.discard(self.number)
-            for source in self.sources.values():
-                source.end()
-            self.log.info("tail ends", dropped=sum(source.dropped for source in self.sources.values()))
+    def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
+        self.text = text
+        self.into, self.lines = trio.open_memory_channel[bytes](0)
+        super().__init__(backend, wanted, NDJSON)
+
+    def source_of(self, member: Member) -> TailSource:
+        return member.tail(self.number, self.text)
+
+    async def take(self, member: Member, source: TailSource, part: bytes) -> None:
+        if part:
+            await self.into.send(part)
+
+    async def write_parts(self, send: Send, nursery: trio.Nursery) -> None:
+        await self.find_members(nursery)
+        nursery.start_soon(self.find_later_members, nursery)
+        await write(send, line({"listening": str(self.wanted)}))
+        while True:
+            text = b""
+            with trio.move_on_after(ALIVE):
+                text = await self.lines.receive()
+            await write(send, text)
+
+    def summary(self) -> dict[str, int]:
+        return {"dropped": sum(source.dropped for source in self.sources.values())}
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
         """Return False if the filter needs records and the config no longer allows them."""
@@ -98,44 +102,16 @@ class Tail(GuardedStream):
             self.why = "stream ends, its filter asks about records, and the config lets nobody see them"
         return not over
 
-    async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
-        while True:
-            await trio.sleep(LOOK)
-            await self.begin(nursery, into)
-
-    async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[bytes]) -> None:
-        for member in self.backend.members:
-            process = member.process
-            if process is not None and process not in self.sources:
-                self.sources[process] = source = member.tail(self.number, self.text)
-                await nursery.start(self.listen, member, source, into)
-
-    async def listen(
-        self, member: Member, source: TailSource, into: trio.MemorySendChannel[bytes], *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:  # fmt: skip
-        try:
-            await source.begin()
-        except Problem as problem:
-            self.log.warning("tail misses a worker", of_worker=member.index, reason=str(problem))
-            return
-        finally:
-            task_status.started()
-        with suppress(MemberGone):
-            while True:
-                if text := await source.next():
-                    await into.send(text)
-
 
 async def write(send: Send, lines: bytes) -> None:
-    """Send lines, or an empty line as a sign of life."""
+    """Send lines; without lines send an empty line, which shows that the stream is alive."""
     await send({"type": "http.response.body", "body": lines or b"\n", "more_body": True})
 
 
 async def tail(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = filter_of_query(backend, call)
-    check_listeners(len(backend.listeners))
+    check_listeners(backend)
     return Tail(backend, call.query.filter, wanted)
 
 
@@ -153,13 +129,48 @@ def filter_of_query(backend: Backend, call: OperationCall) -> Filter:
     return wanted
 
 
-def check_listeners(listeners: int) -> None:
-    """Raise Problem if too many clients listen."""
-    if listeners >= MOST_LISTENERS:
-        raise Problem(429, "too_many_listeners", f"{listeners} listen already, at most {MOST_LISTENERS} may")
-
-
 OPERATIONS = (
     Operation("GET", "/api/tail", "tail", "What passes, as it passes: one JSON object a line, without an end.",
               tail, TailShown, TailQuery, refusals=("too_many_listeners",), media=NDJSON),
 )  # fmt: skip
+
+
+class TailLines:
+    """Lines of this process for one listener, between `begin` and `end`."""
+
+    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
+        self.fanout, self.notify = fanout, notify
+        self.something = trio.Event()
+        self.sink = TailSink(wanted, whole_event, self.wake)
+
+    @property
+    def dropped(self) -> int:
+        return self.sink.dropped
+
+    def wake(self) -> None:
+        self.notify(self.something)
+
+    async def begin(self) -> None:
+        """Add the sink: later exchanges are complete."""
+        self.fanout.add(self.sink)
+
+    def end(self) -> None:
+        self.fanout.remove(self.sink)
+
+    async def next(self) -> bytes:
+        """Return lines once there are any; none after ALIVE seconds."""
+        if not self.sink.waiting:
+            with trio.move_on_after(ALIVE):
+                await self.something.wait()
+        self.something = trio.Event()
+        lines: list[Mapping[str, Any]] = [
+            {"request": request_event(seen, wall_clock())} for seen in self.sink.drain(AT_ONCE)
+        ]
+        if missed := self.sink.missed():
+            lines += [{"dropped": missed.dropped, "apis": missed.apis}] if missed.dropped else []
+            lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
+        return b"".join(map(line, lines))
+
+
+def line(content: Mapping[str, Any]) -> bytes:
+    return _encode(content) + b"\n"

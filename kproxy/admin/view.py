@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,9 +45,9 @@ from kproxy.runtime.io.scheduler import in_turns
 from .held_news import held_changes
 from .models import PageId, Query, Shown
 from .operation import Operation, OperationCall
-from .problem import MemberGone, Problem
-from .responses import GuardedStream
-from .tail import LOOK, check_listeners, filter_of_query
+from .problem import Problem
+from .responses import MemberStream, check_listeners
+from .tail import filter_of_query
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -112,73 +112,57 @@ def place_of(stream: str, places: Mapping[int, int]) -> str:
     return ".".join([stream, *(f"{process}-{at}" for process, at in sorted(places.items()))])
 
 
-class SentTotals:
-    """Source of one process, with the totals that were sent so far."""
-
-    def __init__(self, source: ViewSource) -> None:
-        self.source = source
-        self.last = ViewPart(0)
-
-    def left(self, part: ViewPart) -> dict[str, Any] | None:
-        """Return the rows left out since the last call; None: no rows."""
-        last = self.last
-        more = {
-            "not_looked_at": 0,
-            "too_many": part.too_many - last.too_many,
-            "too_slow": part.too_slow - last.too_slow,
-            "unknown": part.unknown - last.unknown,
-            "why": part.why,
-        }
-        return more if any(more[name] for name in ("too_many", "too_slow", "unknown")) else None
+def left_out(part: ViewPart, last: ViewPart) -> dict[str, Any] | None:
+    """Return the rows of one process that were left out since its last part; None: no rows."""
+    more = {
+        "not_looked_at": 0,
+        "too_many": part.too_many - last.too_many,
+        "too_slow": part.too_slow - last.too_slow,
+        "unknown": part.unknown - last.unknown,
+        "why": part.why,
+    }
+    return more if any(more[name] for name in ("too_many", "too_slow", "unknown")) else None
 
 
-class ViewStream(GuardedStream):
-    """Response that streams the rows of all members to one viewer. `last`: the id of the event it saw last."""
+class ViewStream(MemberStream):
+    """Response that streams the rows of all members to one viewer."""
+
+    name = "view"
 
     def __init__(self, backend: Backend, call: OperationCall, wanted: Filter) -> None:
-        self.call, self.wanted = call, wanted
-        self.log = backend.log.bind(filter=str(wanted) if wanted else "")
-        self.number = next(backend.numbers)
-        self.told: dict[object, SentTotals] = {}  # by the process that it is of
-        self.seen: set[int] = set()  # members that were there
+        self.call = call
+        self.last: dict[ViewSource, ViewPart] = {}  # last part sent, by process
+        self.restarted: set[ViewSource] = set()  # processes that took the place of another one
+        self.seen: set[int] = set()  # indexes of members
         self.places: dict[int, int] = {}
         self.matched = 0
-        super().__init__(backend, EVENTS, {"Cache-Control": "no-store"})
+        self.into, self.events = trio.open_memory_channel[tuple[int, int, bytes]](0)
+        super().__init__(backend, wanted, EVENTS, {"Cache-Control": "no-store"})
 
     async def stream_response(self, send: Send) -> None:
-        await charged(self.write_events(send), self.spend)
+        self.backend.leases.opened(self.call.query.page)
+        try:
+            await charged(super().stream_response(send), self.spend)
+        finally:
+            self.backend.leases.closed(self.call.query.page)
 
     def spend(self, seconds: float) -> None:
         """Charge the view's CPU budget, if this process forwards the traffic."""
-        for told in self.told.values():
-            told.source.spend(seconds)
+        for source in self.last:
+            source.spend(seconds)
 
-    async def write_events(self, send: Send) -> None:
-        """Send events until the viewer disconnects."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        self.backend.listeners.add(self.number)
-        self.backend.leases.opened(self.call.query.page)
-        self.log.info("view begins")
-        try:
-            async with trio.open_nursery() as nursery:
-                into, events = trio.open_memory_channel[tuple[int, int, bytes]](0)
-                await self.write(send, self.hello() + self.beginning())
-                await self.begin(nursery, into)
-                # Not charged: these tasks cost the same with and without traffic, and sixteen viewers' would use up
-                # the budget, so that nothing was observed.
-                nursery.start_soon(self.look, nursery, into)
-                nursery.start_soon(self.count, into)
-                nursery.start_soon(self.hold, into)
-                async for process, place, text in events:
-                    if process >= 0:
-                        self.places[process] = place
-                    await self.write(send, text)
-        finally:
-            self.backend.listeners.discard(self.number)
-            self.backend.leases.closed(self.call.query.page)
-            for told in self.told.values():
-                told.source.end()
-            self.log.info("view ends")
+    async def write_parts(self, send: Send, nursery: trio.Nursery) -> None:
+        await self.write(send, self.hello() + self.beginning())
+        await self.find_members(nursery)
+        # Not charged: these tasks cost the same with and without traffic, and sixteen viewers' would use up the budget,
+        # so that nothing was observed.
+        nursery.start_soon(self.find_later_members, nursery)
+        nursery.start_soon(self.count)
+        nursery.start_soon(self.hold)
+        async for process, place, text in self.events:
+            if process >= 0:
+                self.places[process] = place
+            await self.write(send, text)
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
         """Return False if the hello event is outdated: the client reconnects."""
@@ -215,59 +199,39 @@ class ViewStream(GuardedStream):
         """Return the position after the last row sent."""
         return place_of(self.backend.stream, self.places)
 
-    async def look(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
-        while True:
-            await trio.sleep(LOOK)
-            await self.begin(nursery, into)
-
-    async def begin(self, nursery: trio.Nursery, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
-        for member in self.backend.members:
-            process = member.process
-            if process is None or process in self.told:
-                continue
-            query = self.call.query
-            source = member.view(self.number, query.filter, query.rows, self.places.get(member.index))
-            self.told[process] = told = SentTotals(source)
-            again = member.index in self.seen
-            self.seen.add(member.index)
-            await nursery.start(self.listen, member, told, into, again)
+    def source_of(self, member: Member) -> ViewSource:
+        query = self.call.query
+        source = member.view(self.number, query.filter, query.rows, self.places.get(member.index))
+        self.last[source] = ViewPart(0)
+        if member.index in self.seen:
+            self.restarted.add(source)
+        self.seen.add(member.index)
+        return source
 
     # ---- events
 
-    async def listen(
-        self, member: Member, told: SentTotals, into: trio.MemorySendChannel[tuple[int, int, bytes]], again: bool, *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:  # fmt: skip
-        """Send the rows of one process until it ends."""
-        try:
-            await told.source.begin()
-        except Problem as problem:
-            self.log.warning("view misses a worker", of_worker=member.index, reason=str(problem))
-            return
-        finally:
-            task_status.started()
-        with suppress(MemberGone):
-            while True:
-                part = await told.source.next()
-                text = b""
-                if part.missing:
-                    missing = None if part.missing == UNKNOWN else part.missing
-                    why = f"worker {member.index} has begun anew" if again or missing is None else "too long away"
-                    text += event("gap", {"why": why, "missing": missing})
-                if part.rows:
-                    text += written("rows", b'{"rows":' + part.rows + b"}", "@")
-                if left := told.left(part):
-                    text += event("left", left)
-                self.matched += part.matched - told.last.matched
-                told.last = part
-                if text:
-                    await into.send((member.index, part.place, text))
+    async def take(self, member: Member, source: ViewSource, part: ViewPart) -> None:
+        """Send the rows of one process, and which rows are missing."""
+        text = b""
+        if part.missing:
+            missing = None if part.missing == UNKNOWN else part.missing
+            again = source in self.restarted or missing is None
+            why = f"worker {member.index} has begun anew" if again else "too long away"
+            text += event("gap", {"why": why, "missing": missing})
+        if part.rows:
+            text += written("rows", b'{"rows":' + part.rows + b"}", "@")
+        if left := left_out(part, self.last[source]):
+            text += event("left", left)
+        self.matched += part.matched - self.last[source].matched
+        self.last[source] = part
+        if text:
+            await self.into.send((member.index, part.place, text))
 
-    async def count(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+    async def count(self) -> None:
         """Send totals each second."""
         keeper = self.backend.totals
         before = await keeper.latest()
-        await self.tell(into, event("rules", {"version": before.rules_version})
+        await self.tell(event("rules", {"version": before.rules_version})
                         + event("captures", {"version": before.captures_version}))  # fmt: skip
         ticks = 0
         while True:
@@ -275,7 +239,7 @@ class ViewStream(GuardedStream):
             now = await keeper.latest()
             if now is before or not before.known:  # no response: asked again in a second
                 before = now
-                await self.tell(into, b":\n\n")
+                await self.tell(b":\n\n")
                 continue
             ticks += 1
             matched, self.matched = self.matched, 0
@@ -290,22 +254,23 @@ class ViewStream(GuardedStream):
             if ticks % COMMENTS == 0:
                 text += b":\n\n"
             before = now
-            await self.tell(into, text)
+            await self.tell(text)
 
-    async def hold(self, into: trio.MemorySendChannel[tuple[int, int, bytes]]) -> None:
+    async def hold(self) -> None:
         """Send held frames and their changes."""
         async with aclosing(held_changes(self.backend)) as changes:
             async for changed in changes:
-                await self.tell(into, written("held", changed))
+                await self.tell(written("held", changed))
 
-    async def tell(self, into: trio.MemorySendChannel[tuple[int, int, bytes]], text: bytes) -> None:
-        await into.send((-1, 0, text))
+    async def tell(self, text: bytes) -> None:
+        """Send an event that belongs to no process."""
+        await self.into.send((-1, 0, text))
 
 
 async def view(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = filter_of(backend, call)
-    check_listeners(len(backend.listeners))
+    check_listeners(backend)
     return ViewStream(backend, call, wanted)
 
 

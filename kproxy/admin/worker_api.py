@@ -35,7 +35,7 @@ from .models import (
     calendar_time,
 )
 from .problem import Problem
-from .tail_lines import TailLines
+from .tail import TailLines
 
 if TYPE_CHECKING:
     from kproxy.record.live_view.watch import ViewTotals, ViewWatch

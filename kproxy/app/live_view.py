@@ -102,10 +102,10 @@ class RuleFilters:
     @cached_property
     def judge(self) -> FilterJudge:
         """Return the judge, made at the first call."""
-        from kproxy.admin.tail_lines import whole
+        from kproxy.record.audit.request_event import whole_event
         from kproxy.record.filters import FilterJudge
 
-        return FilterJudge(whole, self.who, records=self.records)
+        return FilterJudge(whole_event, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
         from kproxy.record.filters import SessionWho

@@ -36,7 +36,6 @@ TYPES: Mapping[str, type] = {
 
 CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
 """First bytes of pcapng and pcap files."""
-EVERY_PARTITION = 1 << 31
 """Partitions that an event made from a capture tells one by one: as many as there are, since no traffic waits."""
 LONGEST_LINE = 64 << 20
 """Bytes of an event's line at most; an event has a few thousand, and a file with longer lines is no event file."""
@@ -144,9 +143,9 @@ def event_files(path: str) -> list[str]:
 
 def make_data(seen: ObservedExchange) -> ViewedEvent:
     """Return the data of the request event of an exchange in a capture."""
-    from kproxy.record.audit.request_event import request_event  # imported here, as event files do not need it
+    from kproxy.record.audit.request_event import whole_event  # imported here, as event files do not need it
 
-    return request_event(seen, float, EVERY_PARTITION)
+    return whole_event(seen, float)
 
 
 def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide = "client") -> Iterator[AnyView]:

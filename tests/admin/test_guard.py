@@ -10,9 +10,9 @@ import trio
 import trio.testing
 from starlette.requests import Request
 
-from kproxy.admin import operation
+from kproxy.admin import limits
 from kproxy.admin.guard import AdminTokens, make_guard
-from kproxy.admin.operation import LONGEST_BODY, LONGEST_READ
+from kproxy.admin.limits import LONGEST_BODY, LONGEST_READ
 from kproxy.admin.problem import Problem
 
 
@@ -138,7 +138,7 @@ async def test_who_goes_away_before_the_end_of_the_body_is_no_mistake_of_ours(
 @pytest.mark.trio
 async def test_all_bodies_together_have_a_limit(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes too much is refused; when the others are read there is room again."""
-    monkeypatch.setattr(operation, "ALL_BODIES", 1000)
+    monkeypatch.setattr(limits.BODIES, "most", 1000)
     refused = await api("PUT", "/api/rules", " " * 1001)
     assert (refused.status, refused.code) == (429, "too_many_bodies")
 
@@ -148,7 +148,7 @@ async def test_all_bodies_together_have_a_limit(api: Any, monkeypatch: pytest.Mo
 @pytest.mark.trio
 async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes wait for each other, and what a document is read into is ten times as large as its body."""
-    monkeypatch.setattr(operation, "ALL_BODIES", 1000)
+    monkeypatch.setattr(limits.BODIES, "most", 1000)
     body, answers = '{"rules": []}' + " " * 500, []
 
     async def put() -> None:
@@ -162,8 +162,17 @@ async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: p
         assert (await api("PUT", "/api/rules", body)).code == "too_many_bodies"
         assert answers == []
     assert answers == [200]
-    assert operation._bodies.total == 0
+    assert limits.BODIES.total == 0
     assert (await api("PUT", "/api/rules", body)).status == 200
+
+
+@pytest.mark.trio
+async def test_change_without_room_for_its_response_is_refused(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is changed."""
+    monkeypatch.setattr(limits.RESPONSES, "most", -1)
+
+    assert (await api("PUT", "/api/rules", '{"rules": [{"name": "new", "kind": "tiny"}]}')).code == "too_many_answers"
+    assert list(api.proxy.keeper.store.stored_rules) == ["base"]
 
 
 @pytest.mark.trio

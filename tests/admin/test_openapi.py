@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from typing import Any
@@ -72,3 +73,12 @@ def test_every_code_is_one_of_the_table() -> None:
     """What an operation says that it may refuse with."""
     known = {code for codes in CODES.values() for code in codes}
     assert {code for one in OPERATIONS for code in one.refusals} <= known
+
+
+def test_operations_with_long_responses_list_their_refusal() -> None:
+    """The limit is checked before the operation, if the table has the code."""
+    annotations = {one.name: inspect.signature(one.handle).return_annotation for one in OPERATIONS}
+    long = {name for name, annotation in annotations.items() if annotation in ("LongResponse", "CountedResponse")}
+
+    assert {"list_rules", "get_config", "list_held", "get_frame"} <= long
+    assert {one.name for one in OPERATIONS if "too_many_answers" in one.refusals} == long

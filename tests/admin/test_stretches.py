@@ -20,8 +20,9 @@ import trio
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
 from kproxy.admin.guard import AdminTokens
+from kproxy.admin.limits import LONGEST_BODY
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
-from kproxy.admin.operation import LONGEST_BODY, OperationCall
+from kproxy.admin.operation import OperationCall
 from kproxy.admin.responses import LongResponse
 from kproxy.admin.worker_api import ProcessMember
 from kproxy.app.app import ProxyProcess

@@ -12,7 +12,7 @@ import pytest
 import trio
 from starlette.types import Message
 
-from kproxy.admin import tail
+from kproxy.admin import responses
 from kproxy.admin.guard import AdminTokens
 from kproxy.record.fanout import Fanout
 from tests.support.exchange_factory import exchange
@@ -154,7 +154,7 @@ async def test_a_bad_filter(api: Any) -> None:
 @pytest.mark.trio
 async def test_too_many_listeners(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each looks at every exchange, so they are few."""
-    monkeypatch.setattr(tail, "MOST_LISTENERS", 1)
+    monkeypatch.setattr(responses, "MOST_LISTENERS", 1)
     async with listening(api) as listener:
         await listener.lines(1)
         refused = await api("GET", "/api/tail")

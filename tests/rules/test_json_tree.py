@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.admin.operation import LONGEST_BODY, has_few_values, text_end
+from kproxy.admin.limits import LONGEST_BODY
+from kproxy.admin.operation import has_few_values, text_end
 from kproxy.rules.values.source import _TOKEN, json_source, to_value
 from tests.support.stretches import BY_COST, Cost
 

@@ -28,10 +28,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.admin.connection_limits import network_of_peer
 from kproxy.admin.guard import JSON, GuardedApp, media_type
 from kproxy.admin.http_server import CERTIFIED, serve_admin
-from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, body_of, has_few_values
+from kproxy.admin.limits import body_of, network_of_peer
+from kproxy.admin.operation import API, MOST_NESTED, MOST_VALUES, has_few_values
 from kproxy.admin.problem import Problem
 from kproxy.base.errors import InternalError
 from kproxy.base.terminal import in_line

@@ -19,7 +19,7 @@ from kproxy.admin.captures import ProcessCaptures
 from kproxy.admin.held import BODIES, HeldShown, ResumeBody
 from kproxy.admin.models import Shown
 from kproxy.admin.problem import Problem, problem_of
-from kproxy.admin.tail_lines import TailLines
+from kproxy.admin.tail import TailLines
 from kproxy.admin.worker_api import ProcessMember
 from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from kproxy.record.captures.capture_file import CaptureLimits, CapturePart, Totals

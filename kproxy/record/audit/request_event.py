@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.base.cooperative import yielding
@@ -371,3 +372,17 @@ def summary_event(line: SummaryRow, who: Who) -> tuple[float, dict[str, Any]]:
     if data["topic"] is not None:
         data["broker_topic"] = plain(who.broker_topic(data["topic"]))
     return line.minute, {name: value for name, value in data.items() if value is not None}
+
+
+EVERY_PARTITION = 1 << 31
+
+
+def whole_event(seen: ObservedExchange, wall: ToWallTime | None = None) -> dict[str, Any]:
+    """Return the data of the event with all topics, partitions and resources, for filters."""
+    return request_event(seen, wall or wall_clock(), EVERY_PARTITION)
+
+
+def wall_clock() -> ToWallTime:
+    """Return a function from times of `monotonic()` to the wall clock as it is set now."""
+    offset = time() - monotonic()
+    return lambda when: when + offset

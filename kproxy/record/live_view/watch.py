@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kproxy.protocol.table.errors import error_name
-from kproxy.record.audit.request_event import request_event
+from kproxy.record.audit.request_event import request_event, whole_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
 from kproxy.record.filters import ExchangeView, Filter, ViewedEvent
@@ -189,7 +189,6 @@ LONG = 1.0
 """Seconds after which an exchange in flight is reported."""
 SET = 0.01
 """Seconds by which two clocks differ after one was set."""
-EVERY_PARTITION = 1 << 31
 THROTTLE = COLUMNS.index("throttle")
 LONGEST_SEARCH = 0.2
 """Seconds that one search takes at most; who wants more asks again, from where it ended."""
@@ -330,7 +329,7 @@ class ViewWatch:
 
     def whole(self, seen: ObservedExchange) -> ViewedEvent:
         """Return the data of an exchange's event, with all that a filter may ask for."""
-        return request_event(seen, self.wall, EVERY_PARTITION)
+        return whole_event(seen, self.wall)
 
     def wall(self, when: float) -> float:
         """Return a time of an exchange in seconds since 1970."""

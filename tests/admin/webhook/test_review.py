@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
-from kproxy.admin.operation import LONGEST_BODY
+from kproxy.admin.limits import LONGEST_BODY
 from kproxy.admin.problem import Problem, answer
 from kproxy.admin.webhook.annotations import SidecarOptions
 from kproxy.admin.webhook.server import KIND, LONGEST_REASON, VERSION, answer_review, tell

@@ -17,7 +17,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from kproxy.admin import http_server, operation
+from kproxy.admin import http_server, limits
 from kproxy.admin.webhook import server
 from kproxy.admin.webhook.annotations import SidecarOptions
 from kproxy.admin.webhook.server import answer_review
@@ -150,7 +150,7 @@ async def test_log_line_of_a_pod_with_long_names_is_short(place: str, cost: Cost
 
 async def test_refusals_have_the_form_of_the_admin_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not JSON, too long, too slow or for another path: a status that Kubernetes takes for a failure."""
-    monkeypatch.setattr(operation, "LONGEST_READ", 0.2)
+    monkeypatch.setattr(limits, "LONGEST_READ", 0.2)
     async with serving(tmp_path) as webhook:
         codes = {
             (415, "unsupported_media_type"): await webhook.ask(REVIEW, "text/plain"),
@@ -276,17 +276,17 @@ async def test_a_handshake_that_is_late_makes_room(tmp_path: Path, monkeypatch: 
 
 async def test_bodies_of_one_leave_room_for_those_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body counts until its review is answered. One that has its part is refused, the other is not."""
-    monkeypatch.setattr(operation, "ALL_BODIES", 3 * len(REVIEW))
+    monkeypatch.setattr(limits.BODIES, "most", 3 * len(REVIEW))
     head = b"POST /inject HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n"
     async with serving(tmp_path) as webhook, await webhook.connect() as large:
-        await large.send_all(head + b" " * operation.ALL_BODIES)
+        await large.send_all(head + b" " * limits.BODIES.most)
         with trio.fail_after(60):
-            while operation._bodies.total < operation.ALL_BODIES:
+            while limits.BODIES.total < limits.BODIES.most:
                 await trio.lowlevel.checkpoint()
             assert (await webhook.ask(REVIEW))[0] == 429
             async with await webhook.connect("127.0.0.2") as other:
                 assert (await exchange(other, REVIEW))[0] == 200
-    assert (operation._bodies.total, dict(operation._bodies.by_network)) == (0, {})
+    assert (limits.BODIES.total, dict(limits.BODIES.by_network)) == (0, {})
 
 
 async def test_networks_take_turns_in_being_answered(autojump_clock: trio.testing.MockClock) -> None:

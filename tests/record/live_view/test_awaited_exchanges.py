@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kproxy.admin.guard import AdminTokens
-from kproxy.admin.tail import MOST_LISTENERS
+from kproxy.admin.responses import MOST_LISTENERS
 from kproxy.record.live_view.config import ViewConfig
 from tests.record.live_view.stream_reader import StreamReader, produced, viewing
 from tests.record.live_view.test_exchanges import fanout_of, kept, listed, watch_of

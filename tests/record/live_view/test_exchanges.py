@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin import responses
+from kproxy.admin import limits, responses
 from kproxy.base.errors import KproxyError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema
@@ -351,7 +351,7 @@ async def test_answers_that_were_asked_for_together_are_bounded(api: Any, monkey
     await kept(api, *(produced("orders", number, orders(100)) for number in range(1, 40)))
     one = len((await api("GET", "/api/exchanges")).body)
     monkeypatch.setattr(responses, "LONG", 1000)
-    monkeypatch.setattr(responses, "MOST_HELD", 3 * one)
+    monkeypatch.setattr(limits.RESPONSES, "most", 3 * one)
     reads, answered, statuses = trio.Event(), trio.Event(), list[int]()
 
     async def ask() -> None:
@@ -376,4 +376,4 @@ async def test_answers_that_were_asked_for_together_are_bounded(api: Any, monkey
 
     assert statuses.count(200) == 4  # more than three have no room behind them
     assert statuses.count(429) == 16
-    assert responses._held.size == 0
+    assert limits.RESPONSES.total == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.admin import tail
+from kproxy.admin import responses
 from kproxy.record.exchange import Form
 from kproxy.record.fanout import Fanout
 from kproxy.record.live_view import config
@@ -306,7 +306,7 @@ async def test_bad_queries(api: Any, query: str, said: str) -> None:
 
 async def test_viewers_and_tails_are_so_many_together(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked about every exchange."""
-    monkeypatch.setattr(tail, "MOST_LISTENERS", 1)
+    monkeypatch.setattr(responses, "MOST_LISTENERS", 1)
     async with viewing(api.app):
         for path in ("/api/view", "/api/tail"):
             refused = await api("GET", path)
