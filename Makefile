@@ -5,10 +5,9 @@ PYTHON ?= python3
 WORKERS ?= 2
 # Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --dist loadfile
-# As many workers as there are cores are busy; one more takes the tests that only wait (tests/order.py).
-ALL := -n $(shell expr $(WORKERS) + 1) --one-waits
-# Of sweeps a part is run, another one each day; a run says its number, with which it is the same again.
-SAMPLE ?= today
+# One worker more than cores: many tests wait for brokers, timeouts and clients.
+ALL := -n $(shell expr $(WORKERS) + 1)
+IN_PROCESS := -m "not process and not deep and not measured"
 BIN := .venv/bin
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
@@ -18,14 +17,14 @@ DOCS_READY := .venv/.ready-for-docs
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
 
-quick: $(READY)  ## style, types and a part of each test that starts no process: Java and other programs are not needed
-	@$(MAKE) --no-print-directory -j2 check compiled CHOICE=--in-process
-	$(PYTEST) -n $(WORKERS) --in-process --sample=$(SAMPLE) --quick
+quick: $(READY)  ## style, types and the tests that start no process: Java and other programs are not needed
+	@$(MAKE) --no-print-directory -j2 check compiled CHOICE='$(IN_PROCESS)'
+	$(PYTEST) -n $(WORKERS) $(IN_PROCESS)
 
-test: java  ## style, types, imports, and every test in its short form
+test: java  ## style, types, imports, and the fixed selection of tests
 	@$(MAKE) --no-print-directory -j2 tools $(READY)
 	@$(MAKE) --no-print-directory -j2 check jars compiled
-	$(PYTEST) $(ALL) --sample=$(SAMPLE)
+	$(PYTEST) $(ALL)
 
 test-all: java  ## the same with every sweep whole; takes long
 	@$(MAKE) --no-print-directory -j2 tools programs $(READY)

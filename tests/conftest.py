@@ -18,7 +18,6 @@ import pytest
 import trio
 from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, settings
-from xdist.remote import Producer
 
 from kproxy.testing import one_request, process
 from kproxy.testing.kafka import Kafka, kafka_libs
@@ -28,15 +27,18 @@ from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 from tests.support.wait import until
 
-from .needs import InProcess, Needs
-from .order import ByUnit, longest_first
 from .preloaded import Forks
-from .sampling import Sample, number_of
+from .selection import MARKERS, Selection
 
 pytest_plugins = ["kproxy.testing.plugin"]
 
-settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any speed")  # what takes long here may be others' work
+settings.register_profile(
+    "same examples",
+    deadline=None,  # a slow example may be due to other work of the machine
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not os.environ.get("KPROXY_TEST_ALL"),
+)
+settings.load_profile("same examples")
 
 #: Client side: broker side. The names of tests begin with `ren-` where they go through the renaming proxy.
 RENAME = {"name": "other names upstream", "kind": "rename_topic", "topics": {"ren-*": "prod.ren-*"}}
@@ -59,40 +61,16 @@ FALSE_CLOCKS = frozenset(("autojump_clock", "mock_clock"))
 _numbers = itertools.count(1)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make quick` and `make test` ask for."""
-    parser.addoption(
-        "--in-process", action="store_true", help="run tests without processes of their own, and only those"
-    )
-    parser.addoption(
-        "--sample", type=number_of, metavar="NUMBER", help="run a part of sweeps only: that of `today`, or of a number"
-    )
-    parser.addoption("--quick", action="store_true", help="with --sample: run a part of that part, for some minutes")
-    parser.addoption(
-        "--one-waits", action="store_true", help="the last worker takes only tests that wait more than they compute"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Take in the plugins that know the needs of tests. Of what a worker collects next to nothing is garbage.
-
-    A sample has the examples of property tests, too: its number is the seed, unless another was given.
-    """
-    if config.option.sample is not None and config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(config.option.sample)
+    """Leave out tests that are `deep` or `measured`, unless `-m` or KPROXY_TEST_ALL asks for them."""
     if hasattr(config, "workerinput"):
-        gc.disable()
-    config.pluginmanager.register(needs := Needs(), "needs")
-    needs.declare(config)
-    config.addinivalue_line(
-        "markers", "measured: compares CPU time with a limit; `make stretches` runs these tests alone"
-    )
-    if config.getoption("in_process"):
-        config.option.markexpr = "not process"
-        config.pluginmanager.register(InProcess(), "in-process")
-    if config.option.sample is not None:
-        config.pluginmanager.register(Sample(config.option.sample, config.option.quick), "sample")
+        gc.disable()  # hardly anything that a worker collects is garbage
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if not config.option.markexpr:
+        config.option.markexpr = "not measured" + ("" if os.environ.get("KPROXY_TEST_ALL") else " and not deep")
+    config.pluginmanager.register(Selection(), "selection")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -130,31 +108,9 @@ def in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..
     return limited
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leave out tests that measure CPU time, unless `-m` names their marker, as `make stretches` does. Workers get the
-    longest tests first; a run without workers keeps the order of the files."""
-    measured = [item for item in items if item.get_closest_marker("measured") is not None]
-    if measured and "measured" not in config.option.markexpr:  # before a sample is drawn
-        config.hook.pytest_deselected(items=measured)
-        items[:] = [item for item in items if item.get_closest_marker("measured") is None]
-    yield
-    if hasattr(config, "workerinput"):
-        longest_first(items)
-
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # a shell ignores Ctrl-C for what it starts in the background, and processes that tests interrupt inherit that
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByUnit | None:
-    """What shares heavy things goes to one worker, where whole files go to workers anyway."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    config.option.loadscopereorder = False  # the order is ours, not that of the number of tests
-    return ByUnit(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,6 +27,8 @@ from kproxy.tools.verify import checks
 from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 
+pytestmark = [pytest.mark.process, pytest.mark.tools("jq", "tshark")]
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 

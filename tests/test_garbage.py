@@ -6,7 +6,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from kproxy.app.garbage import FEW
+
+pytestmark = pytest.mark.process
 
 STATES = """
 import gc, json

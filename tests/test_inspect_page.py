@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kproxy.record.filters import Filter
 from tests.support.exchange_factory import conversation, event_lines, write_capture
+
+pytestmark = pytest.mark.process
 
 PAGE = Path(__file__).parent.parent / "docs" / "inspect.md"
 

@@ -6,7 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from kproxy.base.logs import WholeLines, make_log
+
+pytestmark = pytest.mark.process
 
 WRITER = """
 import os, sys

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parent.parent
 VERSION = "98.76.5"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

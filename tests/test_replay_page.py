@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kproxy.protocol import Message, encode
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table import layout, schema
@@ -18,6 +20,8 @@ from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.cluster import MockCluster
 from kproxy.tools.replay.compare import groups_table
+
+pytestmark = pytest.mark.process
 
 PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
 

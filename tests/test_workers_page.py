@@ -7,8 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
+
+pytestmark = pytest.mark.process
 
 PAGE = Path(__file__).parent.parent / "docs" / "workers.md"
 

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from kproxy.cli import COMMANDS, main
 from kproxy.cli.admin_client import Admin
 
+pytestmark = pytest.mark.process
+
 
 def run(*arguments: str) -> tuple[int, str]:
     """Exit code, and what was printed on both streams."""

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from kproxy.cli import COMMANDS, main
 from kproxy.cli.printouts import SHELLS
 
+pytestmark = pytest.mark.process
+
 
 def completed(typed: str, cwd: Path) -> set[str]:
     """What bash offers after these words, the last of which is not finished."""

@@ -21,6 +21,8 @@ from kproxy.cli.demo import commands_to_try, own_command
 from kproxy.testing import one_request
 from kproxy.testing.process import Child
 
+pytestmark = pytest.mark.process
+
 DEMO = [sys.executable, "-m", "kproxy", "demo", "--records", "300"]
 
 

@@ -16,6 +16,8 @@ from kproxy.cli.tail import TABLE, WIDE, colour, fitted, milliseconds, size
 from kproxy.record.filters import topics
 from tests.support.exchange_factory import conversation, write_capture
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("data", "expected"),

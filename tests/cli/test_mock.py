@@ -27,6 +27,8 @@ from kproxy.testing.process import free_ports
 from tests.support.line_count import LineCount
 from tests.support.pace import within
 
+pytestmark = pytest.mark.process
+
 MOCK = [sys.executable, "-m", "kproxy", "mock"]
 
 

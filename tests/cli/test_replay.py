@@ -22,6 +22,8 @@ from kproxy.testing.process import free_port
 from tests.support.exchange_factory import NOON, conversation, write_capture
 from tests.support.fake_broker import FakeBroker
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def capture(tmp_path: Path) -> str:

@@ -25,6 +25,8 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
+pytestmark = pytest.mark.process
+
 
 def run(*words: object) -> Result:
     return CliRunner().invoke(main, ["tail", *map(str, words)])

@@ -146,7 +146,7 @@ def test_groups_know_the_rack_of_their_members(
     assert len(more.result(90)) > COUNT
 
 
-@pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+@pytest.mark.deep
 def test_a_follower_that_is_gone(
     kafka3: Kafka, kproxy_process: Proxies, filled: str, read: Read, tmp_path: Path
 ) -> None:

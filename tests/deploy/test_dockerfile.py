@@ -160,7 +160,7 @@ def test_the_broker_of_compose_can_keep_its_own_topics() -> None:
 
 
 @pytest.mark.timeout(600)
-def the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
+def test_the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
     """As nobody, in a folder that cannot be written; as whoever runs the tests where their Python is not for others."""
     tmp_path.chmod(0o755)
     source, image = tmp_path / "src", tmp_path / "opt" / "kproxy"
@@ -190,7 +190,3 @@ def the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
         with Child([*command, *words], tmp_path / "log", cwd=tmp_path) as child:
             healthy = [*command[:-1], f"KPROXY_ADMIN=http://{admin}", "kproxy", "ready"]
             child.wait_until(lambda: subprocess.run(healthy, check=False).returncode == 0, 60, "kproxy ready")
-
-
-if "KPROXY_TEST_ALL" in os.environ:  # it installs all that kproxy needs once more
-    test_the_steps_give_a_kproxy_that_serves_and_is_healthy = the_steps_give_a_kproxy_that_serves_and_is_healthy

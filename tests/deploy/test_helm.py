@@ -19,6 +19,8 @@ from tests.support import manifests
 from tests.support.helm import BROKERS, CHART, EVERYTHING, FOLDER, SETS, helm, rendered
 from tests.support.manifests import named
 
+pytestmark = pytest.mark.tools("helm", "crds")
+
 DEPLOY = FOLDER.parent
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -17,6 +17,8 @@ from kproxy.app.config.document import Config
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 
+pytestmark = pytest.mark.tools("helm")
+
 MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 NOT_HERE = "a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"

@@ -6,10 +6,14 @@ import re
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from kproxy.testing.cluster import MockCluster
 from tests.howto import DOCS, Reader
 from tests.support.built_programs import built
 from tests.support.helm import SETS
+
+pytestmark = pytest.mark.tools("helm", "kustomize")
 
 PAGE = (DOCS / "helm.md").read_text()
 

@@ -15,6 +15,8 @@ from tests.support import manifests
 from tests.support.helm import FOLDER, refused, rendered
 from tests.support.manifests import named
 
+pytestmark = pytest.mark.tools("helm")
+
 VALUES: dict[str, Any] = yaml.safe_load((FOLDER / "values" / "webhook.yaml").read_text())
 
 

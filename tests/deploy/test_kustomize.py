@@ -16,6 +16,8 @@ from tests.support import manifests
 from tests.support.built_programs import built
 from tests.support.manifests import named
 
+pytestmark = pytest.mark.tools("kustomize")
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAYS = sorted((DEPLOY / "kustomize" / "overlays").iterdir())
 

@@ -7,7 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
+
+pytestmark = pytest.mark.tools("promtool")
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 METRICS = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -13,6 +13,8 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
+pytestmark = pytest.mark.tools("haproxy")
+
 LISTEN = """
 defaults
     mode tcp

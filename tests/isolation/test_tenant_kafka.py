@@ -28,6 +28,8 @@ from tests.support.frames import message
 from tests.support.topics import create_topics
 from tests.support.wait import until
 
+pytestmark = pytest.mark.kafka
+
 PRODUCE, FETCH, METADATA, DELETE_TOPICS, SHARE_FETCH = 0, 1, 3, 20, 78
 NOT_LEADER, UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 6, 100, 70
 PATIENCE = 60.0

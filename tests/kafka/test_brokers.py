@@ -58,6 +58,7 @@ def test_a_leader_moves_and_clients_follow_by_node_endpoints(java: JavaProgram, 
     assert route.proxy is None or route.proxy.metric("kproxy_rewritten_total", **rewritten) > before
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("route", ROUTES or ["direct", "proxy", "renamed"], indirect=True)
 @pytest.mark.parametrize("kill", KILL)
 def test_a_broker_stops_and_starts_while_records_flow(java: JavaProgram, route: Any, kill: bool) -> None:

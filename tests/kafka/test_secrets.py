@@ -243,6 +243,7 @@ def use_all_of_them(proxy: Any, authority: Authority, wheres: dict[str, str]) ->
         assert client.brokers() and other.brokers()
 
 
+@pytest.mark.deep
 def test_none_of_kproxys_own_is_told(
     kproxy_process: Callable[..., Any], tmp_path: Path, sasl_kafka: Kafka, authority: Authority
 ) -> None:

@@ -19,6 +19,8 @@ from aiokafka import codec as aiokafka_codec
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records.compression import CODECS, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 
+pytestmark = pytest.mark.process
+
 TEXTS = [b"", b"x", b"the same again and again " * 4000, random.Random(3).randbytes(100_000)]
 PACKED = (GZIP, SNAPPY, LZ4, ZSTD)
 

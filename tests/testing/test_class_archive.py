@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from kproxy.base.jars import java
 from kproxy.testing.kafka import archive_options, class_archive, kafka_libs
 from tests.support.java_jars import make_class_archive
+
+pytestmark = pytest.mark.kafka
 
 BROKER = "kafka.Kafka"
 

@@ -14,6 +14,8 @@ import pytest
 from kproxy.base.errors import InternalError
 from kproxy.testing.process import Child, children_of
 
+pytestmark = pytest.mark.process
+
 
 def python(code: str, log: Path) -> Child:
     """A child that runs this."""

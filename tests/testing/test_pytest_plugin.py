@@ -13,6 +13,8 @@ import pytest
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port
 
+pytestmark = pytest.mark.process
+
 Suite = Callable[..., Any]
 
 FAILING = """

@@ -12,6 +12,8 @@ from kproxy.testing.inject import Kproxy
 from kproxy.testing.kafka import Kafka
 from tests.support.topics import create_topics
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.fixture
 def kproxy_upstream(kafka: Kafka) -> str:

@@ -17,6 +17,8 @@ from kproxy.testing.inject import Kproxy
 from kproxy.testing.one_request import ask
 from kproxy.testing.rule_arguments import Misuse
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("given", "said"),

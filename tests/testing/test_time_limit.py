@@ -15,6 +15,8 @@ from kproxy.testing.inject import Kproxy
 from kproxy.testing.pytest_plugin import time_limit
 from kproxy.testing.time_limit import MOST_LINES, SLOW_JOIN, TimeLimit, acted, unanswered
 
+pytestmark = pytest.mark.process
+
 Suite = Callable[..., Any]
 
 LIMITED = """

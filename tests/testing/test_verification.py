@@ -14,6 +14,8 @@ from kproxy.testing.verification import TapeReader
 
 from .conftest import QUICK
 
+pytestmark = pytest.mark.process
+
 Suite = Callable[..., Any]
 
 

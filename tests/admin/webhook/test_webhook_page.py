@@ -8,10 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kproxy.admin.webhook.annotations import ANNOTATIONS, DOMAIN, SidecarOptions
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import free_port
 from tests.howto import DOCS, Reader
+
+pytestmark = [pytest.mark.process, pytest.mark.tools("openssl")]
 
 PAGE = (DOCS / "howto-webhook.md").read_text()
 

@@ -26,6 +26,8 @@ from kproxy.record.live_view.rows import COLUMNS
 from tests.support.fake_admin import FakeAdmin, event, fake_admin
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 NOON = 1_795_262_400.0
 HELLO = {"stream": "3f9c", "filter": "", "workers": 2, "rows": 400, "may_write": True, "columns": list(COLUMNS)}

@@ -22,6 +22,8 @@ from tests.lab.matrix.matrix import CLIENTS
 from tests.lab.matrix.scenario import told
 from tests.support.wait import until
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.mark.timeout(300)
 def test_librdkafka_after_a_lost_answer(kafka: Kafka) -> None:

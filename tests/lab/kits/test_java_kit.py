@@ -6,9 +6,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.lab.kits.suites import KIT_SUITES
 from tests.support.java_jars import javac
 from tests.support.java_program import COMPILER
+
+pytestmark = [pytest.mark.process, pytest.mark.tools("javac")]
 
 JUNIT = {
     "Extension": "interface Extension {}",

@@ -27,6 +27,8 @@ from tests.lab.matrix.table import keep
 from tests.support.connection_watch import ConnectionWatch
 from tests.support.topics import create_topics
 
+pytestmark = pytest.mark.kafka
+
 WHOLE = os.environ.get("KPROXY_MATRIX") == "1"
 CHEAP = ("librdkafka", "aiokafka")  # kafka-python's two members sometimes hang for minutes, without kproxy as well
 SECONDS = 400

@@ -5,7 +5,6 @@ Only with KPROXY_TEST_ALL=1: it takes a minute, and up to three where librdkafka
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -25,13 +24,12 @@ def scene(kafka3: Kafka) -> Iterator[Scene]:
         yield scene
 
 
-if "KPROXY_TEST_ALL" in os.environ:
+@pytest.mark.deep
+@pytest.mark.timeout(900)  # a broker's start takes two seconds, and a minute on a machine that has much else to do
+def test_nothing_is_lost_doubled_or_turned_over_when_a_broker_and_a_worker_die(scene: Scene) -> None:
+    """Record by record; counters and the audit's numbers add up, and no descriptor stays open."""
+    lanes = [Step(2.0, "kill_broker", (2, 0.5))], [Step(3.0, "kill_worker", (0,)), Step(4.0, "recycle")]
+    told = Soak(scene, rate=200, with_java=False, say=print).run(lanes, SECONDS)
 
-    @pytest.mark.timeout(900)  # a broker's start takes two seconds, and a minute on a machine that has much else to do
-    def test_nothing_is_lost_doubled_or_turned_over_when_a_broker_and_a_worker_die(scene: Scene) -> None:
-        """Record by record; counters and the audit's numbers add up, and no descriptor stays open."""
-        lanes = [Step(2.0, "kill_broker", (2, 0.5))], [Step(3.0, "kill_worker", (0,)), Step(4.0, "recycle")]
-        told = Soak(scene, rate=200, with_java=False, say=print).run(lanes, SECONDS)
-
-        print("\n".join(told.facts))
-        assert told.findings == []
+    print("\n".join(told.facts))
+    assert told.findings == []

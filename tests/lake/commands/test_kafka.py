@@ -54,6 +54,7 @@ def take(kafka: Kafka, lake: Path, command: Any) -> str:
     return told
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
 def test_events_of_a_topic_are_taken_over_once(
     kafka: Kafka, spark: SparkSession, audit: Any, audit_command: Any, tmp_path: Path

@@ -17,6 +17,7 @@ from kproxy.lake.lake import Lake
 from kproxy.lake.tables import REQUESTS
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
 def test_spark_submit_runs_the_jobs(spark: SparkSession, audit: Any, audit_command: Any, tmp_path: Path) -> None:
     """The master is the one that it was given. By default only bronze is submitted: a start of Spark takes its time."""

@@ -54,6 +54,7 @@ def comparable(rows):
     )
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
 def test_merging_days_equals_all_in_one_go(silver, seed):

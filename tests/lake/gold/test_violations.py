@@ -236,6 +236,7 @@ def told(spark: SparkSession, silver: Any) -> list[Row]:
     return [known(row.asDict()) for row in rows]
 
 
+@pytest.mark.deep
 def test_what_is_found(told: list[Row]) -> None:
     """In one day and over midnight alike."""
     for cluster in STARTS:

@@ -63,12 +63,14 @@ def test_each_event_is_there_once(filled: Run) -> None:
         assert not (folder.parent.parent / "_compact").exists()
 
 
+@pytest.mark.deep
 def test_only_the_days_asked_for_are_compacted(filled: Run) -> None:
     """Others stay as they are."""
     assert compact(filled, [date(2026, 11, 20)], TABLES) == 0
     assert rows(filled) == TWICE
 
 
+@pytest.mark.deep
 def test_what_silver_has_not_finished_is_left_alone(filled: Run) -> None:
     """A batch that will be written again must not be merged."""
     from kproxy.lake.lake import BatchLedger
@@ -116,6 +118,7 @@ def test_stopped_at_any_step_nobody_sees_half_of_it(filled: Run, monkeypatch: py
     assert rows(filled)[0] == ONCE[0]
 
 
+@pytest.mark.deep
 def test_a_rename_that_was_cut_short_is_not_seen(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """On object storage a rename copies file by file, and a kill leaves a part of them."""
     real = Files.rename

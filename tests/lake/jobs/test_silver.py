@@ -38,6 +38,7 @@ def lines(audit: Any) -> list[str]:
     ]
 
 
+@pytest.mark.deep
 def test_workers_and_spark_write_the_same(run: Run, audit: Any, rows_in_files: Any) -> None:
     """A lake that only Spark reaches is written by Spark: ids and a table; with KPROXY_TEST_ALL=1, all tables."""
     audit.publish(*lines(audit))

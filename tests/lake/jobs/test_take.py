@@ -231,6 +231,7 @@ def test_stopped_at_any_step_the_next_run_gives_the_same_tables(
         assert content(other.lake) == expected, f"stopped at step {stop_at}"
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(400)  # Spark starts as a process of its own, on a machine that may be busy
 def test_killed_within_a_batch_the_next_run_gives_the_same_tables(
     run: Run, audit: Any, tmp_path: Path, content: Any

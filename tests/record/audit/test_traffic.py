@@ -11,7 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.audit_reader import Event, by_source, hidden, published, recovered
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[3]
 

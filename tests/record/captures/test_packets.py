@@ -12,6 +12,8 @@ from kproxy.record.captures.tcp_stream import SYN, Segment, segment_of
 from kproxy.record.captures.writer import LONGEST_SEGMENT, Conversation, checksum, packed, pool_address
 from tests.support.capture_files import tshark
 
+pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
+
 V4, V6 = (b"\x0a\1\2\3", 40000), (b"\xfd" + b"\0" * 14 + b"\1", 40001)
 
 

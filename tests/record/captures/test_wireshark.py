@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture
 from kproxy.record.exchange import ObservedExchange
 from tests.support.capture_files import client, metadata, produce, tool, tshark, written
+
+pytestmark = [pytest.mark.process, pytest.mark.tools("tshark", "editcap", "mergecap")]
 
 FIELDS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 
+import pytest
+
 from kproxy.record.captures.captured_connection import CapturedConnection
 from kproxy.record.captures.pcapng import PacketFile, read_note
 from kproxy.record.captures.policy import Policy
@@ -12,6 +14,8 @@ from kproxy.record.captures.reader import Capture, read
 from kproxy.record.captures.writer import MOST_KNOWN, CaptureWriter
 from kproxy.record.exchange import Frame
 from tests.support.capture_files import SERVER, client, frame, metadata, packets, produce, response, tshark, written
+
+pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
 
 
 def notes(path: Path) -> list[dict[str, object]]:

@@ -8,6 +8,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from tests.record.observer.watching import CLIENT, Talk, Watching, random_talk
 from tests.support.event_validation import mistakes
 from tests.support.exchange_factory import Somebody, write_capture
 from tests.support.random_peers import Manners
+
+pytestmark = pytest.mark.kafka
 
 NAMES = [api.name for api in map(schema.load, schema.paths()) if api.name not in ("SaslHandshake", "SaslAuthenticate")]
 OFTEN = ["Produce", "Fetch", "ShareFetch", "OffsetCommit", "Heartbeat", "ListOffsets", "CreateTopics"]

@@ -30,6 +30,8 @@ from tests.support.raw_client import METADATA as NOTHING
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
+pytestmark = pytest.mark.process
+
 OFFSET_FETCH = 9
 ABROAD = "127.0.0.2"
 """Address from which clients are let in where kproxy's own connection is not."""

@@ -30,6 +30,8 @@ from kproxy.record.live_view.reading import OpenedCaptures, ReadingResult, Spool
 from tests.admin import conftest as admin
 from tests.support.capture_files import client, frame, metadata, packets, pcap, produce, request, written
 
+pytestmark = pytest.mark.process
+
 api, logged, make_api = admin.api, admin.logged, admin.make_api  # fixtures
 
 BYTES = "application/octet-stream"

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kproxy.testing.process import Proxy, free_port_with_room
 from tests.support.fake_broker import FakeBroker
 from tests.test_docs import console_examples
+
+pytestmark = pytest.mark.process
 
 
 def test_the_commands_of_the_view_page(tmp_path: Path) -> None:

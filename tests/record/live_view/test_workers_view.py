@@ -18,6 +18,8 @@ from kproxy.testing.process import Proxy, children_of, free_port_with_room
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
+pytestmark = pytest.mark.process
+
 
 class Page:
     """A page that reads the stream in a thread."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -12,13 +11,12 @@ import pytest
 
 from tests.testing.explore.conftest import Explorations
 
-pytestmark = pytest.mark.timeout(600)  # beside much else each exploration takes minutes
-LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]  # beside much else each exploration takes minutes
 COPIER = [sys.executable, "copier.py"]
 JUDGED = [f"--before={sys.executable} copier.py seed", f"--check={sys.executable} copier.py check"]
 
 
-@LONG
+@pytest.mark.deep
 def test_nothing_is_found_in_what_is_right(explorations: Explorations) -> None:
     """Exit code 0; the check finds the records through the listener without faults."""
     told = explorations.explore_command(*JUDGED, "--runs=4", "--jobs=4", "--only=api=Produce", "--", *COPIER, "copy")
@@ -26,7 +24,7 @@ def test_nothing_is_found_in_what_is_right(explorations: Explorations) -> None:
     assert sum(told.tests[0]["outcomes"].values()) == 4 and told.findings == []
 
 
-@LONG
+@pytest.mark.deep
 def test_a_death_between_the_write_and_the_commit(explorations: Explorations) -> None:
     """The program is killed while a request is held, and started again: it writes a record twice."""
     once = [JUDGED[0], f"{JUDGED[1]}-once"]
@@ -44,7 +42,7 @@ def test_a_death_between_the_write_and_the_commit(explorations: Explorations) ->
     assert again.code == 1 and "fails in 3 of 3 runs" in again.text, again.text
 
 
-@LONG
+@pytest.mark.deep
 def test_a_program_that_is_no_child_any_more(explorations: Explorations) -> None:
     """A finding is replayed by one line, with words that a shell would take apart; a program that passes ends with 0,
     and where there was nothing to act on it is told. What has become a daemon is killed with the program, and with the
@@ -79,15 +77,21 @@ def test_a_program_that_is_no_child_any_more(explorations: Explorations) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["--", "false"], "fails (2 of 2 runs without faults: exit code 1", marks=LONG),
+        pytest.param(["--", "false"], "fails (2 of 2 runs without faults: exit code 1", marks=pytest.mark.deep),
         (["--rules=none.yaml", "--", "true"], "none.yaml"),
-        pytest.param(["--", "no-such-program"], "no-such-program cannot be started", marks=LONG),
+        pytest.param(["--", "no-such-program"], "no-such-program cannot be started", marks=pytest.mark.deep),
         pytest.param(
-            ["--before=echo no >&2; exit 3", "--", "true"], "--before has ended with exit code 3: no", marks=LONG
+            ["--before=echo no >&2; exit 3", "--", "true"],
+            "--before has ended with exit code 3: no",
+            marks=pytest.mark.deep,
         ),
-        pytest.param(["--upstream=127.0.0.1:1", "--", "true"], "no broker of the upstream 127.0.0.1:1 ans", marks=LONG),
-        pytest.param(["--", "true"], "nothing has gone through kproxy", marks=LONG),
-        pytest.param(["--limit=10s", "--", "sleep", "600"], "runs without faults: hang", marks=LONG),
+        pytest.param(
+            ["--upstream=127.0.0.1:1", "--", "true"],
+            "no broker of the upstream 127.0.0.1:1 ans",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(["--", "true"], "nothing has gone through kproxy", marks=pytest.mark.deep),
+        pytest.param(["--limit=10s", "--", "sleep", "600"], "runs without faults: hang", marks=pytest.mark.deep),
     ],
 )
 def test_commands_that_cannot_be_explored(explorations: Explorations, words: list[str], said: str) -> None:

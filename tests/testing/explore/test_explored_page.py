@@ -16,6 +16,8 @@ from kproxy.testing.explore.result import Exploration, FaultFinding, judge
 from tests.howto import Reader
 from tests.testing.explore.made_up import COPY, commit, exchange, failed_run, made_run, plan, planned, produce, stable
 
+pytestmark = [pytest.mark.process, pytest.mark.tools("chromium")]
+
 CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
 LONG = "x" * 400
 WIDER = """() => [...document.querySelectorAll("body *")]
@@ -32,7 +34,7 @@ SPILLED = """() => [...document.querySelectorAll("th, td")].filter(one => {
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+@pytest.mark.deep
 def test_the_page_can_be_worked_through(tmp_path: Path, mock_cluster: MockCluster) -> None:
     """A test and a program are explored, and each finding is told as the page says."""
     with ExitStack() as stack:

@@ -24,8 +24,7 @@ ONE_WRITE = """
         producer.flush(20)
         return [error is None for error in told] == [True]
 """
-pytestmark = pytest.mark.timeout(600)  # beside much else each exploration takes minutes
-LONG = pytest.mark.skipif(not os.environ.get("KPROXY_TEST_ALL"), reason="takes long: KPROXY_TEST_ALL=1 runs it")
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]  # beside much else each exploration takes minutes
 
 
 def command_of(pid: Path) -> str:
@@ -73,7 +72,7 @@ def test_a_planted_failure_is_found_shrunk_and_replayed(explorations: Exploratio
     assert code == 0, text
 
 
-@LONG
+@pytest.mark.deep
 def test_what_is_fine_passes_and_others_run_as_ever(explorations: Explorations) -> None:
     """Tests without the fixture are run once; what a fatal fault raises is no failure, and a test knows of it."""
     explorations.write("test_fine.py", ONE_WRITE + """
@@ -94,7 +93,7 @@ def test_what_is_fine_passes_and_others_run_as_ever(explorations: Explorations) 
     assert "test_fine.py::test_fine EXPLORED" in told.text and "test_fine.py::test_another PASSED" in told.text
 
 
-@LONG
+@pytest.mark.deep
 def test_tests_that_cannot_be_explored(explorations: Explorations) -> None:
     """They fail, and it is said why; one that is skipped stays so."""
     explorations.write("test_unfit.py", """
@@ -132,7 +131,7 @@ def test_marker_with_wrong_value_fails_before_any_run(explorations: Explorations
     assert not (explorations.folder / "ran").exists()
 
 
-@LONG
+@pytest.mark.deep
 def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None:
     """They fail, and it is said why."""
     explorations.write("test_unfit.py", """
@@ -168,7 +167,7 @@ def test_other_tests_that_cannot_be_explored(explorations: Explorations) -> None
     assert all("threads that begin when the test is imported (1)" in test["notes"][0] for test in told.tests)
 
 
-@LONG
+@pytest.mark.deep
 def test_fixtures_folders_and_tests_that_are_not_run(explorations: Explorations) -> None:
     """Fixtures of a module may use the proxy before the test: faults are at their requests, too. Runs side by side have
     temporary folders of their own, and leave none, nor daemons; a log file of the user is begun once. What is expected
@@ -224,7 +223,7 @@ def test_fixtures_folders_and_tests_that_are_not_run(explorations: Explorations)
     assert not [pid for pid in Path("/proc").glob("[0-9]*") if "left by test_odd" in command_of(pid)]
 
 
-@LONG
+@pytest.mark.deep
 def test_interrupted(explorations: Explorations) -> None:
     """What was found is told; nothing is left running."""
     explorations.write("test_long.py", ONE_WRITE + """
@@ -247,7 +246,7 @@ def test_interrupted(explorations: Explorations) -> None:
     assert "interrupted" in text and "broken by anything" in text
 
 
-@LONG
+@pytest.mark.deep
 def test_workers_of_xdist(explorations: Explorations) -> None:
     """Each explores a test, with its share of the jobs; there is one report of all."""
     explorations.write("test_two.py", ONE_WRITE + """
@@ -266,7 +265,7 @@ def test_workers_of_xdist(explorations: Explorations) -> None:
     assert {test["jobs"] for test in told.tests} == {max(1, 4 * cores // 2)}
 
 
-@LONG
+@pytest.mark.deep
 def test_a_lasting_cluster_is_started_once(explorations: Explorations) -> None:
     """By the pytest of the user; each run has a part of it for itself, and the fixtures that it needs besides."""
     explorations.write("test_shared.py", ONE_WRITE + """
@@ -301,7 +300,7 @@ def test_a_lasting_cluster_is_started_once(explorations: Explorations) -> None:
     assert "topics of the runs stay on the cluster" in told.text  # this one cannot delete any
 
 
-@LONG
+@pytest.mark.deep
 def test_a_baseline(explorations: Explorations) -> None:
     """What is known fails no test, also what a marker ignores."""
     explorations.write("test_known.py", ONE_WRITE + """

@@ -20,6 +20,8 @@ from kproxy.testing.explore.runs.fork_runner import ClusterGone, ForkRunner
 from tests.support.wait import until
 from tests.testing.explore.odd_children import plan_of
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, str(HERE / "odd_children.py")]
 

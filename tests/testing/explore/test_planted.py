@@ -3,7 +3,6 @@ replayed each time; put right, nothing is found. `KPROXY_TEST_ALL=1` runs them: 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 
 from tests.testing.explore.conftest import Explorations
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("KPROXY_TEST_ALL"), reason="explorations of minutes: KPROXY_TEST_ALL=1 runs them"
-)
+pytestmark = [pytest.mark.process, pytest.mark.deep]
 REPLAYS = 10
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from tests.support.java_program import JVM, compile_java
 from tests.testing.explore.conftest import PLANTED, Explorations
 from tests.testing.explore.test_planted import Planted, assert_found, is_of_client
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("KPROXY_TEST_ALL"), reason="explorations of minutes: KPROXY_TEST_ALL=1 runs them"
-)
+pytestmark = [pytest.mark.kafka, pytest.mark.deep]
 ON_KAFKA = [
     Planted("retries_by_hand", 6, "doubled", "Produce #1", ("--faults=transient", "--first")),
     Planted("commits_first", 30, "lost", "Produce #1"),

@@ -20,6 +20,8 @@ from kproxy.tools.replay.sockets import ResponderServer
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
+pytestmark = pytest.mark.kafka
+
 WAIT = 60.0
 
 

@@ -23,6 +23,8 @@ from kproxy.tools.replay.routing import WAS_REFUSED
 from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
+pytestmark = pytest.mark.kafka
+
 WAIT = 30.0
 
 
@@ -79,6 +81,7 @@ def test_an_idempotent_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_pat
     assert written(fresh.bootstrap(), "idempotent", 200) == written(recorder.kafka.bootstrap(), "idempotent", 200)
 
 
+@pytest.mark.deep
 def test_a_replay_may_be_repeated(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """The second one writes everything once more: the target takes it for another producer. Offsets then differ."""
     for each in (recorder.kafka, fresh):
@@ -97,6 +100,7 @@ def test_a_replay_may_be_repeated(tools: Any, recorder: Any, fresh: Kafka, tmp_p
     assert [value for _, _, value in written(fresh.bootstrap(), "twice", 40)] == values * 2
 
 
+@pytest.mark.deep
 def test_a_transactional_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """What it committed is there, what it aborted is not, and offsets that it sent are committed with it."""
     for each in (recorder.kafka, fresh):
@@ -133,6 +137,7 @@ def committed(kafka: Kafka, group: str, topic: str, partitions: int) -> list[int
     return [one.offset for one in found]
 
 
+@pytest.mark.deep
 def test_a_consumer_group(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """It joins, reads in a fetch session, and commits: the target's records are read, its group has the offsets."""
     for each in (recorder.kafka, fresh):
@@ -181,6 +186,7 @@ def test_a_topic_that_is_missing_is_the_first_thing_in_the_report(
     ]
 
 
+@pytest.mark.deep
 def test_topics_that_the_recording_makes(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """Made again at the target, and waited for, at full speed too."""
 
@@ -216,6 +222,7 @@ def test_java_clients(
     assert len(written(fresh.bootstrap(), topic, 50)) == 50
 
 
+@pytest.mark.deep
 def test_connections_apart_and_in_recorded_time(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path) -> None:
     """At ten times the speed it takes about a tenth of the time, and everything is there all the same."""
     for each in (recorder.kafka, fresh):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kproxy.record.captures.pairs import paired
 from kproxy.record.captures.reader import Capture
 from kproxy.testing.kafka import Kafka
@@ -14,9 +16,12 @@ from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 from tests.tools.verify.history import clients_view
 
+pytestmark = pytest.mark.kafka
+
 COUNT = 20
 
 
+@pytest.mark.deep
 def test_a_copier_that_aborts_and_goes_on(kafka: Kafka, java: JavaProgram, tmp_path: Path) -> None:
     """Nothing is found: what was aborted is read again and copied, and no reader gets it twice."""
     config = {

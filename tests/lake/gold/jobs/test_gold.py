@@ -69,6 +69,7 @@ def written(gold):
     return {row["topic"]: row["records"] for row in gold.read(answer_named("who_writes")).collect()}
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("few")
 def test_late_rows_of_an_old_day_change_that_day_only(run, put):
     """The partials of other days stay the very files; a run without changes does nothing; the answer over all days
@@ -102,6 +103,7 @@ def test_what_has_gone_from_a_day_goes_from_its_partials_and_days_without_silver
     assert ([date(2026, 11, 20)], {"orders": 5}) == (made.days, written(gold))
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("few")
 def test_a_batch_that_silver_had_not_finished_is_looked_at_again(run, put, silver):
     """Its rows are taken as they are; once silver has finished it, the day is made anew."""
@@ -126,6 +128,7 @@ def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
     assert "There is nothing to report: gold has no day yet" in page(report, Period())
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("few", [OF_THE_REPORT], indirect=True)
 def test_a_report_of_a_period_is_of_its_days(run, put):
@@ -148,6 +151,7 @@ def test_a_report_of_a_period_is_of_its_days(run, put):
     assert (1, 1) == (heads["clients would break on Kafka 4"], heads["clients write"])
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("few", "as_usual")
 @pytest.mark.parametrize("few", [OF_THE_REPORT], indirect=True)
 def test_small_data_is_planned_in_another_way_and_gives_the_same(spark, tmp_path, silver, monkeypatch):

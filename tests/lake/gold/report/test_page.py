@@ -20,6 +20,8 @@ from kproxy.lake.report.report_builder import (
     cell,
 )
 
+pytestmark = pytest.mark.tools("chromium")
+
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
