@@ -22,6 +22,8 @@ from tests.support.topics import create_topics
 from tests.support.wait import until
 from tests.tools.verify.site import PATIENCE, Site, client
 
+pytestmark = pytest.mark.process
+
 LIVE_CLEAN = {
     "lost-write", "watermark-behind", "offset-given-twice", "inconsistent-offset", "duplicate-sequence",
     "read-disorder", "order", "aborted-read", "read-beyond-stable", "torn-transaction",
