@@ -60,7 +60,7 @@ class OtlpOutlet:
     ) -> None:  # fmt: skip
         self.exporter = Exporter("logs", settings, counters, log)
         self.counters, self.log, self.flush = OutletCounters(), log, flush
-        counters.begin("logs", lambda: sum(self.counters.dropped.copy().values()))
+        counters.dropped_logs = lambda: sum(self.counters.dropped.copy().values())
         self._queue: LineQueue[bytes] = LineQueue(self.counters, when_full, queue, queue_bytes)
         self._tell: PutRecovered
         self._todo: deque[LineBatch[bytes]] = deque()

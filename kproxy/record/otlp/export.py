@@ -15,9 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import partial
 from random import random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -232,8 +231,7 @@ class OtlpWay(NamedTuple):
     encoding: Encoding
 
     def to(self, path: str) -> HttpTarget:
-        own = self.target
-        return HttpTarget(own.host, own.port, own.path + path, own.headers, own.tls, own.server_name, own.timeout)
+        return replace(self.target, path=self.target.path + path)
 
 
 class OtlpSettings:
@@ -250,32 +248,16 @@ class OtlpSettings:
 
 @dataclass
 class OtlpCounters:
-    """Counters of all signals of one process; any thread may read them."""
+    """Counters of all signals of one process; any thread may read them.
+
+    `dropped`: spans, and snapshots of metrics, that the collector did not receive. `dropped_logs`: function that
+    returns the dropped log records, None without an outlet for logs.
+    """
 
     exports: Counter[tuple[Signal, ExportOutcome]] = field(default_factory=Counter)
-    dropped: dict[Signal, Callable[[], int]] = field(default_factory=dict)
-    """Reads, by signal, how many items were lost: log records, spans; of metrics, how many times all were."""
-    parts: dict[Signal, list[Callable[[], int]]] = field(default_factory=dict)
-    before: Counter[Signal] = field(default_factory=Counter)
+    dropped: Counter[Signal] = field(default_factory=Counter)
+    dropped_logs: Callable[[], int] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begin(self, signal: Signal, lost: Callable[[], int]) -> None:
-        """Count the losses of one more sender of this signal: `lost` returns them so far."""
-        with self.lock:
-            self.parts.setdefault(signal, []).append(lost)
-        self.dropped[signal] = partial(self.lost, signal)
-
-    def end(self, signal: Signal, lost: Callable[[], int]) -> None:
-        """Keep the losses of a finished sender; its successor counts from zero."""
-        with self.lock:
-            if lost in self.parts[signal]:
-                self.parts[signal].remove(lost)
-                self.before[signal] += lost()
-
-    def lost(self, signal: Signal) -> int:
-        """Return how much of a signal was lost, by all that have sent it."""
-        with self.lock:
-            return self.before[signal] + sum(lost() for lost in self.parts[signal])
 
 
 class OtlpCollector(Collector):
@@ -295,8 +277,10 @@ class OtlpCollector(Collector):
             "kproxy_otlp_dropped", "Log records, spans and snapshots of metrics that the collector never got.",
             labels=["signal"],
         )  # fmt: skip
-        for signal, number_of in self.counters.dropped.items():
-            dropped.add_metric([signal], number_of())
+        for signal, number in self.counters.dropped.copy().items():
+            dropped.add_metric([signal], number)
+        if self.counters.dropped_logs is not None:
+            dropped.add_metric(["logs"], self.counters.dropped_logs())
         yield dropped
 
 
@@ -363,6 +347,11 @@ class Exporter:
         self.counters.exports[self.signal, delivery.outcome] += 1
         self._tell(delivery)
         return delivery
+
+    def drop(self, number: int = 1) -> None:
+        """Count items that are not sent."""
+        with self.counters.lock:
+            self.counters.dropped[self.signal] += number
 
     def close(self) -> None:
         """Close the connection to the collector, if there is one."""

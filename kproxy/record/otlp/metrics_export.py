@@ -118,10 +118,7 @@ class MetricsExport:
     def __init__(self, settings: OtlpSettings, counters: OtlpCounters, log: FilteringBoundLogger) -> None:
         self.exporter = Exporter("metrics", settings, counters, log)
         self.began = nanoseconds(time.time())
-        self.dropped = 0
-        """Snapshots that were not sent, since a newer one came or the collector did not take them."""
-        self.counters = counters
-        counters.begin("metrics", self.lost)
+        self.exporter.drop(0)  # the metric of drops begins with 0
         self._log = log
         self._next: tuple[float, Sequence[MetricSamples]] | None = None
         self._lock = threading.Lock()
@@ -135,7 +132,7 @@ class MetricsExport:
 
     def offer(self, metrics: Sequence[MetricSamples]) -> None:
         with self._lock:
-            self.dropped += self._next is not None
+            self.exporter.drop(self._next is not None)
             self._next = time.time(), metrics
         self._wake.set()
 
@@ -146,10 +143,6 @@ class MetricsExport:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(LAST_SEND)
-        self.counters.end("metrics", self.lost)
-
-    def lost(self) -> int:
-        return self.dropped
 
     # ---- the thread
 
@@ -164,7 +157,7 @@ class MetricsExport:
                 try:
                     self._send(*snapshot)
                 except Exception as error:  # noqa: BLE001  # the next snapshot may go
-                    self.dropped += 1
+                    self.exporter.drop()
                     self._log.error("otlp: metrics cannot be sent, which is a mistake in kproxy", exc_info=error)
             if closing:
                 self.exporter.close()
@@ -173,7 +166,7 @@ class MetricsExport:
     def _send(self, at: float, metrics: Sequence[MetricSamples]) -> None:
         """Send a snapshot. A refused part ends the whole: the next snapshot has all of it."""
         if time.monotonic() < self.exporter.ready_at:
-            self.dropped += 1
+            self.exporter.drop()
             return
         now = nanoseconds(at)
         for group in in_requests(metrics):
@@ -181,5 +174,5 @@ class MetricsExport:
             most = max(0.0, self._until - time.monotonic()) if self._closing else float("inf")
             delivery = self.exporter.send(trees, sum(len(one.samples) for one in group), most)
             if not delivery.taken:
-                self.dropped += 1
+                self.exporter.drop()
                 return

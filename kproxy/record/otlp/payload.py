@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
@@ -117,30 +118,30 @@ class RequestEncoder:
         """
         if not body:
             return 0, ""
+        answer = self._decoded(body)
+        partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
+        if not isinstance(partial, dict):
+            raise ValueError("it is no answer of OTLP")
+        name = {"metrics": "rejectedDataPoints", "logs": "rejectedLogRecords", "traces": "rejectedSpans"}
+        count = partial.get(name[self.signal]) or 0  # a text, as JSON has whole numbers of 64 bits
+        if not isinstance(count, int | str):
+            raise ValueError(f"its number of rejected items is a {type(count).__name__}")
+        return max(0, int(count)), str(partial.get("errorMessage") or "")
+
+    def _decoded(self, body: bytes) -> Any:
+        """Return a response in the form of its JSON. Raises ValueError."""
         if self.encoding == "json":
             try:
-                answer = msgspec.json.decode(body)
+                return msgspec.json.decode(body)
             except RecursionError:
                 raise ValueError("it is too deep") from None
-            partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
-            if not isinstance(partial, dict):
-                raise ValueError("it is no answer of OTLP")
-            name = {"metrics": "rejectedDataPoints", "logs": "rejectedLogRecords", "traces": "rejectedSpans"}
-            count = partial.get(name[self.signal]) or 0  # a text, as JSON has whole numbers of 64 bits
-            if not isinstance(count, int | str):
-                raise ValueError(f"its number of rejected items is a {type(count).__name__}")
-            return max(0, int(count)), str(partial.get("errorMessage") or "")
-        return self._rejected_protobuf(body)
-
-    def _rejected_protobuf(self, body: bytes) -> tuple[int, str]:
+        from google.protobuf.json_format import MessageToDict
         from google.protobuf.message import DecodeError
 
         try:
-            partial = self.response.FromString(body).partial_success
+            return MessageToDict(self.response.FromString(body))
         except DecodeError as error:
             raise ValueError(str(error)) from None
-        names = {"metrics": "rejected_data_points", "logs": "rejected_log_records", "traces": "rejected_spans"}
-        return max(0, getattr(partial, names[self.signal])), partial.error_message
 
 
 def with_byte_ids(span: Tree) -> Tree:
@@ -153,15 +154,10 @@ def with_byte_ids(span: Tree) -> Tree:
 
 def messages(signal: Signal) -> tuple[Any, Any]:
     """Return the classes of a signal's request and response. Raises MissingOtlp."""
+    name = "trace" if signal == "traces" else signal
     try:
-        from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
-        from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
-        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+        module = import_module(f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2")
     except ImportError as error:
         raise MissingOtlp(f"opentelemetry-proto is not installed: {how_to_install('otlp')}") from error
-    of_signal: dict[Signal, tuple[Any, Any]] = {
-        "metrics": (metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse),
-        "logs": (logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse),
-        "traces": (traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse),
-    }
-    return of_signal[signal]
+    service = f"Export{name.capitalize()}Service"
+    return getattr(module, f"{service}Request"), getattr(module, f"{service}Response")

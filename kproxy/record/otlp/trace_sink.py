@@ -236,10 +236,7 @@ class TraceSink:
         self.use(tests, sample, links)
         self.exporter = Exporter("traces", settings, counters, log)
         self.log = log
-        self.dropped = 0
-        """Exchanges that were not read, some of which would have been spans, and rejected spans."""
-        self.counters = counters
-        counters.begin("traces", self.lost)
+        self.exporter.drop(0)  # the metric of drops begins with 0
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
         self.bytes = 0
         self.spans: deque[Tree] = deque()
@@ -259,9 +256,6 @@ class TraceSink:
         """Make spans for exchanges with these topics, including waiting ones."""
         self.tests, self.sample, self.links = tests, sample, links
 
-    def lost(self) -> int:
-        return self.dropped
-
     def depth(self, key: int, version: int) -> Depth:
         """Return FULL for APIs with records: their headers may be compressed."""
         return Depth.FULL if key in TRACED else Depth.COUNT
@@ -277,7 +271,7 @@ class TraceSink:
         size += WIDEST * len(seen.client_id or "")
         with self._lock:
             if len(self.waiting) >= MOST_WAITING or self.bytes + size > MOST_BYTES:
-                self.dropped += 1
+                self.exporter.drop()
                 return
             self.waiting.append((seen, size))
             self.bytes += size
@@ -307,8 +301,7 @@ class TraceSink:
             if thread.is_alive():
                 thread.join(max(0.0, self._deadline - time.monotonic()))
         with self._lock:
-            self.dropped += len(self.waiting) + len(self.spans)
-        self.counters.end("traces", self.lost)
+            self.exporter.drop(len(self.waiting) + len(self.spans))
 
     # ---- in threads
 
@@ -342,7 +335,7 @@ class TraceSink:
         try:
             self._trace(seen)
         except Exception:
-            self.dropped += 1
+            self.exporter.drop()
             raise
         finally:
             used = time.thread_time() - spent
@@ -356,7 +349,7 @@ class TraceSink:
         try:
             found = traced_records(seen, self._wanted, self.sample, max(2, self.links))
         except NotKept:
-            self.dropped += 1
+            self.exporter.drop()
             return
         if not found.contexts:
             return
@@ -364,7 +357,7 @@ class TraceSink:
         span = span_of(seen, found, lambda at: at + offset, self.links)
         with self._lock:
             if len(self.spans) >= MOST_WAITING:
-                self.dropped += 1
+                self.exporter.drop()
                 return
             self.spans.append(span)
         if len(self.spans) >= BATCH:
@@ -393,4 +386,4 @@ class TraceSink:
         with self._lock:
             for _ in batch:
                 self.spans.popleft()
-            self.dropped += lost
+        self.exporter.drop(lost)

@@ -79,7 +79,7 @@ def test_a_record_is_a_line(collector: Collector, encoding: str) -> None:
     assert (record.severity_number, record.severity_text, record.event_name) == (9, "INFO", "kproxy.test.v1")
     assert (own.counters.written, own.counters.queued, own.counters.queued_bytes) == (1, 0, 0)
     assert own.counters.bytes == len(record.body.string_value.encode()) + 1
-    assert own.totals.dropped["logs"]() == 0
+    assert own.totals.dropped_logs() == 0
 
 
 def test_drop_while_the_collector_is_down(collector: Collector) -> None:
@@ -101,7 +101,7 @@ def test_drop_while_the_collector_is_down(collector: Collector) -> None:
     assert told["data"] == {
         "reason": "dropped", "dropped": 5, "first_id": 14, "last_id": 18, "message": "otlp: unreachable 5",
     }  # fmt: skip
-    assert own.totals.dropped["logs"]() == 5
+    assert own.totals.dropped_logs() == 5
     assert not blocked
 
 

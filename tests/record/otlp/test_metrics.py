@@ -133,7 +133,7 @@ def test_the_newest_goes_next(collector: Collector, export: Any) -> None:
         next(iter(samples_of(one.resource_metrics[0].scope_metrics[0].metrics[0]).values())) for one in collector.taken
     ]
     assert sent == [1.0, 3.0]
-    assert own.dropped == 1
+    assert own.exporter.counters.dropped["metrics"] == 1
 
 
 def test_a_collector_that_is_down_and_comes_back(collector: Collector, export: Any) -> None:
@@ -142,9 +142,9 @@ def test_a_collector_that_is_down_and_comes_back(collector: Collector, export: A
     own = export(log)
     collector.down()
     own.offer(collect_samples([Everything()]))
-    until(lambda: own.dropped == 1)
+    until(lambda: own.exporter.counters.dropped["metrics"] == 1)
     own.offer(collect_samples([Everything()]))  # it is not asked again at once
-    until(lambda: own.dropped == 2)
+    until(lambda: own.exporter.counters.dropped["metrics"] == 2)
     collector.up()
     own.exporter.ready_at = 0.0
     own.offer(collect_samples([Everything()]))

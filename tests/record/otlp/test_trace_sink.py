@@ -102,7 +102,7 @@ def test_a_write_in_a_trace(collector: Collector, sink: Any, encoding: str, code
     assert [event.name for event in span.events] == ["request to broker", "response from broker"]
     assert span.events[0].time_unix_nano - span.start_time_unix_nano == pytest.approx(4e6, abs=2000)
     assert SECRET not in b"".join(collector.raw)
-    assert own.dropped == 0
+    assert own.exporter.counters.dropped["traces"] == 0
 
 
 def test_reads_and_failures(collector: Collector, sink: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_topic_whose_name_is_no_text(collector: Collector, sink: Any, encoding
     own.close()
 
     assert [span.name for span in collector.spans()] == ["send orders?", "send orders"]
-    assert own.dropped == 0
+    assert own.exporter.counters.dropped["traces"] == 0
 
 
 def test_what_cannot_be_encoded_keeps_nothing_else(
@@ -142,7 +142,7 @@ def test_what_cannot_be_encoded_keeps_nothing_else(
 
     monkeypatch.setattr(trace_sink, "span_of", odd)
     own.take(fetch(record(1)))
-    until(lambda: own.dropped == 1)
+    until(lambda: own.exporter.counters.dropped["traces"] == 1)
     own.take(produce(record(2)))
     until(collector.spans)
 
@@ -176,7 +176,7 @@ def test_what_gets_no_span(collector: Collector, sink: Any) -> None:
     own.close()
 
     assert collector.paths == []
-    assert own.dropped == 0
+    assert own.exporter.counters.dropped["traces"] == 0
 
 
 def test_queues_are_bounded(collector: Collector, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +185,14 @@ def test_queues_are_bounded(collector: Collector, sink: Any, monkeypatch: pytest
     own = sink(start=False)
     for _ in range(8):
         own.take(produce(record(1)))
-    assert (len(own.waiting), own.dropped) == (5, 3)
+    assert (len(own.waiting), own.exporter.counters.dropped["traces"]) == (5, 3)
     for _ in range(2):
         while own.waiting:
             own._trace(own.waiting.popleft()[0])
         for _ in range(2):
             own.take(produce(record(1)))
 
-    assert (len(own.spans), own.dropped) == (5, 5)
+    assert (len(own.spans), own.exporter.counters.dropped["traces"]) == (5, 5)
 
 
 def test_bytes_that_wait_are_bounded(collector: Collector, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_a_collector_that_is_down_and_comes_back(collector: Collector, sink: Any
     until(lambda: not own.spans)
     collector.replies = [Reply(400)]
     own.take(produce(record(3)))
-    until(lambda: own.dropped == 1)
+    until(lambda: own.exporter.counters.dropped["traces"] == 1)
 
     assert [span.trace_id.hex() for span in collector.spans()] == [trace(1), trace(2)]
 
@@ -233,7 +233,7 @@ def test_all_bytes_that_a_client_has_kept_count(sink: Any, monkeypatch: pytest.M
     for _ in range(20):
         own.take(fetch(record(1), asked=asked, who=who))
     assert 0 < len(own.waiting) <= 3
-    assert own.dropped == 20 - len(own.waiting)
+    assert own.exporter.counters.dropped["traces"] == 20 - len(own.waiting)
 
 
 def test_reading_takes_its_share(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
