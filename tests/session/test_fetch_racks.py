@@ -11,6 +11,7 @@ import pytest
 from kproxy.protocol import Message, encode
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import FIXED, Struct
+from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import BROKER
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.racks import LONGEST, MOST_KNOWN, FetchRacks
@@ -42,9 +43,9 @@ NAMED = request(18, 3, 0, client_software_name="tester", client_software_version
 """What clients begin with that know of followers."""
 
 
-def client() -> Dialogue:
+def client(bound: Bound = BOUND) -> Dialogue:
     """A client that has said which library it is."""
-    talk = Dialogue(bound=BOUND).client(NAMED)
+    talk = Dialogue(bound=bound).client(NAMED)
     talk.out[BROKER].clear()
     return talk
 
@@ -169,12 +170,23 @@ def test_lengths_that_mean_two_things_are_not_learnt_for_ever() -> None:
     step = talk.session.plan[FETCH << 16 | 12]
     learnt = []
     for number in range(200):
-        before = step.racks.known.copy()
+        before = dict(step.racks.known)
         give(talk, request(FETCH, 12, number, topics=[{"topic": f"{number:04}", "partitions": []}]))
         learnt.append(step.racks.known != before)
 
     assert sum(learnt) < 40
     assert talk.shared.counters.rewritten["racks"] == 200
+
+
+def test_fetch_rack_after_renamed_produce_in_one_read_is_filled() -> None:
+    """The read is handled as two reads, although the scan knows the heads of both requests."""
+    talk = client(Bound(NameMaps(topics=NameMap.of({"orders": "prod.orders"})), advertise=False, rack=ZONE.encode()))
+    produce = request(0, 9, 1, acks=1, topic_data=[{"name": "orders", "partition_data": []}])
+    give(talk, produce)
+    give(talk, request(FETCH, 17, 2))
+    alone = talk.to_broker
+    give(talk, produce + request(FETCH, 17, 2))
+    assert talk.to_broker == alone * 2
 
 
 def test_filling_in_a_rack_costs_few_lines() -> None:

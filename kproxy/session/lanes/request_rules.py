@@ -18,7 +18,7 @@ from kproxy.session.frame import Need, Reject, RequestView, Wait
 from kproxy.session.held_frames import let_all_go, still_held
 from kproxy.session.inflight import FifoEntry, InFlight
 from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
-from kproxy.session.live.selection import CachedAnswer, FrameTemplate, HeadCache, Selection
+from kproxy.session.live.selection import MOST, CachedAnswer, FrameTemplate, HeadCache, Selection
 from kproxy.session.plan import Step
 from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.session_state import DRAINING
@@ -116,7 +116,7 @@ class RequestRules:
 
     def __init__(self, lane: RequestScan) -> None:
         self.lane, self.session = lane, lane.session
-        self.heads = HeadCache()
+        self.heads = HeadCache(MOST)
         self.remembered = 0
         self.unfinished: Unfinished | None = None
         self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the current frame

@@ -68,9 +68,10 @@ class RequestScan(Lane):
                     break
                 return self.stop(self.bad_size(buf, pos, size), pos)
             step = plan[code]
-            how = step.request
+            how, plain = step.request, step
+            answered: bool | None = None  # None: the frame does not simply pass
             if how is None:
-                fifo.append((correlation, step, now, None))
+                answered = True
             elif how == HEAD:
                 at, acks = pos + HEADER_BYTES + id_length, None
                 # In line, for it is nearly every Produce request.
@@ -83,51 +84,39 @@ class RequestScan(Lane):
                         if new is not None:
                             break
                         return self.stop(acks, pos)
-                if acks:
-                    fifo.append((correlation, step, now, None))
-                else:
-                    self.session.inflight.note_unanswered(correlation)
-            elif (
-                how == LIVE
-                and (known := self.template) is not None
-                and known.step is step
-                and pos + known.end <= n
-                and known.read(buf, pos + CLIENT_ID)[0] == known.head
-                and (
-                    not known.waiting
-                    or (  # `enter` watches whether the rest of a charged frame arrives
-                        pos + 4 + size <= n and self.none_fires(known.waiting, known, size, correlation, now)
+                answered = acks != 0
+            elif how == LIVE:
+                known = self.template
+                if (
+                    known is not None
+                    and known.step is step
+                    and pos + known.end <= n
+                    and known.read(buf, pos + CLIENT_ID)[0] == known.head
+                    and (
+                        not known.waiting
+                        or (  # `enter` watches whether the rest of a charged frame arrives
+                            pos + 4 + size <= n and self.none_fires(known.waiting, known, size, correlation, now)
+                        )
                     )
-                )
-            ):
-                if known.answered:
-                    fifo.append((correlation, step.plain, now, None))
-                else:
-                    self.session.inflight.note_unanswered(correlation)
-            elif (
-                how == WHOLE
-                and (heads := step.request_heads) is not None
-                and (met := heads.met_before(buf, at := pos + HEADER_BYTES + max(id_length, 0), min(n, pos + 4 + size)))
-            ):
-                stop, head = met
-                acks_at = at + len(heads.front)
-                if buf[acks_at] or buf[acks_at + 1]:
-                    fifo.append((correlation, step, now, None))
-                else:
-                    self.session.inflight.note_unanswered(correlation)
-                if head.changes:
-                    if new is None:
-                        new = NewHeads(pos)
-                    new.write(buf, pos, size, stop, head)
+                ):
+                    answered, plain = known.answered, step.plain
+            elif how == WHOLE and (heads := step.request_heads) is not None:
+                met = heads.met_request(buf, pos, min(n, pos + 4 + size), id_length)
+                if met is not None:
+                    stop, head, answered = met
+                    if head.changes:
+                        new = new or NewHeads(pos)
+                        new.write(buf, pos, size, stop, head)
+            elif how == WHOLE and step.racks is not None and new is None:
+                end = step.racks.fill(buf, pos, n, size, id_length, self.session.commands, self.session.context)
+                if end:  # only the last frame grows
+                    answered, size, n = True, end - pos - 4, max(n, end)
+            if answered:
+                fifo.append((correlation, plain, now, None))
+            elif answered is not None:
+                self.session.inflight.note_unanswered(correlation)
             elif new is not None:
-                break  # before anything is done with this frame, those before it go on
-            elif (
-                how == WHOLE
-                and step.racks is not None
-                and (end := step.racks.fill(buf, pos, n, size, id_length, self.session.commands, self.session.context))
-            ):
-                fifo.append((correlation, step, now, None))
-                size, n = end - pos - 4, max(n, end)
+                break  # the frames before this one leave first
             else:
                 disposition = self.handle(RequestView(step, buf, pos, n, size, correlation, id_length, now))
                 if disposition is not PASS:

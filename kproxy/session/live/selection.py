@@ -25,6 +25,7 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import defer_free, free_by_parts, yielding, yielding_tuple
 from kproxy.protocol.framing import plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
@@ -221,7 +222,7 @@ CLIENT_ID = 12
 LONGEST = 1024
 """Maximum bytes of a cached beginning. Names and ids are far shorter."""
 MOST = 100
-"""Maximum entries of a connection's cache; when it is full, it is cleared."""
+"""Maximum entries of a connection's cache: 100 kB with usual names."""
 INDEX_BYTES = 4
 """Bytes of a partition's index, the first bytes after a Produce's beginning."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
@@ -271,36 +272,34 @@ class FrameTemplate:
         return self.passes and not self.waiting
 
 
-class HeadCache(dict[tuple[Step, bytes], FrameTemplate | Selection]):
+class HeadCache(BoundedMap[tuple[Step, bytes], FrameTemplate | Selection]):
     """Cache of one connection: a template by the beginning of a request; a selection, with its answer, by the beginning
     and the only partition.
 
-    `last` is the template of the last request with a known beginning.
+    `latest` is the template of the last request with a known beginning.
     """
 
-    last: FrameTemplate | None = None
+    latest: FrameTemplate | None = None
 
     def recognise(self, frame: RequestView) -> FrameTemplate | None:
         """Return the template of the request. None: the first request with this beginning."""
-        last = self.last
+        last = self.latest
         if last is None or not last.begins(frame):
             head = beginning(frame) if self else None
             found = None if head is None else self.get((frame.step, head))
-            self.last = last = found if isinstance(found, FrameTemplate) else None
+            self.latest = last = found if isinstance(found, FrameTemplate) else None
         return last
 
     def forget(self) -> None:
         """Clear the cache, since rules or names have changed."""
         self.clear()
-        self.last = None
+        self.latest = None
 
     def learn(self, frame: RequestView) -> FrameTemplate | None:
         """Return a new template for similar requests. None: the beginning is not sufficient."""
         head = beginning(frame)
         if head is None:
             return None
-        if len(self) >= MOST:
-            self.forget()
         template = self[frame.step, head] = FrameTemplate(frame.step, head, frame.answered)
         return template
 
@@ -327,8 +326,6 @@ class HeadCache(dict[tuple[Step, bytes], FrameTemplate | Selection]):
     def learn_selection(self, frame: RequestView, known: FrameTemplate, selection: Selection) -> None:
         """Cache the selection of a request with this template, unless it depends on other bytes."""
         if known.alone and selection.names_one:
-            if len(self) >= MOST:
-                self.forget()
             self[frame.step, selection_key(frame, known)] = selection
 
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import yielding
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.edit import Edits
@@ -158,7 +159,7 @@ LONGEST = 1024
 """Bytes of a body that a template is made of: some thirty partitions. Numbers that are much longer take as long to
 compare as a walk does."""
 MOST_KNOWN = 64
-"""Lengths of bodies with a template, 2 kB each at most; above this limit the cache is cleared."""
+"""Maximum lengths of bodies with a template, each at most 2 kB."""
 PATIENCE = 16
 """Consecutive template misses; after that only one miss in as many is learned, because learning costs more than a
 walk."""
@@ -186,7 +187,7 @@ class FetchRacks:
         fixed = frozenset(slot.path for slot in struct.everywhere() if slot.type in FIXED)
         self.numbers = walk(FETCH, version, "request", fixed)
         self.encoded = write_string(rack, self.flexible)
-        self.known: dict[int, BodyTemplate] = {}
+        self.known = BoundedMap[int, BodyTemplate](MOST_KNOWN)
         self.misses = 0
 
     def fill(
@@ -261,7 +262,7 @@ class FetchRacks:
 
     def learn(self, buf: Buffer, body: int, end: int, place: tuple[int, int]) -> None:
         """Make a template of the body at buf[body:end], which is good."""
-        known, size = self.known, end - body
+        size = end - body
         hits: Hits = []
         self.numbers.run(buf, body, end, hits)
         mask = bytearray(b"\xff" * size)
@@ -269,7 +270,5 @@ class FetchRacks:
         for number, start, stop in hits:
             if marks[number].what == "value":
                 mask[start - body : stop - body] = bytes(stop - start)
-        if len(known) >= MOST_KNOWN:
-            known.clear()
         left = int.from_bytes(mask, "big")
-        known[size] = BodyTemplate(left, int.from_bytes(buf[body:end], "big") & left, *place)
+        self.known[size] = BodyTemplate(left, int.from_bytes(buf[body:end], "big") & left, *place)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import body_start, plain_head, single_topic
 from kproxy.protocol.primitives import Buffer
@@ -227,7 +228,7 @@ class SingleTopicRewriter:
         self.visible = VisibleIds(frozenset(), topics) if topics is not None and by_id else None
         plain = plain_head(key, version, direction)
         self.front, self.count_at, self.name_at = plain.front, plain.count_at, plain.size - plain.width
-        self.known: dict[bytes, KnownHead] = {}
+        self.known = BoundedMap[bytes, KnownHead](MOST_KNOWN)
 
     def splice(self, buf: Buffer, pos: int, end: int, context: Context) -> Splice | None:
         """Return (start, stop, bytes) for the frame with its size at `pos`; buf[pos:end] has arrived.
@@ -284,6 +285,15 @@ class SingleTopicRewriter:
         head = self.known.get(bytes(buf[at + self.count_at : stop]))
         return None if head is None else (stop, head)
 
+    def met_request(self, buf: Buffer, pos: int, end: int, id_length: int) -> tuple[int, KnownHead, bool] | None:
+        """Return the same for the Produce with its size at `pos`, and False if its acks is 0."""
+        at = pos + REQUEST_HEAD + max(id_length, 0)
+        met = self.met_before(buf, at, end)
+        if met is None:
+            return None
+        acks_at = at + len(self.front)
+        return *met, bool(buf[acks_at] or buf[acks_at + 1])
+
     def remember(self, buf: Buffer, at: int, name: tuple[int, int], other: bytes) -> None:
         """Remember how the head of the frame that begins at `at` is written on the other side, unless something in
         front of it is optional, the name is long or counted each time, or it takes too much memory."""
@@ -293,8 +303,6 @@ class SingleTopicRewriter:
         old = read_string(buf, start, stop, self.compact)
         if old is None or self.topic.escapes(old) or (self.compact and buf[start] != stop - start):
             return
-        if len(self.known) >= MOST_KNOWN:
-            self.known.clear()
         count, as_it_is = bytes(buf[at + self.count_at : start]), bytes(buf[start:stop])
         head = count + as_it_is
         self.known[head] = KnownHead(len(head), count + other, other != as_it_is)
