@@ -25,12 +25,12 @@ from kproxy.record.live_view.watch import UNKNOWN, ViewPart
 
 from .guard import BYTES, JSON
 from .held import check_view, worker_gone
-from .kept import FoundExchanges
+from .kept import FoundExchanges, SourceExchanges
 from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .responses import CountedResponse, attachment, check_listeners, read_parts
-from .sources import SourceExchanges, source_of
+from .sources import source_of
 from .view import MOST_ROWS, ViewSource, filter_of, place_of, places_in
 
 if TYPE_CHECKING:

@@ -1,26 +1,32 @@
-"""Exchanges that this process has kept for those who look: searched, and told one by one."""
+"""Exchanges that users of the view search and read: those kept in this process, and those of an opened capture."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import trio
 from pydantic import Field
 
 from kproxy.base.cooperative import LONG, free_after, yield_now
-from kproxy.record.filters import Filter
+from kproxy.record.audit.request_event import request_event, whole_event
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
-from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id
-from kproxy.record.live_view.watch import UNKNOWN, ViewWatch
+from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id, row_of
+from kproxy.record.live_view.watch import LONGEST_SEARCH, UNKNOWN, ViewWatch
 from kproxy.runtime.io.scheduler import TaskReactor, in_a_turn, in_turns
 
 from .models import Shown
 from .problem import Problem
 
 if TYPE_CHECKING:
+    from kproxy.record.captures.captured_connection import CapturedConnection
+    from kproxy.record.captures.writer import CaptureEndpoint, ToWallTime
+    from kproxy.record.live_view.reading import OpenedCapture
     from kproxy.runtime.connection_view import ConnectionWho
 
 READERS = trio.CapacityLimiter(2)  # Details of exchanges are read in at most two threads
@@ -49,13 +55,71 @@ def run_yielding(steps: Iterator[object]) -> None:
         yield_now()
 
 
-class KeptExchanges:
-    """Exchanges kept in this process. `records`: users' records may be shown."""
+class ExchangeReader:
+    """Reads the details of exchanges, live or from a capture, for users of the view.
+
+    `records`: users' records may be shown. `source`: id of the source. `process`: first part of the ids of exchanges.
+    """
+
+    def __init__(self, records: bool, wall: ToWallTime, source: str = "live", process: int = 0) -> None:
+        self.records, self.wall, self.source, self.process = records, wall, source, process
+
+    def get(self, number: int) -> KeptExchange:
+        """Return the exchange with this number. Raises Problem."""
+        raise NotImplementedError
+
+    async def read(self, make: Callable[[], T]) -> T:
+        """Run `make`, which may take fifty milliseconds, without blocking the loop."""
+        raise NotImplementedError
+
+    def server_of(self, kept: KeptExchange) -> CaptureEndpoint:
+        """Return the address that the client was connected to."""
+        raise NotImplementedError
+
+    async def exchange(self, number: int, first: int) -> str:
+        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises
+        Problem."""
+        kept = self.get(number)
+
+        def make() -> str:
+            event = request_event(kept.seen, self.wall)
+            kept.seen.forget_bodies()
+            shown = detail_of(
+                exchange_id(self.process, number), event, kept.seen, kept.behind,
+                source=self.source, first=first, records=self.records, again_of=kept.again_of,
+            )  # fmt: skip
+            yield_now()
+            return encode(shown).decode()
+
+        return await self.read(make)
+
+    async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
+        """Return the kept bytes of one frame in base64. Raises Problem."""
+        kept = self.get(number)
+        data = await self.read(partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records))
+        if data is None:
+            raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
+        return b64encode(data).decode()
+
+    async def saved_exchange(self, number: int) -> str:
+        """Return one exchange as a capture in base64. Raises Problem."""
+        kept = self.get(number)
+        server = self.server_of(kept)
+        make = partial(saved_exchange, kept.seen, kept.behind, server, self.wall, records=self.records)
+        return b64encode(await self.read(make)).decode()
+
+
+class KeptExchanges(ExchangeReader):
+    """Exchanges kept in this process."""
 
     def __init__(self, watch: ViewWatch, records: bool, reactor: TaskReactor) -> None:
-        self.watch, self.records, self.reactor = watch, records, reactor
+        super().__init__(records, watch.wall, process=watch.process)
+        self.watch, self.reactor = watch, reactor
 
-    async def find(self, text: str, before: int | None, limit: int, after: int | None = None) -> FoundExchanges:
+    def server_of(self, kept: KeptExchange) -> CaptureEndpoint:
+        return cast("ConnectionWho", kept.seen.who).server
+
+    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None = None) -> FoundExchanges:
         """Return those that a filter holds for, at most `limit`, with numbers below `before`, that have changed behind
         the place `after`; one of a process that was here before is before all places of this one."""
         watch, wanted = self.watch, Filter(text)
@@ -72,8 +136,8 @@ class KeptExchanges:
                 looked.append(number)
                 yield
 
-        if wanted.needs_records:  # one exchange may take fifty milliseconds
-            await self.read(lambda: run_yielding(look()))
+        if wanted.needs_records:
+            await self.read(partial(run_yielding, look()))
         else:
             await in_turns(watch.paid(look()))
         rows: list[tuple[float, int, str]] = []
@@ -90,36 +154,6 @@ class KeptExchanges:
             rows=rows, next=last, searched=len(looked), unknown=wanted.unknown, place=place, gone=gone
         )
 
-    async def detail(self, number: int, first: int) -> str:
-        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises
-        Problem."""
-        kept, watch = self.get(number), self.watch
-        name, event, seen, behind = exchange_id(watch.process, number), watch.event(kept), kept.seen, kept.behind
-        again_of = kept.again_of
-
-        def make() -> str:
-            shown = detail_of(name, event, seen, behind, first=first, records=self.records, again_of=again_of)
-            yield_now()
-            return encode(shown).decode()
-
-        return await self.read(make)
-
-    async def frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
-        """Return the kept bytes of one frame in base64. Raises Problem."""
-        kept = self.get(number)
-        make = partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records)
-        data = await self.read(make)
-        if data is None:
-            raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
-        return b64encode(data).decode()
-
-    async def saved(self, number: int) -> str:
-        """Return one exchange as a capture in base64. Raises Problem."""
-        kept, watch = self.get(number), self.watch
-        server = cast("ConnectionWho", kept.seen.who).server
-        make = partial(saved_exchange, kept.seen, kept.behind, server, watch.wall, records=self.records)
-        return b64encode(await self.read(make)).decode()
-
     async def read(self, make: Callable[[], T]) -> T:
         async with READERS:
             return await in_a_turn(self.reactor, VIEW_NETWORK, lambda: free_after(LONG, make))
@@ -132,3 +166,67 @@ class KeptExchanges:
         if ring.had(number):
             raise Problem(410, "exchange_gone", f"exchange {name} is not kept any more, others came since")
         raise Problem(404, "no_such_exchange", f"there is no exchange {name!r}")
+
+
+class SourceExchanges(ExchangeReader):
+    """Exchanges of one opened capture. Their ids have process 0, and are numbered from 1 on in the order of their
+    ends."""
+
+    index = 0
+
+    def __init__(self, capture: OpenedCapture, records: bool) -> None:
+        super().__init__(records, float, capture.id)
+        self.capture = capture
+
+    async def exchanges(self, text: str, before: int | None, limit: int, after: None = None) -> FoundExchanges:
+        """Return matching exchanges, newest first: at most `limit`, with numbers below `before`."""
+        wanted = Filter(text)
+        rows: list[tuple[float, int, str]] = []
+        looked: list[int] = []
+        steps = self.look(wanted, before, limit, rows, looked)
+        try:
+            if wanted.needs_records:
+                await self.read(partial(deque, steps, 0))
+            else:
+                await in_turns(steps)
+        except OSError:  # closed in between
+            raise no_such_source(self.source) from None
+        last = looked[-1] if looked and looked[-1] > 1 else None
+        return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)
+
+    def look(
+        self, wanted: Filter, before: int | None, limit: int, rows: list[tuple[float, int, str]], looked: list[int]
+    ) -> Iterator[None]:
+        """Evaluate one exchange per step, until a limit is reached."""
+        until, spool = monotonic() + LONGEST_SEARCH, self.capture.spool
+        for number in range(min(before or len(spool) + 1, len(spool) + 1) - 1, 0, -1):
+            seen = spool.exchange(number)
+            if wanted.holds(ExchangeView(seen, partial(whole_event, wall=float))):
+                first = seen.request or seen.response
+                kept = KeptExchange(number, number, seen, True)
+                row = encode(row_of(kept, 0, float, changed=spool.is_changed(number)))
+                rows.append((0.0 if first is None else first.first, number, row.decode()))
+            looked.append(number)
+            yield
+            if len(rows) >= limit or monotonic() > until:
+                return
+
+    def server_of(self, kept: KeptExchange) -> CaptureEndpoint:
+        who = cast("CapturedConnection", kept.seen.who)
+        return who.server_address, who.server_port
+
+    async def read(self, make: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(make, limiter=READERS)
+
+    def get(self, number: int) -> KeptExchange:
+        spool = self.capture.spool
+        try:
+            return KeptExchange(number, number, spool.exchange(number), True, behind=spool.behind(number))
+        except IndexError:
+            raise Problem(404, "no_such_exchange", f'exchange {number} is not in "{self.capture.name}"') from None
+        except OSError:
+            raise no_such_source(self.source) from None
+
+
+def no_such_source(identifier: str) -> Problem:
+    return Problem(404, "no_such_source", f'source "{identifier[:80]}" is closed, or its idle timeout has expired')

@@ -11,13 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from base64 import b64encode
-from collections import deque
-from collections.abc import Iterator
 from contextlib import aclosing, suppress
-from functools import partial
 from time import monotonic
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import trio
@@ -26,17 +22,9 @@ from starlette.requests import ClientDisconnect
 
 from kproxy.base.named_file import reason
 from kproxy.base.system import HAS_LIMITS
-from kproxy.record.audit.request_event import request_event, whole_event
-from kproxy.record.captures.captured_connection import CapturedConnection
-from kproxy.record.exchange import ObservedExchange
-from kproxy.record.filters import ExchangeView, Filter
-from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
 from kproxy.record.live_view.reading import OpenedCapture, OpenedCaptures, ReadingResult, Spool, read_places
-from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id, row_of
-from kproxy.record.live_view.watch import LONGEST_SEARCH
-from kproxy.runtime.io.scheduler import in_turns
 
-from .kept import READERS, FoundExchanges
+from .kept import no_such_source
 from .limits import CLOSE, too_large
 from .models import Query, Shown, iso_time
 from .operation import Operation, OperationCall, ReceiveBody
@@ -162,10 +150,6 @@ def source_of(backend: Backend, identifier: str) -> OpenedCapture:
     return source
 
 
-def no_such_source(identifier: str) -> Problem:
-    return Problem(404, "no_such_source", f'there is no source "{identifier[:80]}": it was closed, or its time is over')
-
-
 def nameless() -> IO[bytes]:
     """Return a new unnamed file in the temporary folder. Raises OSError."""
     return tempfile.TemporaryFile(prefix="kproxy-")
@@ -244,84 +228,3 @@ OPERATIONS = (
     Operation("DELETE", "/api/sources/{id}", "close_source", "Close one of them; what was read of it is gone.",
               close_source, SourceShown, refusals=("no_such_source",)),
 )  # fmt: skip
-
-
-class SourceExchanges:
-    """Exchanges of one source, asked for as those of a member are. Their ids have process 0, and are numbered from 1 on
-    in the order of their ends. `records`: whether what users wrote may be shown."""
-
-    index = 0
-
-    def __init__(self, source: OpenedCapture, records: bool) -> None:
-        self.source, self.records = source, records
-
-    async def exchanges(self, text: str, before: int | None, limit: int, after: None = None) -> FoundExchanges:
-        """Return matching exchanges, newest first: at most `limit`, with numbers below `before`."""
-        wanted = Filter(text)
-        rows: list[tuple[float, int, str]] = []
-        looked: list[int] = []
-        steps = self.look(wanted, before, limit, rows, looked)
-        try:
-            if wanted.needs_records:  # one exchange may take fifty milliseconds
-                await trio.to_thread.run_sync(partial(deque, steps, 0), limiter=READERS)
-            else:
-                await in_turns(steps)
-        except OSError:  # closed in between
-            raise no_such_source(self.source.id) from None
-        last = looked[-1] if looked and looked[-1] > 1 else None
-        return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)
-
-    def look(
-        self, wanted: Filter, before: int | None, limit: int, rows: list[tuple[float, int, str]], looked: list[int]
-    ) -> Iterator[None]:
-        """Evaluate one exchange per step, until a limit is reached."""
-        until, spool = monotonic() + LONGEST_SEARCH, self.source.spool
-        for number in range(min(before or len(spool) + 1, len(spool) + 1) - 1, 0, -1):
-            seen = spool.exchange(number)
-            if wanted.holds(ExchangeView(seen, partial(whole_event, wall=float))):
-                first = seen.request or seen.response
-                kept = KeptExchange(number, number, seen, True)
-                row = encode(row_of(kept, 0, float, changed=spool.is_changed(number)))
-                rows.append((0.0 if first is None else first.first, number, row.decode()))
-            looked.append(number)
-            yield
-            if len(rows) >= limit or monotonic() > until:
-                return
-
-    async def exchange(self, number: int, first: int) -> str:
-        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises
-        Problem."""
-        seen, behind = self.get(number)
-
-        def make() -> str:
-            name, event = exchange_id(0, number), request_event(seen, float)
-            shown = detail_of(name, event, seen, behind, source=self.source.id, first=first, records=self.records)
-            return encode(shown).decode()
-
-        return await trio.to_thread.run_sync(make, limiter=READERS)
-
-    async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
-        """Return the kept bytes of one frame in base64. Raises Problem."""
-        seen, behind = self.get(number)
-        data = await trio.to_thread.run_sync(
-            partial(frame_bytes, seen, behind, of, side, records=self.records), limiter=READERS
-        )
-        if data is None:
-            raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
-        return b64encode(data).decode()
-
-    async def saved_exchange(self, number: int) -> str:
-        """Return one exchange as a capture in base64. Raises Problem."""
-        seen, behind = self.get(number)
-        who = cast("CapturedConnection", seen.who)
-        make = partial(saved_exchange, seen, behind, (who.server_address, who.server_port), float, records=self.records)
-        return b64encode(await trio.to_thread.run_sync(make, limiter=READERS)).decode()
-
-    def get(self, number: int) -> tuple[ObservedExchange, ObservedExchange | None]:
-        """Return the exchange, and its broker side. Raises Problem."""
-        try:
-            return self.source.spool.exchange(number), self.source.spool.behind(number)
-        except IndexError:
-            raise Problem(404, "no_such_exchange", f'there is no exchange {number} in "{self.source.name}"') from None
-        except OSError:
-            raise no_such_source(self.source.id) from None

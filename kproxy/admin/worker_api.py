@@ -272,18 +272,18 @@ class ProcessMember:
         return self.kept_exchanges.watch.totals()
 
     async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
-        return await self.kept_exchanges.find(text, before, limit, after)
+        return await self.kept_exchanges.exchanges(text, before, limit, after)
 
     async def exchange(self, number: int, first: int) -> str:
-        return await self.kept_exchanges.detail(number, first)
+        return await self.kept_exchanges.exchange(number, first)
 
     async def exchange_frame(self, number: int, of: str, side: str) -> str:
-        return await self.kept_exchanges.frame(
+        return await self.kept_exchanges.exchange_frame(
             number, "response" if of == "response" else "request", "broker" if side == "broker" else "client"
         )
 
     async def saved_exchange(self, number: int) -> str:
-        return await self.kept_exchanges.saved(number)
+        return await self.kept_exchanges.saved_exchange(number)
 
     async def send_again(self, number: int, confirm: str) -> SentAgainShown:
         if self._sender is None:

@@ -32,9 +32,11 @@ class KeptExchange:
 
     __slots__ = ("again_of", "behind", "number", "over", "place", "row", "seen", "size")
 
-    def __init__(self, number: int, place: int, seen: ObservedExchange, over: bool) -> None:
+    def __init__(
+        self, number: int, place: int, seen: ObservedExchange, over: bool, behind: ObservedExchange | None = None
+    ) -> None:
         self.number, self.place, self.seen, self.over = number, place, seen, over
-        self.behind: ObservedExchange | None = None
+        self.behind = behind
         self.row = b""
         self.again_of = ""
         self.size = 0

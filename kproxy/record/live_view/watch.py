@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kproxy.protocol.table.errors import error_name
-from kproxy.record.audit.request_event import request_event, whole_event
+from kproxy.record.audit.request_event import whole_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.fanout import Fanout
 from kproxy.record.filters import ExchangeView, Filter, ViewedEvent
@@ -340,12 +340,6 @@ class ViewWatch:
         offset = self.now_1970() - self.clock()
         if abs(offset - self.offset) > SET:
             self.offset = offset
-
-    def event(self, kept: KeptExchange) -> ViewedEvent:
-        """Return the data of an exchange's event, as the audit has it."""
-        data = request_event(kept.seen, self.wall)
-        kept.seen.forget_bodies()
-        return data
 
     def row(self, kept: KeptExchange) -> bytes:
         """Return the row of an exchange as JSON, made when it is first asked for."""
