@@ -52,6 +52,6 @@ def test_the_word_of_selectors_is_the_engines(api: Api) -> None:
         rules = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1ms, {written}}}]")
         said = explain_selectors(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
         line = CaseConnection(ClientConnection(advertise=False), rules, Shared(), 1, {}, 0.0)
-        line.client(sized(frame))
+        line.send(sized(frame))
 
         assert (said.word == "holds") == (rules.live[0].matched == 1), (written, said, entities(message))

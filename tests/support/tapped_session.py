@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import structlog
 
@@ -118,7 +118,7 @@ class Tapped(Driver):
     def teller(self, side: int) -> Callable[[Any], None]:
         return lambda data: self.taps.sent(self.link, side, data, self.now) if self.session.observer else None
 
-    def feed(self, side: int, data: bytes, chunk: int) -> Tapped:
+    def feed(self, side: int, data: bytes, chunk: int = 0) -> Self:
         """Feed bytes as `net` does: they lie in the shared buffer, pass, and are overwritten."""
         chunk = min(chunk or 1, len(BUFFER))
         for start in range(0, len(data), chunk):

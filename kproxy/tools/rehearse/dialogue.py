@@ -1,25 +1,30 @@
-"""A session driven by hand: bytes go in on one side, the output of both sides is compared. No socket, no clock.
+"""Driver of a session without sockets and without a clock: bytes go in on one side, and both outputs are compared.
 
     talk = Dialogue(rules)
     talk.client(request(0, 9, 1, ...)).broker(response(0, 9, 1, ...)).later(0.2)
     assert talk.to_client == ...
 
-The buffer that is fed is scribbled over after each call, so a session that keeps a view of it is found out. Every other
-buffer ends with the last byte read, so that a read beyond it is also detected.
+`cases` drives the connections of `kproxy test` with it, `explain` the frames of `kproxy explain`, and `whatif` recorded
+exchanges. Each call gets a new buffer: it ends with the last byte read or has garbage behind it, and is overwritten
+after the call. So a session that keeps a view, or reads beyond the end, is detected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Self
+from uuid import UUID
 
 from kproxy.protocol import Message, decode_request, decode_response, encode
-from kproxy.protocol.framing import LENGTH, FrameCutter, framed
+from kproxy.protocol.framing import LENGTH, RESPONSE_HEADER, FrameCutter, framed
+from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import layout, schema
-from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts, TrafficShape
-from kproxy.rules.rule_set import RuleSet
+from kproxy.rules.rule_set import BoundRules, RuleSet
+from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import (
     BROKER,
     CLIENT,
@@ -28,6 +33,7 @@ from kproxy.session.commands import (
     Command,
     Compute,
     EnsureNodes,
+    Observer,
     Pause,
     Reshape,
     Resume,
@@ -46,6 +52,7 @@ INVALID_REQUEST = 42
 sized = framed
 ROOM = (b"", b"beyond", bytes(1000))
 """Bytes in a driver's buffer after the bytes that it has read."""
+NO_RULES = RuleSet()
 
 
 def defaults(key: int, version: int, direction: str, **values: Any) -> dict[str, Any]:
@@ -77,36 +84,43 @@ def broker_versions(asked: AskVersions) -> bytes:
 
 
 class Dialogue:
-    """A session with a driver that a test moves by hand. Rules are given as YAML text, or bound already.
+    """Driver of a session without sockets and without a clock. Rules are YAML text, or already bound.
 
-    Attributes: session; rules (the rule set); to_client, to_broker (all output bytes so far); log (all commands); read
-    (by side, True while it is read); closed (the Close, or None); shut (half-closed sides); shapes (limits on the flow
-    of bytes); wakes (times at which the session asked to be called); now (seconds); works (computations that the
-    session has asked for, if they are deferred until `compute` is called; None: they are done at once); versions
-    (function for the broker's response to ApiVersions of clients that have not authenticated; None: the response is
-    deferred); nodes (function for the address at which clients reach a node; None: the response is deferred).
+    Attributes: session; rules (the rule set); out (bytes sent so far, by side); log (all commands); read (by side,
+    False while the session pauses it); closed (the CloseBoth, or None); shut (half-closed sides); shapes (traffic
+    shapes in force); wakes (times of pending WakeAt commands); now (seconds); works (deferred work of Compute commands;
+    None: it runs at once); versions (returns the broker's ApiVersions response; None: it is deferred); nodes (returns
+    the advertised address of a node; None: it is deferred).
     """
+
+    observer: Observer | None = None
 
     def __init__(
         self, rules: str = "", *, bound: Bound | None = None, shared: Shared | None = None, plan: Plan | None = None,
         facts: Facts = NOWHERE, advertise: bool = False, number: int = 1, now: float = 0.0,
     ) -> None:  # fmt: skip
-        self.shared = shared or Shared()
-        self.rules = parse_rules(rules) if rules else RuleSet()
+        self.shared, self.facts, self.number, self.now = shared or Shared(), facts, number, now
+        self.rules = parse_rules(rules) if rules else NO_RULES
         held = self.rules.bind(facts)
-        fixed = bound or Bound.of(held, advertise=advertise or held.advertise is not None)
-        self.session = Session(Plan(fixed, held.live) if plan is None else plan, self.shared, facts, number, held)
+        if plan is None:
+            fixed = bound or Bound.of(held, advertise=advertise or held.advertise is not None)
+            plan = Plan(fixed, held.live)
         self.out = {CLIENT: bytearray(), BROKER: bytearray()}
         self.log: list[Command] = []
+        self.works: list[Callable[[], object]] | None = None
+        self.versions: Callable[[AskVersions], bytes] | None = broker_versions
+        self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
+        self.begin_session(plan, held)
+
+    def begin_session(self, plan: Plan, rules: BoundRules | None = None) -> None:
+        """Begin a session, which replaces the previous one."""
+        self.session = Session(plan, self.shared, self.facts, self.number, rules)
+        self.session.observer = self.observer
         self.read = {CLIENT: True, BROKER: True}
         self.closed: CloseBoth | None = None
         self.shut: set[int] = set()
         self.shapes: tuple[TrafficShape, ...] = ()
         self.wakes: list[float] = []
-        self.works: list[Callable[[], object]] | None = None
-        self.versions: Callable[[AskVersions], bytes] | None = broker_versions
-        self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
-        self.now = now
         self.session.begin(self.now)
         self.obey()
 
@@ -118,48 +132,68 @@ class Dialogue:
     def to_broker(self) -> bytes:
         return bytes(self.out[BROKER])
 
-    def client(self, data: bytes, chunk: int = 0) -> Dialogue:
-        """Let the client send `data`, all at once or in chunks."""
+    def client(self, data: bytes, chunk: int = 0) -> Self:
+        """Let the client send `data`, in chunks of `chunk` bytes if given."""
         return self.feed(CLIENT, data, chunk or len(data))
 
-    def broker(self, data: bytes, chunk: int = 0) -> Dialogue:
-        """Let the broker send `data`, all at once or in chunks."""
+    def broker(self, data: bytes, chunk: int = 0) -> Self:
+        """Let the broker send `data`, in chunks of `chunk` bytes if given."""
         return self.feed(BROKER, data, chunk or len(data))
 
-    def later(self, seconds: float) -> Dialogue:
-        """Advance the time by `seconds`, and wake the session at the times that it has asked for."""
+    @property
+    def next_wake(self) -> float:
+        """Return the time of the next WakeAt command; infinity if none is pending."""
+        return min(self.wakes, default=inf)
+
+    def wake(self) -> None:
+        """Advance the time to the next WakeAt command, and call the session."""
+        when = self.next_wake
+        self.wakes.remove(when)
+        self.now = max(self.now, when)
+        self.session.tick(self.now)
+        self.obey()
+
+    def later(self, seconds: float) -> Self:
+        """Advance the time by `seconds`, and call the session at the times of its WakeAt commands."""
         end = self.now + seconds
-        while due := [when for when in self.wakes if when <= end]:
-            when = min(due)
-            self.wakes.remove(when)
-            self.now = max(self.now, when)
-            self.session.tick(self.now)
-            self.obey()
+        while self.next_wake <= end:
+            self.wake()
         self.now = end
         return self
 
-    def compute(self) -> Dialogue:
-        """Do the work that was put off, and give the session the results."""
+    def compute(self) -> Self:
+        """Run the deferred work, and give the results to the session."""
         works, self.works = self.works or (), None
         for work in works:
             self.session.logins.computed(work(), self.now)
         self.obey()
         return self
 
-    def feed(self, side: int, data: bytes, chunk: int) -> Dialogue:
-        """Give the session bytes from one side, in chunks."""
-        for number, start in enumerate(range(0, len(data), chunk or 1)):
-            take = self.session.from_client if side == CLIENT else self.session.from_broker
-            buf = bytearray(data[start : start + chunk])
-            n = len(buf)
-            buf += ROOM[number % len(ROOM)]
-            with memoryview(buf) as view:
-                go = take(view, n, self.now)
-                assert 0 <= go <= len(buf), f"{go} of {len(buf)} bytes pass"
-                self.out[1 - side] += view[:go]
-            buf[:] = b"\xee" * len(buf)
+    def feed(self, side: int, data: bytes, chunk: int = 0) -> Self:
+        """Give the session bytes from one side, in chunks of `chunk` bytes if given."""
+        chunk = chunk or len(data) or 1
+        for number, start in enumerate(range(0, len(data), chunk)):
+            buf = self.read_from(side, data[start : start + chunk], ROOM[number % len(ROOM)])
+            buf[:] = b"\xee" * len(buf)  # a session that keeps a view of the buffer sends garbage
             self.obey()
         return self
+
+    def read_from(self, side: int, data: bytes, beyond: bytes = b"") -> bytearray:
+        """Give the session one read of bytes from a side, in a buffer with other bytes `beyond`. Return the buffer."""
+        take = self.session.from_client if side == CLIENT else self.session.from_broker
+        buf = bytearray(data + beyond)
+        with memoryview(buf) as view:
+            go = take(view, len(data), self.now)
+            if go == len(data) and buf.startswith(data):
+                self.emit(1 - side, data)
+            elif go:
+                assert 0 <= go <= len(buf), f"{go} of {len(buf)} bytes pass"
+                self.emit(1 - side, view[:go])
+        return buf
+
+    def emit(self, side: int, data: Buffer) -> None:
+        """Take bytes that the session sends to a side. `data` is valid during the call only."""
+        self.out[side] += data
 
     def obey(self) -> None:
         """Execute the commands of the session."""
@@ -170,15 +204,22 @@ class Dialogue:
             self.log.append(command)
             match command:
                 case Send(side, data, token):
-                    self.out[side] += data
+                    self.emit(side, data)
                     if token:
                         self.session.sent(token, self.now)
                 case Pause(side):
                     self.read[side] = False
                 case Resume(side):
                     self.read[side] = True
-                case AskVersions() | EnsureNodes() | Compute():
-                    self.find_out(command)
+                case AskVersions() if self.versions is not None:
+                    self.session.logins.versions_known(self.versions(command), self.now)
+                case EnsureNodes(nodes) if self.nodes is not None:
+                    self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
+                case Compute(work):
+                    if self.works is None:
+                        self.session.logins.computed(work(), self.now)
+                    else:
+                        self.works.append(work)
                 case WakeAt(when):
                     self.wakes.append(when)
                 case Shut(side):
@@ -187,20 +228,10 @@ class Dialogue:
                     self.shapes = shapes
                 case CloseBoth():
                     self.closed = command
-                case _:
+                case (
+                    _
+                ):  # Dial: the broker is always connected; Wake: sessions without an owner are woken by their timers
                     pass
-
-    def find_out(self, command: AskVersions | EnsureNodes | Compute) -> None:
-        """Answer a question of the session, or do its work, unless that is put off."""
-        match command:
-            case AskVersions() if self.versions is not None:
-                self.session.logins.versions_known(self.versions(command), self.now)
-            case EnsureNodes(nodes) if self.nodes is not None:
-                self.session.nodes_ready({node: self.nodes(node) for node in nodes}, self.now)
-            case Compute(work) if self.works is None:
-                self.session.logins.computed(work(), self.now)
-            case Compute(work) if self.works is not None:
-                self.works.append(work)
 
     # ---- output, decoded
 
@@ -214,11 +245,30 @@ class Dialogue:
         return [decode_response(frame, key, version) for frame, (key, version) in pairs]
 
 
-def frames(data: bytes) -> list[bytes]:
-    """Return the frames in `data` without their sizes. All bytes from an incomplete frame on count as one frame."""
-    cutter = FrameCutter(0)
-    found = [frame.data for frame in cutter.receive(data)]
-    return found if cutter.offset == len(data) else [*found, data[cutter.offset + LENGTH :]]
+def split(data: Buffer, smallest: int = RESPONSE_HEADER) -> list[bytes]:
+    """Return the frames in `data` with their sizes. Bytes from an incomplete or invalid frame on are one piece."""
+    cutter = FrameCutter(smallest)
+    data = bytes(data)
+    pieces = [framed(frame.data) for frame in cutter.receive(data)]
+    return pieces if cutter.offset == len(data) else [*pieces, data[cutter.offset :]]
+
+
+def frames(data: Buffer) -> list[bytes]:
+    """Return the frames in `data` without their sizes; see `split`."""
+    return [piece[LENGTH:] for piece in split(data, 0)]
+
+
+def is_lookup(piece: bytes) -> bool:
+    """Return True for a request of kproxy's own, which looks up topic names. `piece` starts with the size."""
+    return int.from_bytes(piece[8:12], "big", signed=True) == CORRELATION
+
+
+def lookup_response(piece: bytes, topics: Mapping[UUID, str]) -> bytes:
+    """Return a broker's response to a request of kproxy's own, from a cluster with these topics."""
+    question = decode_request(piece[LENGTH:])
+    wanted = topics if question.body["topics"] is None else [one["topic_id"] for one in question.body["topics"]]
+    listed = [{"name": topics[one], "topic_id": one} for one in wanted if one in topics]
+    return response(METADATA, question.version, CORRELATION, topics=listed)
 
 
 EVERY_PARTITION = 1 << 31

@@ -173,3 +173,15 @@ def test_rules_with_a_mistake_are_refused() -> None:
     """With its place."""
     with pytest.raises(DocumentError, match=r'r\.yaml:1:25: unknown kind "dely"'):
         Candidate([("r.yaml", "rules: [{name: a, kind: dely}]")], BEGAN)
+
+
+def test_rehearsal_after_many_exchanges_keeps_no_output() -> None:
+    """A recording may have millions of exchanges on one connection."""
+    rules = "rules: [{name: broken, kind: error, match: {api: Heartbeat}, error: NOT_COORDINATOR}]"
+    candidate = Candidate([("r.yaml", rules)], BEGAN)
+    rehearsal = candidate.all.rehearsal(CALLER, 1, {})
+    for number in range(1, 20):
+        rehearsal.exchange(exchange(number))
+
+    assert len(rehearsal.findings) == 19
+    assert not rehearsal.log and not rehearsal.to_client and not rehearsal.to_broker and not rehearsal.open

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import pytest
@@ -159,7 +159,7 @@ class Timed(Dialogue):
         self.fields: dict[int, dict[str, Any]] = {}
         self.out = {side: Out(partial(self.leaves, side)) for side in (CLIENT, BROKER)}
 
-    def feed(self, side: int, data: bytes, chunk: int = 0) -> Dialogue:
+    def feed(self, side: int, data: bytes, chunk: int = 0) -> Self:
         if side == CLIENT:
             self.came.take(data, self.now)
             for one in self.observers:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.protocol import Message, decode_request, decode_response
+from kproxy.protocol import Message
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.values.quantities import LARGEST, Range
 from kproxy.rules.values.source import Source, Where
-from kproxy.session.commands import BROKER
-from kproxy.tools.rehearse.cases.connection import CaseConnection, Piece
+from kproxy.tools.rehearse.cases.connection import Piece, called
 from kproxy.tools.rehearse.cases.model import ExpectedFrame
 
 from .document import TAGGED, Reader, RecordsRead, seen_in
@@ -132,32 +132,30 @@ def shown(value: Any, is_error: bool = False) -> str:
 Mismatch = tuple[str, list[Difference]]
 
 
-def check_piece(
-    source: Source, expected: ExpectedFrame, at: Where, piece: Piece, connection: CaseConnection, side: int
-) -> Iterator[Mismatch]:
+def check_piece(source: Source, expected: ExpectedFrame, at: Where, piece: Piece) -> Iterator[Mismatch]:
     """Yield each difference between the piece and the expectation: a sentence, and the values that differ."""
-    yield from check_bytes(expected, piece, connection, side)
+    yield from check_bytes(expected, piece)
     if expected.untouched:
-        yield from check_untouched(piece, connection, side)
+        yield from check_untouched(piece)
     wants = [one for one in (expected.body, expected.exactly, expected.api, expected.version) if one is not None]
     if not wants and "client_id" not in expected.model_fields_set and expected.readable is not True:
-        if expected.readable is False and (message := read(piece, connection, side)) is not None:
+        if expected.readable is False and (message := piece.maybe_message()) is not None:
             yield f"expected what cannot be read, found a {called(message)}", []
         return
     try:
-        message = decoded(piece, connection, side)
+        message = piece.message()
     except DecodeError as error:
         yield f"it cannot be read: {error}", []
         return
     yield from check_message(source, expected, at, message)
 
 
-def check_bytes(expected: ExpectedFrame, piece: Piece, connection: CaseConnection, side: int) -> Iterator[Mismatch]:
+def check_bytes(expected: ExpectedFrame, piece: Piece) -> Iterator[Mismatch]:
     """Yield findings that need no decoding: sizes, the correlation id, bytes that should have changed."""
     found = {
         "bytes": len(piece.data),
         "length": int.from_bytes(piece.data[:4], "big", signed=True),
-        "correlation_id": correlation(piece, side),
+        "correlation_id": piece.correlation,
     }
     wrong = []
     if expected.bytes_ is not None and found["bytes"] not in expected.bytes_:
@@ -168,20 +166,19 @@ def check_bytes(expected: ExpectedFrame, piece: Piece, connection: CaseConnectio
             wrong.append(Difference(name, str(wanted), str(found[name])))
     if wrong:
         yield "another frame", wrong
-    if expected.changed and piece.data in originals(connection, side).values():
+    if expected.changed and piece.data in piece.originals.values():
         yield "expected that something is changed, found the very bytes that went in", []
 
 
-def check_untouched(piece: Piece, connection: CaseConnection, side: int) -> Iterator[Mismatch]:
+def check_untouched(piece: Piece) -> Iterator[Mismatch]:
     """Yield a finding unless the bytes are the very ones that went in, with the values that differ."""
-    given = originals(connection, side)
-    if piece.data in given.values():
+    if piece.data in piece.originals.values():
         return
-    before = given.get(correlation(piece, side))
+    before = piece.originals.get(piece.correlation)
     if before is None:
-        yield f"expected the bytes that went in, found {describe(piece, connection, side)} of kproxy's own", []
+        yield f"expected the bytes that went in, found {piece} of kproxy's own", []
         return
-    old, new = (read(Piece(data, 0.0), connection, side) for data in (before, piece.data))
+    old, new = replace(piece, data=before).maybe_message(), piece.maybe_message()
     wrong = []
     if old is not None and new is not None and old.api is new.api and old.version == new.version:
         fields = layout.body(new.api.key, new.version, new.direction)
@@ -217,44 +214,3 @@ def check_message(source: Source, expected: ExpectedFrame, at: Where, message: M
             fields = layout.body(key, version, direction)
             if found := list(differences(fields, values, message.body, whole=name == "exactly")):
                 yield f"another {called(message)}", found
-
-
-def originals(connection: CaseConnection, side: int) -> dict[int, bytes]:
-    """Return the frames that went in on the other side, by correlation id."""
-    return connection.sent if side == BROKER else connection.said
-
-
-def correlation(piece: Piece, side: int) -> int:
-    """Return the correlation id at the place where frames of this side have it."""
-    start = 8 if side == BROKER else 4
-    return int.from_bytes(piece.data[start : start + 4], "big", signed=True)
-
-
-def decoded(piece: Piece, connection: CaseConnection, side: int) -> Message:
-    """Return the message in the piece. Raises DecodeError for bytes that are not a message."""
-    if not piece.is_frame:
-        raise DecodeError(f"{len(piece.data)} bytes are no whole frame")
-    if side == BROKER:
-        return decode_request(piece.data[4:])
-    kind = connection.kind_of(piece)
-    if kind is None:
-        raise DecodeError(f"no request had the correlation id {correlation(piece, side)}")
-    return decode_response(piece.data[4:], *kind)
-
-
-def read(piece: Piece, connection: CaseConnection, side: int) -> Message | None:
-    """Return the message in the piece; None if it cannot be decoded."""
-    try:
-        return decoded(piece, connection, side)
-    except DecodeError:
-        return None
-
-
-def describe(piece: Piece, connection: CaseConnection, side: int) -> str:
-    """Return a description of the piece in a few words."""
-    message = read(piece, connection, side)
-    return f"{len(piece.data)} bytes" if message is None else f"a {called(message)}"
-
-
-def called(message: Message) -> str:
-    return f"{message.api.name} {message.version} {message.direction}"

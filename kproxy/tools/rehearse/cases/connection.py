@@ -1,53 +1,92 @@
-"""One connection of a case: a session driven by hand, and the frames that have come out of it."""
+"""Connection of a case: a driven session, and the frames that have come out of it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from uuid import UUID
 
 from kproxy.base.errors import DecodeError
-from kproxy.protocol import decode_request
-from kproxy.protocol.framing import FrameCutter, framed
-from kproxy.protocol.table.api_keys import METADATA, PRODUCE
+from kproxy.protocol import Message, decode_request, decode_response
+from kproxy.protocol.framing import REQUEST_BEGINS
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import Facts, IdentityView
-from kproxy.rules.rule_set import Barred, BoundRules, RuleSet
-from kproxy.session.cluster import CORRELATION
+from kproxy.rules.rule_set import Barred, RuleSet
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound as Fixed
-from kproxy.session.plan import Plan
+from kproxy.session.plan import Bound, Plan
 from kproxy.session.shared import Shared
 from kproxy.tools.rehearse.cases.model import ClientConnection
-from kproxy.tools.rehearse.dialogue import Dialogue, response
+from kproxy.tools.rehearse.dialogue import Dialogue, is_lookup, lookup_response, split
 
-HEADER = 12
-"""Bytes of a request up to and including its correlation id, with the length in front."""
 DEFAULT_PORTS = 9193
 KPROXY = "kproxy.example.com"
 """Host of kproxy's own addresses where a rule does not name one."""
 
 
-class Piece(NamedTuple):
-    """Bytes that kproxy sent at once: a frame with its length in front, or bytes that are not a frame. `when`: seconds
-    since the start of the case."""
+class Request(NamedTuple):
+    """Head of a request."""
+
+    key: int
+    version: int
+    correlation: int
+
+    @classmethod
+    def of(cls, frame: bytes) -> Self:
+        """Return the head of a request frame with its size."""
+        key_and_version, correlation = REQUEST_BEGINS.unpack_from(frame)[1:]
+        return cls(key_and_version >> 16, key_and_version & 0xFFFF, correlation)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that kproxy sent: a frame with its size, or bytes that are not a frame.
+
+    `when`: seconds since the start of the case. `side` received it. `kinds`: API key and version of the client's
+    requests, by correlation id. `originals`: frames of the other side, by correlation id.
+    """
 
     data: bytes
     when: float
+    side: int
+    kinds: Mapping[int, tuple[int, int]]
+    originals: Mapping[int, bytes]
 
     @property
     def is_frame(self) -> bool:
         return len(self.data) >= 4 and int.from_bytes(self.data[:4], "big", signed=True) == len(self.data) - 4
 
+    @property
+    def correlation(self) -> int:
+        start = 8 if self.side == BROKER else 4
+        return int.from_bytes(self.data[start : start + 4], "big", signed=True)
 
-@dataclass(frozen=True)
-class Request:
-    """A request that reached the broker."""
+    def message(self) -> Message:
+        """Return the decoded message. Raises DecodeError for bytes that are not a message."""
+        if not self.is_frame:
+            raise DecodeError(f"{len(self.data)} bytes are no whole frame")
+        if self.side == BROKER:
+            return decode_request(self.data[4:])
+        kind = self.kinds.get(self.correlation)
+        if kind is None or len(self.data) < 8:
+            raise DecodeError(f"no request had the correlation id {self.correlation}")
+        return decode_response(self.data[4:], *kind)
 
-    key: int
-    version: int
-    correlation: int
+    def maybe_message(self) -> Message | None:
+        """Return the decoded message; None if it cannot be decoded."""
+        try:
+            return self.message()
+        except DecodeError:
+            return None
+
+    def __str__(self) -> str:
+        message = self.maybe_message()
+        return f"{len(self.data)} bytes" if message is None else f"a {called(message)}"
+
+
+def called(message: Message) -> str:
+    return f"{message.api.name} {message.version} {message.direction}"
 
 
 class CaseIdentity:
@@ -69,61 +108,51 @@ class CaseIdentity:
         return self.spec.principal is None and self.seen.is_anyone
 
 
-class CaseConnection:
-    """A connection of one case between its client and its broker.
+class CaseConnection(Dialogue):
+    """Connection of one case between its client and its broker.
 
     Attributes: arrived (pieces that came out since the last take, by side); asked (requests that the broker has not
-    answered); sent, said (frames of the client, and of the broker, by correlation id); kinds (API key and version of
-    each request, by correlation id).
+    answered); originals (frames for this side, as the other side sent them, by correlation id); kinds (API key and
+    version of each request, by correlation id); topics (of the cluster, by id).
     """
 
     def __init__(
-        self,
-        spec: ClientConnection,
-        rules: RuleSet,
-        shared: Shared,
-        number: int,
-        topics: Mapping[str, UUID],
+        self, spec: ClientConnection, rules: RuleSet, shared: Shared, number: int, topics: Mapping[UUID, str],
         now: float,
-    ) -> None:
-        self.facts = Facts(spec.listener, spec.cluster, spec.client_address, spec.sni, spec.certificate, spec.node)
+    ) -> None:  # fmt: skip
+        facts = Facts(spec.listener, spec.cluster, spec.client_address, spec.sni, spec.certificate, spec.node)
         self.topics = topics
-        bound = rules.bind(self.facts)
-        advertise = bound.advertise is not None if spec.advertise is None else spec.advertise
-        self.bound = bound
-        self.fixed = Fixed.of(bound, advertise=advertise)
-        plan = Plan(self.fixed, bound.live)
-        self.talk = Dialogue(bound=self.fixed, plan=plan, shared=shared, facts=self.facts, number=number, now=now)
-        self.talk.nodes = self.address
-        session = self.talk.session
-        session.engine.view.identity = CaseIdentity(spec, session.identity)
-        self.taken = {CLIENT: 0, BROKER: 0}
         self.arrived: dict[int, list[Piece]] = {CLIENT: [], BROKER: []}
         self.waiting: dict[int, deque[bytes]] = {CLIENT: deque(), BROKER: deque()}
         self.asked: deque[Request] = deque()
-        self.sent: dict[int, bytes] = {}
-        self.said: dict[int, bytes] = {}
+        self.originals: dict[int, dict[int, bytes]] = {BROKER: {}, CLIENT: {}}
         self.kinds: dict[int, tuple[int, int]] = {}
         self.numbered = 0
         self.expects_end = False
-        self.bar(rules.gate.ask(self.facts))
+        self.bound = rules.bind(facts)
+        advertise = self.bound.advertise is not None if spec.advertise is None else spec.advertise
+        self.fixed = Bound.of(self.bound, advertise=advertise)
+        plan = Plan(self.fixed, self.bound.live)
+        super().__init__(plan=plan, shared=shared, facts=facts, number=number, now=now)
+        self.nodes = self.address
+        self.session.engine.view.identity = CaseIdentity(spec, self.session.identity)
+        self.bar(rules.gate.ask(facts))
         self.pump()
 
     def use(self, rules: RuleSet) -> None:
-        """Put other rules into force for this connection, which close it if they bar its client."""
+        """Put other rules into force, which close the connection if they bar its client."""
         barred = rules.gate.look(self.facts)
         if barred is not None and barred.closes:
             self.bar(barred)
             return
-        bound: BoundRules = rules.bind(self.facts)
-        self.talk.session.use(Plan(self.fixed, bound.live), self.talk.now)
-        self.talk.obey()
+        self.session.use(Plan(self.fixed, rules.bind(self.facts).live), self.now)
+        self.obey()
 
     def bar(self, barred: Barred | None) -> None:
-        """Close the connection when rules do not let the client in, or do not let it stay."""
+        """Close the connection if rules do not let the client in, or no longer."""
         if barred is not None:
-            self.talk.session.close_by_rule(barred.how, list(barred.rules))
-            self.talk.obey()
+            self.session.close_by_rule(barred.how, list(barred.rules))
+            self.obey()
 
     # ---- bytes in
 
@@ -132,93 +161,69 @@ class CaseConnection:
         self.numbered += 1
         return self.numbered
 
-    def client(self, frame: bytes) -> None:
-        """Let the client send this frame, its length in front; kproxy takes it when it reads."""
-        key, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
-        correlation = int.from_bytes(frame[8:HEADER], "big", signed=True)
-        self.kinds[correlation], self.sent[correlation] = (key, version), frame
+    def send(self, frame: bytes) -> None:
+        """Let the client send a frame with its size; kproxy takes it when it reads."""
+        sent = Request.of(frame)
+        self.kinds[sent.correlation], self.originals[BROKER][sent.correlation] = (sent.key, sent.version), frame
         self.waiting[CLIENT].append(frame)
         self.pump()
 
-    def broker(self, asked: Request, frame: bytes) -> None:
+    def respond(self, asked: Request, frame: bytes) -> None:
         """Let the broker send `frame` as its response to `asked`."""
-        self.said[asked.correlation] = frame
+        self.originals[CLIENT][asked.correlation] = frame
         self.waiting[BROKER].append(frame)
         self.pump()
 
-    def later(self, seconds: float) -> None:
-        """Advance this connection by `seconds`."""
-        self.talk.later(seconds)
+    def advance(self, now: float) -> None:
+        """Advance the time of this connection to `now`."""
+        self.later(max(0.0, now - self.now))
         self.pump()
 
     def released(self) -> None:
         """Forward frames that a rule may have released."""
-        self.talk.session.released(self.talk.now)
-        self.talk.obey()
+        self.session.released(self.now)
+        self.obey()
         self.pump()
 
     def pump(self) -> None:
-        """Let kproxy read pending bytes while it reads, and sort its output by side."""
+        """Let kproxy read pending frames while it reads, and sort its output by side."""
         while True:
             self.sort()
-            side = next((side for side, frames in self.waiting.items() if frames and self.talk.read[side]), None)
-            if side is None or self.talk.closed is not None:
+            side = next((side for side, frames in self.waiting.items() if frames and self.read[side]), None)
+            if side is None or self.closed is not None:
                 return
-            self.talk.feed(side, frame := self.waiting[side].popleft(), len(frame))
+            self.feed(side, self.waiting[side].popleft())
 
     # ---- bytes out
 
     def sort(self) -> None:
-        """Take the bytes that came out on both sides apart into pieces, without kproxy's own requests."""
+        """Split the bytes that came out into pieces, and keep requests until they are answered. Requests of kproxy's
+        own are answered at once."""
+        sent = self.originals[BROKER]
         for side in (BROKER, CLIENT):
-            data = bytes(self.talk.out[side][self.taken[side] :])
-            self.taken[side] += len(data)
-            for one in split(data):
-                piece = Piece(one, self.talk.now)
-                if side == CLIENT or not self.is_own(piece):
-                    self.arrived[side].append(piece)
+            for data in split(self.out[side]):
+                piece = Piece(data, self.now, side, self.kinds, self.originals[side])
+                if side == BROKER and piece.is_frame and is_lookup(data):
+                    self.waiting[BROKER].append(lookup_response(data, self.topics))
+                    continue
+                self.arrived[side].append(piece)
                 if side == BROKER and piece.is_frame:
-                    self.note(piece)
-
-    def is_own(self, piece: Piece) -> bool:
-        """Return True if the piece is a request of kproxy's own, which asks the broker for topics."""
-        return piece.is_frame and int.from_bytes(piece.data[8:HEADER], "big", signed=True) == CORRELATION
-
-    def note(self, piece: Piece) -> None:
-        """Keep a request for the broker until it is answered; answer kproxy's own requests at once."""
-        if self.is_own(piece):
-            question = decode_request(bytes(piece.data[4:]))
-            wanted = None if question.body["topics"] is None else {one["topic_id"] for one in question.body["topics"]}
-            listed = [
-                {"name": name, "topic_id": topic_id}
-                for name, topic_id in self.topics.items()
-                if wanted is None or topic_id in wanted
-            ]
-            self.waiting[BROKER].append(response(METADATA, question.version, CORRELATION, topics=listed))
-            return
-        data = piece.data
-        asked = Request(*(int.from_bytes(data[at:end], "big") for at, end in ((4, 6), (6, 8), (8, HEADER))))
-        if asked.correlation in self.sent and not (asked.key == PRODUCE and without_answer(data)):
-            self.asked.append(asked)
+                    asked = Request.of(data)
+                    if asked.correlation in sent and not (asked.key == PRODUCE and without_answer(data)):
+                        self.asked.append(asked)
+            self.out[side].clear()
 
     def take(self, side: int) -> list[Piece]:
         """Return the pieces that came out on this side since they were last taken."""
         pieces, self.arrived[side] = self.arrived[side], []
         return pieces
 
-    def kind_of(self, piece: Piece) -> tuple[int, int] | None:
-        """Return API key and version of the request that a response at the client belongs to; None if no such request
-        exists."""
-        if len(piece.data) < 8:
-            return None
-        return self.kinds.get(int.from_bytes(piece.data[4:8], "big", signed=True))
-
     @property
     def ended(self) -> str:
         """Return how the connection has ended: fin, rst or half; empty while it is open."""
-        if self.talk.closed is not None:
-            return "rst" if self.talk.closed.reset else "fin"
-        return "half" if CLIENT in self.talk.shut else ""
+        if self.closed is not None:
+            return "rst" if self.closed.reset else "fin"
+        return "half" if CLIENT in self.shut else ""
 
     # ---- addresses
 
@@ -236,13 +241,6 @@ class CaseConnection:
         first, last = rule.ports or (DEFAULT_PORTS, DEFAULT_PORTS + 999)
         port = first + node if node >= 0 else last + 2 + node
         return (rule.host or KPROXY, port) if first <= port <= last else None
-
-
-def split(data: bytes) -> list[bytes]:
-    """Return the frames in `data` with their lengths. Bytes from an incomplete or invalid frame on are one piece."""
-    cutter = FrameCutter()
-    pieces = [framed(frame.data) for frame in cutter.receive(data)]
-    return pieces if cutter.offset == len(data) else [*pieces, data[cutter.offset :]]
 
 
 def without_answer(frame: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from uuid import UUID
 
 from kproxy.base.errors import KproxyError
@@ -14,7 +15,7 @@ from kproxy.rules.rule_set import Running
 from kproxy.rules.values.source import Where
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.shared import Shared
-from kproxy.tools.rehearse.cases.compare import Difference, check_piece, describe, shown
+from kproxy.tools.rehearse.cases.compare import Difference, check_piece, shown
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.document import Ready, answer, request
 from kproxy.tools.rehearse.cases.model import CaseStep, ClientConnection, Counts, ExpectedFrame, Flow
@@ -36,7 +37,7 @@ class World:
     ) -> None:
         self.store = RuleStore(seed)
         self.store.replace_files(documents, 0.0)
-        self.specs, self.topics = connections, topics
+        self.specs, self.topics = connections, {topic_id: name for name, topic_id in topics.items()}
         self.shared: dict[str, Shared] = {}
         self.connections: dict[str, CaseConnection] = {}
         self.now = 0.0
@@ -53,16 +54,15 @@ class World:
     def wait(self, seconds: float) -> None:
         """Advance the time by `seconds`: deadlines of connections and of rules are met in their order."""
         end = self.now + seconds
-        while (due := self.next_event()) is not None and due <= end:
-            self.go_to(due)
+        while self.next_event <= end:
+            self.go_to(self.next_event)
         self.go_to(end)
 
-    def next_event(self) -> float | None:
-        """Return the time of the next timer event; None if no event is pending."""
-        times = [when for connection in self.connections.values() for when in connection.talk.wakes]
-        if (due := self.store.due(self.now)) is not None:
-            times.append(due)
-        return min(times, default=None)
+    @property
+    def next_event(self) -> float:
+        """Return the time of the next timer event; infinity if none is pending."""
+        due = self.store.due(self.now)
+        return min((inf if due is None else due, *(one.next_wake for one in self.connections.values())))
 
     def go_to(self, when: float) -> None:
         """Set the time, and let rules end and connections wake that are due by then."""
@@ -71,10 +71,10 @@ class World:
         if due is not None and due <= self.now:
             self.store.expire(self.now)
             for connection in self.connections.values():
-                connection.talk.now = max(connection.talk.now, self.now)
+                connection.now = max(connection.now, self.now)
                 connection.use(self.store.rule_set)
         for connection in self.connections.values():
-            connection.later(max(0.0, self.now - connection.talk.now))
+            connection.advance(self.now)
 
     def release(self, rule: str) -> None:
         """Make the rule of this name release its held requests."""
@@ -165,9 +165,8 @@ class Player:
             self.world.release(step.release)
         connection = self.world.connection(step.connection or "")
         for index, sent in enumerate(step.client or ()):
-            connection.client(
-                request(self.source, sent, (*self.at, "client", index, "body"), connection.next_correlation())
-            )
+            at = (*self.at, "client", index, "body")
+            connection.send(request(self.source, sent, at, connection.next_correlation()))
         self.expect("to_broker", step.to_broker, connection)
         for index, answered in enumerate(step.broker or ()):
             if not connection.asked:
@@ -175,7 +174,7 @@ class Player:
                 return
             asked = connection.asked.popleft()
             at = (*self.at, "broker", index, "body")
-            connection.broker(asked, answer(self.source, answered, at, asked.key, asked.version, asked.correlation))
+            connection.respond(asked, answer(self.source, answered, at, asked.key, asked.version, asked.correlation))
         self.expect("to_client", step.to_client, connection)
         self.states(step, connection)
 
@@ -195,10 +194,10 @@ class Player:
                                  + self.why(connection))  # fmt: skip
                 return
             piece = connection.arrived[side].pop(0)
-            for what, differences in check_piece(self.source, one, (*self.at, *where), piece, connection, side):
+            for what, differences in check_piece(self.source, one, (*self.at, *where), piece):
                 self.fail(where, f"{word}: {what}", differences)
         if rest := connection.take(side):
-            found = ", ".join(describe(piece, connection, side) for piece in rest)
+            found = ", ".join(map(str, rest))
             what = "nothing" if not expected else f"{counted(len(expected), 'frame')} and nothing more"
             self.fail((word,), f"{word}: expected {what}, found {found}")
 
@@ -220,7 +219,7 @@ class Player:
 
     def why(self, connection: CaseConnection) -> str:
         """Return a possible reason for missing output, appended to a failure; empty if unknown."""
-        closed = connection.talk.closed
+        closed = connection.closed
         if closed is not None:
             return f"; kproxy has closed the connection: {closed.message}"
         if self.world.held:
@@ -235,10 +234,10 @@ class Player:
         if closed is not None:
             connection.expects_end = closed is not False
             self.same(("closed",), "closed", closed or "not at all", connection.ended or "not at all")
-        elif not connection.expects_end and connection.talk.closed is not None:
-            self.fail((), f"kproxy has closed the connection: {connection.talk.closed.message}")
+        elif not connection.expects_end and connection.closed is not None:
+            self.fail((), f"kproxy has closed the connection: {connection.closed.message}")
         if step.muted is not None:
-            self.same(("muted",), "muted", shown(step.muted), shown(not connection.talk.read[CLIENT]))
+            self.same(("muted",), "muted", shown(step.muted), shown(not connection.read[CLIENT]))
         if step.held is not None:
             self.same(("held",), "held", str(step.held), str(self.world.held))
         if step.flow is not None:
@@ -251,7 +250,7 @@ class Player:
             self.fail(where, what, [Difference("", expected, found)])
 
     def flow(self, expected: list[Flow], connection: CaseConnection) -> None:
-        shapes = connection.talk.shapes
+        shapes = connection.shapes
         if len(shapes) != len(expected):
             self.same(("flow",), "flow", counted(len(expected), "limit"), counted(len(shapes), "limit"))
             return

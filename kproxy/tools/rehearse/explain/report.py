@@ -14,7 +14,7 @@ from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Bound, Plan, Step
-from kproxy.tools.rehearse.cases.compare import check_untouched, describe
+from kproxy.tools.rehearse.cases.compare import check_untouched
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
 from kproxy.tools.rehearse.dialogue import judged, response, sized
@@ -80,14 +80,14 @@ class Surveyor:
                 client_software=known.get("client_software"), advertise=self.advertise,
             )  # fmt: skip
             self.connection = CaseConnection(spec, RuleSet(self.rules.rules, self.rules.origins), judged(), 1, {}, 0.0)
-        if self.connection.talk.closed is not None:
+        if self.connection.closed is not None:
             yield "  the connection is closed already"
             return
-        self.connection.client(sized(frame))
+        self.connection.send(sized(frame))
         yield from came_out(self.connection)
         while self.connection.asked:  # responses keep their order: without this one, kproxy's own next one would wait
             asked = self.connection.asked.popleft()
-            self.connection.broker(asked, response(asked.key, asked.version, asked.correlation))
+            self.connection.respond(asked, response(asked.key, asked.version, asked.correlation))
         self.connection.take(CLIENT)
 
 
@@ -120,21 +120,21 @@ def may_hold(rule: Rule, target: Target) -> bool:
 
 
 def came_out(connection: CaseConnection) -> Iterator[str]:
-    waits = min((when for when in connection.talk.wakes if when > connection.talk.now), default=None)
+    waits = min((when for when in connection.wakes if when > connection.now), default=None)
     to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
     if waits is not None and not to_broker and not to_client:
         yield f"  the request waits for {waits:g} s"
-        connection.later(waits)
+        connection.advance(connection.now + waits)
         to_broker, to_client = connection.take(BROKER), connection.take(CLIENT)
     for piece in to_broker:
-        wrong = [one for _, found in check_untouched(piece, connection, BROKER) for one in found]
+        wrong = [one for _, found in check_untouched(piece) for one in found]
         how = ", changed" if wrong else ": the very bytes"
-        yield f"  the broker gets {describe(piece, connection, BROKER)}{how}"
+        yield f"  the broker gets {piece}{how}"
         for one in wrong:
             yield f"            {one.path}: {one.expected} → {one.found}"
     if not to_broker:
         yield "  the broker gets nothing"
     for piece in to_client:
-        yield f"  the client gets {describe(piece, connection, CLIENT)} of kproxy's own"
-    if connection.talk.closed is not None:
-        yield f"  the connection is closed: {connection.talk.closed.message}"
+        yield f"  the client gets {piece} of kproxy's own"
+    if connection.closed is not None:
+        yield f"  the connection is closed: {connection.closed.message}"

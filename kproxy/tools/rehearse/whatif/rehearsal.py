@@ -15,25 +15,23 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from uuid import UUID
 
 import msgspec
 
-from kproxy.protocol import Message, encode
-from kproxy.protocol.table import layout, schema
+from kproxy.protocol.framing import framed
+from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.session.cluster import CORRELATION, VERSION
-from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Command, EnsureNodes, Pause, Resume, Send, WakeAt
+from kproxy.rules.rule_set import BoundRules
+from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Plan
-from kproxy.session.session import Session
 from kproxy.session.shared import Shared
-from kproxy.tools.rehearse.dialogue import frames
+from kproxy.tools.rehearse.dialogue import Dialogue, is_lookup, lookup_response, split
 from kproxy.tools.rehearse.whatif.exchange import Opaque, PackedExchange, RecordedClient
 
 PATIENCE = 3600.0
 """Seconds that a rule may hold a frame; a longer hold counts as infinite."""
-PORT = 30000
-"""Brokers are advertised to clients at this port plus the node's id."""
 METADATA_KEY = METADATA.to_bytes(2, "big")
 
 
@@ -64,37 +62,29 @@ class RehearsalFinding:
         )
 
 
-class Rehearsal:
+class Rehearsal(Dialogue):
     """Rehearsal of one connection.
 
-    `topics`: names by topic id, of its cluster. `findings` are taken and cleared by the caller.
+    `topics`: names by topic id, of its cluster. `opaque`: exchanges that are skipped. `findings` are taken and cleared
+    by the caller.
     """
 
     def __init__(
-        self, plan: Plan, shared: Shared, caller: RecordedClient, number: int, topics: Mapping[UUID, str] | None = None,
-        opaque: Opaque | None = None,
+        self, plan: Plan, shared: Shared, caller: RecordedClient, number: int, topics: Mapping[UUID, str],
+        opaque: Opaque,
     ) -> None:  # fmt: skip
-        self.plan, self.shared, self.caller, self.number = plan, shared, caller, number
-        self.opaque = Opaque([plan]) if opaque is None else opaque
-        self.topics = topics or {}
+        self.plan, self.opaque, self.topics = plan, opaque, topics
         self.findings: list[RehearsalFinding] = []
-        self.closes = 0
-        self.now = 0.0
-        self.due: list[tuple[float, int, PackedExchange]] = []  # responses that are still to come
-        self.begin()
+        self.responses_due: list[tuple[float, int, PackedExchange]] = []  # a heap
+        self.observer = self
+        super().__init__(plan=plan, shared=shared, facts=caller.facts, number=number)
 
-    def begin(self) -> None:
-        """Begin a new session; pending exchanges of the last one are lost. `refused`: why a rule let it end at once;
-        empty if none did."""
-        self.beginning, self.refused = True, ""
-        self.session = Session(self.plan, self.shared, self.caller.facts, self.number)
-        self.session.observer = self
+    def begin_session(self, plan: Plan, rules: BoundRules | None = None) -> None:
+        """Begin a session, which replaces the previous one. `refused`: why a rule closed it at once, otherwise
+        empty."""
+        self.refused, self.beginning = "", True
         self.open: dict[int, RehearsalFinding] = {}
-        self.paused = [False, False]
-        self.wakes: list[float] = []
-        self.close: CloseBoth | None = None
-        self.session.begin(self.now)
-        self.obey()
+        super().begin_session(plan)
         self.beginning = False
 
     # ---- the recording
@@ -106,13 +96,12 @@ class Rehearsal:
         if recorded.correlation_id in self.open:
             recorded = self.renumbered(recorded)
         when, correlation = recorded.request_time, recorded.correlation_id
-        if self.wakes or (self.due and self.due[0][0] <= when):
+        if self.wakes or (self.responses_due and self.responses_due[0][0] <= when):
             self.until(when)
-        elif when > self.now:
-            self.now = when
+        self.now = max(self.now, when)
         if self.refused:  # the client connects again and repeats its request
-            self.begin()
-        if self.paused[CLIENT] and not self.free():
+            self.begin_session(self.plan)
+        if not self.read[CLIENT] and not self.free():
             self.give_up("a rule lets nothing more pass on the connection")
         self.open[correlation] = RehearsalFinding(recorded)
         if self.refused:
@@ -120,13 +109,13 @@ class Rehearsal:
             self.settle(correlation)
             return
         if recorded.response_time is not None:
-            heapq.heappush(self.due, (recorded.response_time, recorded.number, recorded))
-        self.feed(CLIENT, correlation, recorded.request)
+            heapq.heappush(self.responses_due, (recorded.response_time, recorded.number, recorded))
+        self.pass_on(CLIENT, recorded.request)
         if recorded.response is None and correlation in self.open:
             self.settle(correlation)
 
     def renumbered(self, recorded: PackedExchange) -> PackedExchange:
-        """Return the exchange with a correlation id that nothing under way has.
+        """Return the exchange with a correlation id that no exchange in flight has.
 
         Clients may use one id several times at once.
         """
@@ -142,9 +131,13 @@ class Rehearsal:
 
     def end(self) -> None:
         """Deliver pending responses and settle the rest at the end of this connection's recording."""
-        while self.due:
+        while self.responses_due:
             self.deliver()
-        self.until(self.now + PATIENCE, waking=True)
+        limit = self.now + PATIENCE
+        while self.next_wake <= limit:
+            self.wake()
+            if not self.open:
+                break
         for correlation in list(self.open):
             self.settle(correlation)
         if not self.refused:
@@ -152,35 +145,25 @@ class Rehearsal:
 
     # ---- time
 
-    def until(self, when: float, waking: bool = False) -> None:
+    def until(self, when: float) -> None:
         """Process events before that time: responses, and the session's wake-ups."""
         while True:
-            response = self.due[0][0] if self.due else None
-            wake = min(self.wakes) if self.wakes else None
-            if response is not None and response <= when and (wake is None or response < wake):
+            response = self.responses_due[0][0] if self.responses_due else inf
+            wake = self.next_wake if self.wakes else inf
+            if response <= when and response < wake:
                 self.deliver()
-            elif wake is not None and (wake <= when):
-                self.wake(wake)
-                if waking and not self.open:
-                    return
+            elif wake <= when:
+                self.wake()
             else:
-                break
-        self.now = max(self.now, when) if not waking else self.now
-
-    def wake(self, when: float) -> None:
-        self.wakes.remove(when)
-        self.now = max(self.now, when)
-        self.session.tick(self.now)
-        self.obey()
+                return
 
     def free(self) -> bool:
         """Wait until the session reads from the client. False: it does not, within PATIENCE."""
         limit = self.now + PATIENCE
-        while self.paused[CLIENT]:
-            wake = min(self.wakes, default=None)
-            if wake is not None and wake <= limit:
-                self.wake(wake)
-            elif self.due:
+        while not self.read[CLIENT]:
+            if self.next_wake <= limit:
+                self.wake()
+            elif self.responses_due:
                 self.deliver()
             else:
                 return False
@@ -188,14 +171,14 @@ class Rehearsal:
 
     def deliver(self) -> None:
         """Feed the next recorded response, once its request has gone."""
-        when, _, recorded = heapq.heappop(self.due)
+        when, _, recorded = heapq.heappop(self.responses_due)
         correlation = recorded.correlation_id
         waiting = self.open.get(correlation)
         if waiting is None or waiting.recorded is not recorded:  # answered, or lost with its connection
             return
         self.now = max(self.now, when)
-        while waiting.sent is None and self.wakes and min(self.wakes) <= self.now + PATIENCE:
-            self.wake(min(self.wakes))
+        while waiting.sent is None and self.next_wake <= self.now + PATIENCE:
+            self.wake()
             if correlation not in self.open:
                 return
         if waiting.sent is None:
@@ -203,79 +186,42 @@ class Rehearsal:
             return
         assert recorded.response is not None
         self.now = max(self.now, when + waiting.sent - recorded.request_time)
-        self.feed(BROKER, correlation, recorded.response)
+        self.pass_on(BROKER, recorded.response)
 
     # ---- the session
 
-    def feed(self, side: int, correlation: int, frame: bytes) -> None:
-        """Feed a frame from this side. Most frames leave unchanged: these need no second look."""
-        sent = len(frame).to_bytes(4, "big") + frame
-        buf, size = bytearray(sent), len(sent)
-        take = self.session.from_client if side == CLIENT else self.session.from_broker
-        with memoryview(buf) as view:
-            go = take(view, size, self.now)
-        if go == size and buf == sent:
-            self.passed(1 - side, correlation, frame)
-        elif go:
-            self.put(1 - side, buf[:go])
-        if self.session.commands or self.close is not None:
+    def pass_on(self, side: int, frame: bytes) -> None:
+        """Give the session a frame from a side."""
+        self.read_from(side, framed(frame))
+        if self.session.commands:
             self.obey()
 
     def obey(self) -> None:
-        commands = self.session.commands
-        while commands:
-            batch = commands.copy()
-            commands.clear()
-            for command in batch:
-                if type(command) is Send:
-                    self.put(command.side, command.data)
-                    if command.token:
-                        self.session.sent(command.token, self.now)
-                else:
-                    self.obey_other(command)
-        if self.close is not None:
-            self.give_up(self.close.message)
+        super().obey()
+        self.log.clear()
+        if self.closed is not None:
+            self.give_up(self.closed.message)
 
-    def obey_other(self, command: Command) -> None:
-        match command:
-            case EnsureNodes(nodes=nodes):
-                self.session.nodes_ready({node: ("kproxy", PORT + node) for node in nodes}, self.now)
-            case Pause(side=side):
-                self.paused[side] = True
-            case Resume(side=side):
-                self.paused[side] = False
-            case WakeAt(when=when):
-                self.wakes.append(when)
-            case CloseBoth():
-                self.close = command
-            case _:  # how bytes flow, and half-closed sides, change no frame
-                pass
-
-    def put(self, side: int, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes that leave. Frames that a fault has changed may be malformed."""
-        at = 4 if side == BROKER else 0  # of the correlation id
-        for frame in frames(bytes(data)):
-            if len(frame) < at + 4:
+    def emit(self, side: int, data: Buffer) -> None:
+        """Compare the frames that leave with the recorded ones. Frames that a fault has changed may be malformed."""
+        whole = int.from_bytes(data[:4], "big") == len(data) - 4
+        for piece in (bytes(data),) if whole else split(data):
+            if side == BROKER and piece[4:6] == METADATA_KEY and is_lookup(piece):
+                self.feed(BROKER, lookup_response(piece, self.topics))
                 continue
-            correlation = int.from_bytes(frame[at : at + 4], "big", signed=True)
-            if side == BROKER and correlation == CORRELATION and frame[:2] == METADATA_KEY:
-                self.answer_topics()
-            else:
-                self.passed(side, correlation, frame)
-
-    def passed(self, side: int, correlation: int, frame: bytes) -> None:
-        finding = self.open.get(correlation)
-        if finding is None:
-            return
-        recorded = finding.recorded
-        if side == BROKER:
-            finding.sent = self.now
-            finding.request_changed = frame != recorded.request
-            return
-        finding.response_changed = frame != recorded.response
-        if recorded.response_time is not None and self.now > recorded.response_time:
-            finding.delay = self.now - recorded.response_time
-        self.done(correlation)
+            at = 8 if side == BROKER else 4
+            finding = self.open.get(int.from_bytes(piece[at : at + 4], "big", signed=True))
+            if finding is None or len(piece) < at + 4:
+                continue
+            recorded = finding.recorded
+            if side == BROKER:
+                finding.sent = self.now
+                finding.request_changed = piece[4:] != recorded.request
+                continue
+            finding.response_changed = piece[4:] != recorded.response
+            if recorded.response_time is not None and self.now > recorded.response_time:
+                finding.delay = self.now - recorded.response_time
+            self.done(recorded.correlation_id)
 
     # ---- results
 
@@ -297,8 +243,7 @@ class Rehearsal:
     def settle(self, correlation: int) -> None:
         """End an exchange that gets no response any more. One that was recorded is lost."""
         finding = self.open[correlation]
-        if finding.recorded.response is not None:
-            finding.lost = True
+        finding.lost |= finding.recorded.response is not None
         self.done(correlation)
 
     def done(self, correlation: int) -> None:
@@ -308,7 +253,6 @@ class Rehearsal:
 
     def give_up(self, why: str) -> None:
         """End the connection here; its client connects again."""
-        self.closes += 1
         for finding in self.open.values():
             finding.closed = why
         for correlation in list(self.open):
@@ -318,15 +262,4 @@ class Rehearsal:
         if self.beginning:
             self.refused = why
         else:
-            self.begin()
-
-    def answer_topics(self) -> None:
-        """Feed the response to the session's own request: all topics that the recording has shown."""
-        struct = layout.body(METADATA, VERSION, "response")
-        body = struct.defaults()
-        body["topics"] = [
-            {"error_code": 0, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
-            for topic_id, name in self.topics.items()
-        ]
-        frame = encode(Message(schema.load(METADATA), VERSION, {"correlation_id": CORRELATION}, body))
-        self.feed(BROKER, CORRELATION, frame)
+            self.begin_session(self.plan)
