@@ -41,7 +41,7 @@ from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.readiness import Readiness
 from kproxy.runtime.rule_keeper import DOCUMENTS, RuleKeeper
 
-from . import captures, check, completion, exchanges, held, process, rules, sources, tail, view
+from . import captures, editor, exchanges, held, process, rules, sources, tail, view
 from .backend import Backend
 from .captures import ProcessCaptures
 from .guard import JSON, SAFE, SLASH, AdminTokens, Guard, GuardedApp, check_host, make_guard
@@ -53,8 +53,7 @@ from .responses import GuardedStream, LongResponse
 
 OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
-    *check.OPERATIONS,
-    *completion.OPERATIONS,
+    *editor.OPERATIONS,
     *process.CONFIG_OPERATIONS,
     *process.CONNECTION_OPERATIONS,
     *process.ABOUT_OPERATIONS,
@@ -206,8 +205,7 @@ HOST = "127.0.0.1"
 VERSION = tuple(one for one in process.ABOUT_OPERATIONS if one.name == "get_version")
 FILE_OPERATIONS: tuple[Operation, ...] = (
     *VERSION,
-    *check.OPERATIONS,
-    *completion.OPERATIONS,
+    *editor.OPERATIONS,
     *sources.OPERATIONS,
     *exchanges.OPERATIONS,
 )

@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -40,7 +39,7 @@ from kproxy.runtime.io.tls import ClientTls, TlsStream, reason
 from kproxy.runtime.listeners.port_pool import BACKLOG, EXHAUSTED
 from kproxy.runtime.protocols import host_port
 
-from .limits import admit
+from .limits import LimitedEntry, admit
 from .problem import Problem, answer
 
 PAUSE = 0.0005  # Seconds; as soon as no other task can run, the reactor polls its sockets
@@ -71,26 +70,24 @@ class Turnstile:
 ByteStream = trio.SocketStream | TlsStream  # Stream of a connection, without TLS or with it
 
 
-@dataclass(eq=False)
-class Handshake:
-    """TLS handshake in progress; cancelling `scope` ends it."""
+class Handshake(LimitedEntry):
+    """TLS handshake in progress."""
 
-    network: str
-    quiet_since: float = field(default_factory=monotonic)
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    def __init__(self, network: str) -> None:
+        super().__init__(network)
+        self.scope = trio.CancelScope()
 
     def abort(self) -> None:
         self.scope.cancel()
 
 
-class PacedStream:
-    """Stream of one connection, as far as Hypercorn uses it. `network`: its origin."""
+class PacedStream(LimitedEntry):
+    """Stream of one connection, as far as Hypercorn uses it."""
 
     def __init__(self, stream: ByteStream, turnstile: Turnstile, network: str = "") -> None:
-        self.stream, self.turnstile, self.network = stream, turnstile, network
+        super().__init__(network)
+        self.stream, self.turnstile = stream, turnstile
         self.socket = stream.socket
-        self.quiet_since = monotonic()
-        """Monotonic time of the last byte received, or sent and read."""
         self.sends = 0
         self.stuck: float | None = None  # monotonic time since which a send waits for the client to read
         self.lost = False

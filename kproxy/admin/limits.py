@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Protocol, TypeVar
+from time import monotonic
+from typing import TypeVar
 
 import trio
 from starlette.requests import ClientDisconnect, Request
@@ -25,15 +26,15 @@ LONGEST_READ = 10.0  # seconds; a slow line sends 4 MiB in that time
 CLOSE = {"Connection": "close"}  # headers of a refusal that leaves the rest of the body unread
 
 
-class LimitedEntry(Protocol):
-    """Connection or handshake that counts. `network`: its origin; `quiet_since`: monotonic time of its last
-    activity."""
+class LimitedEntry:
+    """Connection or handshake that counts towards a limit. `network`: its origin."""
 
-    @property
-    def network(self) -> str: ...
-    @property
-    def quiet_since(self) -> float: ...
-    def abort(self) -> None: ...
+    def __init__(self, network: str) -> None:
+        self.network = network
+        self.quiet_since = monotonic()  # monotonic time of the last activity
+
+    def abort(self) -> None:
+        raise NotImplementedError
 
 
 AnyEntry = TypeVar("AnyEntry", bound=LimitedEntry)

@@ -40,8 +40,7 @@ from .tail import TailLines
 if TYPE_CHECKING:
     from kproxy.record.live_view.watch import ViewTotals, ViewWatch
 
-    from .check import MatchesShown
-    from .completion import KeptNamesShown
+    from .editor import KeptNamesShown, MatchesShown
     from .exchange_sender import ExchangeSender
     from .kept import FoundExchanges, KeptExchanges
     from .view import ProcessViewSource, ViewSource
@@ -235,12 +234,12 @@ class ProcessMember:
         return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
 
     async def rehearse(self, text: str) -> MatchesShown:
-        from .check import rehearse
+        from .editor import rehearse
 
         return await rehearse(text, self.kept(), self.records)
 
     async def names(self) -> KeptNamesShown:
-        from .completion import names_in
+        from .editor import names_in
 
         return await names_in(self.kept())
 

@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from kproxy.admin.api import description, make_app, written_description
 from kproxy.admin.backend import process_backend
-from kproxy.admin.completion import kinds_shown
+from kproxy.admin.editor import kinds_shown
 from kproxy.admin.guard import AdminTokens
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config

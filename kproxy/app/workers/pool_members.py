@@ -14,8 +14,7 @@ import trio.lowlevel
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kproxy.admin.backend import joined
-from kproxy.admin.check import MatchesShown
-from kproxy.admin.completion import KeptNamesShown
+from kproxy.admin.editor import KeptNamesShown, MatchesShown
 from kproxy.admin.held import HeldBody, HeldRows, HeldShown, ResumeBody
 from kproxy.admin.held_news import HeldNewsShown
 from kproxy.admin.kept import FoundExchanges

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kproxy.admin.completion import kinds_shown
+from kproxy.admin.editor import kinds_shown
 from kproxy.rules.document.read import read_document
 from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import request

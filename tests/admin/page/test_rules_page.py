@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kproxy.admin.check import check
-from kproxy.admin.completion import kinds_shown
+from kproxy.admin.editor import check, kinds_shown
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document
 from kproxy.rules.document.store import RuleStore

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.admin import check
-from kproxy.admin.completion import KeptNamesShown, joined, names_in
+from kproxy.admin import editor
+from kproxy.admin.editor import KeptNamesShown, joined, names_in
 from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.rules.document.read import read_document
 from kproxy.rules.kinds import KINDS
@@ -164,13 +164,13 @@ async def test_many_rules_are_not_rehearsed(api: Any, keep: Kept) -> None:
 
 def test_rehearsal_of_kept_exchanges_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock shows a millisecond more at each call. The two numbers show how many exchanges were left out."""
-    monkeypatch.setattr(check, "LONGEST_LOOK", 0.02)
+    monkeypatch.setattr(editor, "LONGEST_LOOK", 0.02)
     kept = [produce(number, "orders", Somebody()) for number in range(3000, 0, -1)]
     text = '{"rules": [{"name": "slow", "kind": "delay", "delay": "5ms", "match": {"topic": "orders"}}]}'
-    check.rehearsed(text, kept[:3])  # compiles what it needs
+    editor.rehearsed(text, kept[:3])  # compiles what it needs
     clock = count()
-    monkeypatch.setattr(check, "monotonic", lambda: next(clock) / 1000)
-    found = check.rehearsed(text, kept)
+    monkeypatch.setattr(editor, "monotonic", lambda: next(clock) / 1000)
+    found = editor.rehearsed(text, kept)
 
     assert 0 < found.of < 100 < found.kept == 3000
     assert found.matched == found.of
@@ -180,7 +180,7 @@ def test_an_exchange_that_was_cut_in_the_middle_of_a_connection_is_no_trouble() 
     """The first ones are gone from what is kept, and answers come in any order."""
     who = Somebody()
     kept = [produce(number, "orders", who) for number in (9, 7, 8)]
-    found = check.rehearsed(
+    found = editor.rehearsed(
         '{"rules": [{"name": "n", "kind": "error", "error": "UNKNOWN_SERVER_ERROR", "match": {"api": "Produce"}}]}',
         kept,
     )
@@ -191,8 +191,8 @@ def test_an_exchange_that_was_cut_in_the_middle_of_a_connection_is_no_trouble() 
 def test_several_processes_are_added_up() -> None:
     """Rule by rule."""
     text = '{"rules": [{"name": "slow", "kind": "delay", "delay": "5ms"}]}'
-    parts = [check.rehearsed(text, [produce(1, "orders", Somebody())]) for _ in range(3)]
-    found = check.together(parts)
+    parts = [editor.rehearsed(text, [produce(1, "orders", Somebody())]) for _ in range(3)]
+    found = editor.together(parts)
 
     assert (found.of, found.kept, found.matched, found.fired, len(found.rules)) == (3, 3, 3, 3, 1)
 
@@ -262,7 +262,7 @@ async def test_names_come_from_the_tables_and_from_what_is_kept(api: Any, keep: 
 @pytest.mark.trio
 async def test_names_have_a_number_and_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each sort, in each process and of all."""
-    monkeypatch.setattr("kproxy.admin.completion.MOST_NAMES", 5)
+    monkeypatch.setattr("kproxy.admin.editor.MOST_NAMES", 5)
     kept = [produce(number, f"t{number}", Somebody(client_id=f"c{number}")) for number in range(20)]
     found = await names_in(kept)
 
@@ -271,7 +271,7 @@ async def test_names_have_a_number_and_a_time(monkeypatch: pytest.MonkeyPatch) -
         *found.topics,
         *(["z"] if len(found.topics) < 5 else []),
     ]
-    monkeypatch.setattr("kproxy.admin.completion.LONGEST_LOOK", -1.0)
+    monkeypatch.setattr("kproxy.admin.editor.LONGEST_LOOK", -1.0)
     assert (await names_in(kept)).topics == []
 
 

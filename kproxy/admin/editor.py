@@ -1,8 +1,15 @@
-"""Help with rules and filters while they are written: kinds, the language of filters, names."""
+"""Operations for editors of rules and filters: check of rules, kinds of rules, the filter language, names.
+
+`POST /api/check` parses a document like `POST /api/rules` and adds it to a copy of the store. So the result includes
+taken names and rules that conflict. Each process evaluates the rules on its kept exchanges in a thread, for at most
+LONGEST_LOOK seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -10,27 +17,168 @@ from typing import TYPE_CHECKING, Any
 import trio
 from pydantic import Field
 
-from kproxy.base.errors import FilterError
+from kproxy.base.errors import DocumentError, FilterError, RuleInUse
 from kproxy.protocol.table import errors, schema
 from kproxy.record.audit.request_event import whole_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import Filter
-from kproxy.rules.document.read import COMMON, read_document
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.read import COMMON, Document, read_document
 from kproxy.rules.document.reference import rows, sentence
+from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule, title
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.rules.values.source import Source
+from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.runtime.rule_keeper import DOCUMENTS
 
 from .models import Query, Shown
-from .operation import Operation, OperationCall
+from .operation import API, Operation, OperationCall
 
 if TYPE_CHECKING:
     from .backend import Backend
+
+LONGEST_LOOK = 0.2  # seconds for the evaluation of kept exchanges, and for the collection of their names
+MOST_LINTED = 200  # Rules of one document that are looked at for warnings; `kproxy check` looks at all
+MOST_WARNINGS = 100
+_PLACE = re.compile(r"(.*?):(\d+):(\d+): (.*)", re.DOTALL)
+
+
+class CheckQuery(Query):
+    """Manner of adding the rules that are checked."""
+
+    replace: bool = Field(default=False, description="rules of the same names and origin would be replaced")
+
+
+class PlacedShown(Shown):
+    """Mistake or warning with its place."""
+
+    where: str = Field(description="file:line:column, the body is <api>; empty where it has no place")
+    line: int | None = Field(description="in the body, from 1; null where it is elsewhere")
+    column: int | None = Field(description="in the body, from 1; null where it is elsewhere")
+    message: str
+
+
+class CheckShown(Shown):
+    """Judgement of a document of rules, which changes nothing."""
+
+    mistakes: list[PlacedShown] = Field(description="with any of these it would be refused")
+    warnings: list[PlacedShown] = Field(description="it would be taken, and do something else than one may think")
+    rules: int = Field(description="rules that it has")
+    matches: MatchesShown | None = Field(description="null if rules are invalid, or too many")
+
+
+async def check_document(backend: Backend, call: OperationCall) -> CheckShown:
+    """Respond with 200 even if the rules have errors."""
+    assert call.body is not None, "the operation has a body"
+    trial, again = backend.keeper.store.trial(), call.query.replace
+    shown, raws = await trio.to_thread.run_sync(check, call.body, trial, again, limiter=DOCUMENTS)
+    if raws is not None:
+        text = json.dumps({"rules": raws})
+        answers = await backend.ask_members(lambda member: member.rehearse(text))
+        shown.matches = together(answers)
+    return shown
+
+
+def check(source: Source, trial: RuleStore, again: bool) -> tuple[CheckShown, Sequence[Mapping[str, Any]] | None]:
+    """Return errors and warnings of a document, and the raw rules to evaluate on kept exchanges. None: do not
+    evaluate. Changes the store."""
+    from kproxy.tools.rehearse.whatif.candidate import MOST_RULES
+
+    document = read_document(source, from_api=True)
+    parsed = document.parsed_rules
+    mistakes = [placed(line) for line in mistakes_of(document, trial, again)]
+    warnings = [placed(str(one)) for one in lint_rules(parsed[:MOST_LINTED], trial.listeners)[:MOST_WARNINGS]]
+    shown = CheckShown(mistakes=mistakes, warnings=warnings, rules=len(parsed), matches=None)
+    if mistakes or len(parsed) > MOST_RULES:
+        return shown, None
+    return shown, [dict(one.raw) for one in parsed if one.stage is None]
+
+
+def mistakes_of(document: Document, trial: RuleStore, again: bool) -> list[str]:
+    """Return the errors of this document if it is added to the store. Changes the store."""
+    try:
+        trial.put(document, "api", monotonic(), again=again)
+    except DocumentError as error:
+        return error.mistakes
+    except RuleInUse as error:
+        taken = [one for one in document.parsed_rules if f'"{one.name}"' in str(error)]
+        return [f"{one.source.position((*one.at, 'name'))}: {error}" for one in taken[:1]] or [str(error)]
+    return []
+
+
+def placed(line: str) -> PlacedShown:
+    """Split a `file:line:column: message` line."""
+    match = _PLACE.fullmatch(line)
+    if match is None:
+        return PlacedShown(where="", line=None, column=None, message=line)
+    file, row, column, message = match.groups()
+    here = file == API
+    return PlacedShown(
+        where=f"{file}:{row}:{column}", line=int(row) if here else None, column=int(column) if here else None,
+        message=message,
+    )  # fmt: skip
+
+
+KEPT = "<kept>"  # Text in place of a file's name: the document was checked before
+
+
+class RuleMatchesShown(Shown):
+    """Matches of one rule among the kept exchanges."""
+
+    name: str
+    kind: str
+    matched: int = Field(description="exchanges that its selectors held for")
+    fired: int = Field(description="those of them that its trigger chose")
+
+
+class MatchesShown(Shown):
+    """Matches of the checked rules among the exchanges that are kept for the view. Rules in force are not looked at."""
+
+    of: int = Field(description="exchanges that were looked at, the latest ones")
+    kept: int = Field(description="exchanges that there are to look at; there may not have been the time for all")
+    unfit: int = Field(description="exchanges that cannot be looked at, since not all of their bytes are kept")
+    matched: int = Field(description="of all rules together")
+    fired: int = Field(description="of all rules together")
+    rules: list[RuleMatchesShown]
+
+
+async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+    """Return the matches of valid rules among kept exchanges, newest first. `records`: False makes filters on records
+    match nothing, because match counts would disclose their content."""
+    return await trio.to_thread.run_sync(rehearsed, text, kept, records, limiter=DOCUMENTS)
+
+
+def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+    from kproxy.tools.rehearse.whatif.candidate import rehearse_kept
+
+    until = monotonic() + LONGEST_LOOK
+    document = read_document(json_source(KEPT, text.encode()), from_api=True)
+    found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records)
+    rules = [
+        RuleMatchesShown(name=one.name, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
+    ]
+    return shown_matches(found.of, found.kept, found.unfit, rules)
+
+
+def shown_matches(of: int, kept: int, unfit: int, rules: Sequence[RuleMatchesShown]) -> MatchesShown:
+    matched, fired = sum(one.matched for one in rules), sum(one.fired for one in rules)
+    return MatchesShown(of=of, kept=kept, unfit=unfit, matched=matched, fired=fired, rules=list(rules))
+
+
+def together(answers: Iterable[MatchesShown]) -> MatchesShown:
+    rules: dict[str, RuleMatchesShown] = {}
+    of = kept = unfit = 0
+    for one in answers:
+        of, kept, unfit = of + one.of, kept + one.kept, unfit + one.unfit
+        for found in one.rules:
+            sums = rules.setdefault(found.name, RuleMatchesShown(name=found.name, kind=found.kind, matched=0, fired=0))
+            sums.matched, sums.fired = sums.matched + found.matched, sums.fired + found.fired
+    return shown_matches(of, kept, unfit, list(rules.values()))
+
 
 LONGEST_FILTER = 10_000  # Characters of a filter's text
 
@@ -184,18 +332,8 @@ def constant_names() -> tuple[list[FilterFieldShown], list[str], list[str]]:
     return fields, sorted(api.name for api in schema.apis()), sorted(errors.names())
 
 
-OPERATIONS = (
-    Operation("GET", "/api/kinds", "list_kinds", "What rules can do: all kinds, with their fields and examples.",
-              list_kinds, KindsShown),
-    Operation("GET", "/api/filter", "read_filter", "The long form of a filter, or what is wrong with it.",
-              read_filter, FilterShown, FilterQuery),
-    Operation("GET", "/api/names", "list_names", "Names to complete filters and rules with.", list_names, NamesShown),
-)  # fmt: skip
-
-
 MOST_EXCHANGES = 5000  # Exchanges that are looked at, the latest ones
 MOST_NAMES = 500  # Names of each sort; who has more types some letters first
-LONGEST_LOOK = 0.2  # Seconds for all exchanges; names that come often come early
 LONGEST_NAME = 249  # Characters; Kafka's topics have no more, and longer names complete nothing
 
 
@@ -254,3 +392,15 @@ def joined(answers: Iterable[KeptNamesShown]) -> KeptNamesShown:
             add(values, getattr(one, name))
         sorts[name] = list(values)
     return KeptNamesShown(**sorts)
+
+
+OPERATIONS = (
+    Operation("POST", "/api/check", "check_document",
+              "Mistakes and warnings of rules, and the number of kept exchanges that they match.",
+              check_document, CheckShown, CheckQuery, "document", refusals=("too_large",), changes=False),
+    Operation("GET", "/api/kinds", "list_kinds", "All kinds of rules, with their fields and examples.",
+              list_kinds, KindsShown),
+    Operation("GET", "/api/filter", "read_filter", "The long form of a filter, or its error.",
+              read_filter, FilterShown, FilterQuery),
+    Operation("GET", "/api/names", "list_names", "Names to complete filters and rules with.", list_names, NamesShown),
+)  # fmt: skip
