@@ -178,4 +178,5 @@ class Cluster:
                 asked[key] = context.now
                 if len(wanted) < MAX_ASKED_AT_ONCE:
                     wanted.add(key)
-        return NeedsLookup(ids=wanted, all_topics=listed) if wanted else needed
+        all_topics = listed or (needed is not None and needed.all_topics)
+        return NeedsLookup(ids=wanted, all_topics=all_topics) if wanted else needed

@@ -36,6 +36,13 @@ def test_an_error_that_fires_again_is_answered_as_before() -> None:
     assert len(case.files) <= 18
 
 
+def test_error_rule_second_request_is_not_evaluated() -> None:
+    case = Case("second", FIRES, warm=1)
+    case.trace()
+    assert case.calls <= 50
+    assert len(case.files) <= 15
+
+
 def test_figures_stay_within_their_limits() -> None:
     assert house.exceeded() == []
 

@@ -278,8 +278,8 @@ class RequestLane(RequestScan):
         session.mark(BROKER, [running])
         if session.observer is not None:
             session.observer.acted(correlation, (running.name,), older=session.inflight.count(correlation))
-        answer = framed(correlation.to_bytes(4, "big", signed=True) + cached.content)
-        self.answer(correlation, answer, frame.now)
+        head = (len(cached.content) + 4).to_bytes(4, "big") + correlation.to_bytes(4, "big", signed=True)
+        self.answer(correlation, head + cached.content, frame.now)
         return self.replace(frame, [])
 
     def replace(self, frame: RequestView, pieces: Pieces) -> Replace:

@@ -391,7 +391,7 @@ class Engine:
         if part.screens:
             self.screening.begin(part, exchange, evaluation, judged=True)
         if part.request:
-            for decision in self.asked(running, "on_request", exchange, matched, now):
+            for decision in self.asked(running, exchange, matched, now):
                 if isinstance(decision, Hold):
                     if may_hold(self.session, running, decision, exchange.request_size):
                         evaluation.hold(running, decision)
@@ -424,20 +424,23 @@ class Engine:
         self.session.counted(running, exchange.correlation_id, fired=fired, answered=answered)
 
     def asked(
-        self, running: Running, method: str, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
+        self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
     ) -> Sequence[Decision]:
-        """Return the decisions of the rule's effect, got by calling `method`. An effect that raises is counted and
-        named (promise 5) and decides nothing; but the connection is closed if the rule forbids access, as it could not
-        judge."""
+        """Return the decisions of the rule's effect about the request, or about the response once it has come.
+
+        An effect that raises is counted and decides nothing (promise 5). If its rule forbids access, the connection is
+        closed.
+        """
+        answered = bool(exchange.response_size)
+        decide = running.effect.on_response if answered else running.effect.on_request
         try:
-            decided: Sequence[Decision] = getattr(running.effect, method)(exchange, matched, now)
+            return decide(exchange, matched, now)
         except Exception as error:  # traffic of others continues in any case
-            if method == "on_request" and isinstance(error, DecodeError):
+            if isinstance(error, DecodeError) and not answered:
                 raise  # an unreadable request must not bypass a rule
             running.failed(error)
             self.session.counters.count("rules_failed")
             return (Close("fin"),) if running.rule.family == "access" else ()
-        return decided
 
     # ---- decisions
 

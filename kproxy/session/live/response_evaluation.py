@@ -147,7 +147,7 @@ class ResponseEvaluation(Evaluation):
             if running.holds or self.engine.would_act(running, self.exchange, matched, self.now):
                 self.engine.count_late(running, self.exchange)
             return
-        for decision in self.engine.asked(running, "on_response", self.exchange, matched, self.now):
+        for decision in self.engine.asked(running, self.exchange, matched, self.now):
             if isinstance(decision, Hold):
                 if may_hold(self.session, running, decision, self.exchange.response_size):
                     self.hold(running, decision)

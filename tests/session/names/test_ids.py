@@ -12,10 +12,12 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, PrefixLayer
+from kproxy.session.cluster import Cluster
 from kproxy.session.counters import Counters
 from kproxy.session.plan import Bound, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, disguise
+from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.tools.rehearse.dialogue import frames, request, response
 from tests.support.frames import fetch as fetch_frame
 from tests.support.frames import fetched as fetched_frame
@@ -197,6 +199,16 @@ def test_more_unknown_ids_than_are_remembered_are_asked_for_once(dialogue: Any) 
         talk.broker(topics_answer({}))
         assert [decode_request(one).api.name for one in frames(talk.to_broker)[before:]] == ["Metadata", "Fetch"]
         talk.broker(fetched(correlation))
+
+
+def test_cluster_unknown_ids_join_the_needed_lookup() -> None:
+    """The lookup of all topics is not lost. An id is looked up once for a request and once for a connection."""
+    context = Context(Counters(), {})
+    needed = Cluster(context, None).unknown([MINE, NEW, MINE], needed=NeedsLookup(ids={FOREIGN.bytes}, all_topics=True))
+    assert needed == NeedsLookup(ids={MINE.bytes, NEW.bytes, FOREIGN.bytes}, all_topics=True)
+    assert Cluster(context, None).unknown([MINE]) is None
+    context.looked_up = needed
+    assert Cluster(context, None).unknown([HIDDEN]) is None
 
 
 def test_all_topics_are_asked_for_once_a_second_at_most(dialogue: Any) -> None:
