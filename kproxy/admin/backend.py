@@ -35,7 +35,7 @@ from kproxy.runtime.server import Server
 from .captures import CaptureStore, ProcessCaptures
 from .guard import AdminTokens
 from .problem import MemberGone, Problem
-from .worker_api import Member, ProcessMember, ViewTerms
+from .worker_api import Member, ViewTerms
 
 if TYPE_CHECKING:
     from kproxy.app.config.keeper import ConfigKeeper
@@ -121,7 +121,7 @@ def process_backend(
     def addresses(listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]:
         return server.port_service.known_addresses(listener, nodes)
 
-    members = [ProcessMember(server, keeper, view=view)]
+    members = [Member(server, keeper, view=view)]
     config = ViewConfig(enabled=False) if view is None else view.config
     return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need, view=config)
 

@@ -31,6 +31,7 @@ from kproxy.record.captures.running_captures import (
     usable,
 )
 from kproxy.rules.values.quantities import parse_size
+from kproxy.runtime.io.channel import remote
 
 from .guard import BYTES
 from .models import Query, Shown, Timeout, iso_time
@@ -147,6 +148,7 @@ class ProcessCaptures:
     async def show_all(self) -> list[CaptureShown]:
         return [] if self.captures is None else [show_capture(each) for each in self.captures.by_name.values()]
 
+    @remote()
     async def show(self, name: str) -> CaptureShown:
         return show_capture(self.find(name))
 
@@ -165,6 +167,7 @@ class ProcessCaptures:
         await self.captures.record_topics(capture)
         return show_capture(capture)
 
+    @remote()
     async def stop(self, name: str) -> CaptureShown:
         """Stop a capture; return once its file is complete, or after STOP_TIMEOUT."""
         capture = self.find(name)

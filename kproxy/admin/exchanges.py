@@ -271,7 +271,7 @@ class ExchangeCount:
 
     async def count(self, member: Member, scope: trio.CancelScope) -> None:
         """Count matches at one member until it ends; cancel the scope once the total is reached."""
-        source = member.view(self.number, self.text, MOST_ROWS, self.after.get(member.index, FIRST_PLACE))
+        source = member.view(self.text, MOST_ROWS, self.after.get(member.index, FIRST_PLACE))
         self.sources.append(source)
 
         async def take(part: ViewPart) -> None:

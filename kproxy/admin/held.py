@@ -289,7 +289,7 @@ async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     check_view(backend, writes=True)
     who = body.who or call.who
     try:
-        shown = await holder(backend, number).held_action(action, number, body.model_copy(update={"who": who}))
+        shown = await holder(backend, number).held_action(number, body.model_copy(update={"who": who}))
     except Problem as error:
         raise worker_gone(error) from None
     if action != "claim":

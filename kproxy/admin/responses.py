@@ -30,8 +30,9 @@ from .problem import MemberGone, Problem
 
 if TYPE_CHECKING:
     from .backend import Backend
+    from .tail import TailLines
     from .view import ViewSource
-    from .worker_api import Member, TailSource
+    from .worker_api import Member
 
 LONG = 1 << 16  # bytes; shorter responses are not counted
 MOST_LISTENERS = 16  # Each listener evaluates every exchange: a faulty script must not stop traffic
@@ -142,7 +143,7 @@ class MemberStream(GuardedStream):
         self.sources: dict[object, Any] = {}  # by process
         super().__init__(backend, media, headers)
 
-    def source_of(self, member: Member) -> TailSource | ViewSource:
+    def source_of(self, member: Member) -> TailLines | ViewSource:
         raise NotImplementedError
 
     async def write_parts(self, send: Send, nursery: trio.Nursery) -> None:

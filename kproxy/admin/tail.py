@@ -39,7 +39,7 @@ from .responses import MemberStream, check_listeners
 
 if TYPE_CHECKING:
     from .backend import Backend
-    from .worker_api import Member, TailSource
+    from .worker_api import Member
 
 NDJSON = "application/x-ndjson"
 ALIVE = 10.0
@@ -73,14 +73,16 @@ class Tail(MemberStream):
     def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
         self.text = text
         self.into, self.lines = trio.open_memory_channel[bytes](0)
+        self.dropped: dict[TailLines, int] = {}
         super().__init__(backend, wanted, NDJSON)
 
-    def source_of(self, member: Member) -> TailSource:
-        return member.tail(self.number, self.text)
+    def source_of(self, member: Member) -> TailLines:
+        return member.tail(self.text)
 
-    async def take(self, member: Member, source: TailSource, part: bytes) -> None:
-        if part:
-            await self.into.send(part)
+    async def take(self, member: Member, source: TailLines, part: Lines) -> None:
+        self.dropped[source] = part.dropped
+        if part.text:
+            await self.into.send(part.text)
 
     async def write_parts(self, send: Send, nursery: trio.Nursery) -> None:
         await self.find_members(nursery)
@@ -93,7 +95,7 @@ class Tail(MemberStream):
             await write(send, text)
 
     def summary(self) -> dict[str, int]:
-        return {"dropped": sum(source.dropped for source in self.sources.values())}
+        return {"dropped": sum(self.dropped.values())}
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
         """Return False if the filter needs records and the config no longer allows them."""
@@ -135,6 +137,14 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+class Lines(msgspec.Struct, frozen=True):
+    """Lines of a tail, with line ends; empty after a while without exchanges. `dropped`: total of exchanges that did
+    not fit."""
+
+    text: bytes
+    dropped: int
+
+
 class TailLines:
     """Lines of this process for one listener, between `begin` and `end`."""
 
@@ -142,10 +152,6 @@ class TailLines:
         self.fanout, self.notify = fanout, notify
         self.something = trio.Event()
         self.sink = TailSink(wanted, whole_event, self.wake)
-
-    @property
-    def dropped(self) -> int:
-        return self.sink.dropped
 
     def wake(self) -> None:
         self.notify(self.something)
@@ -157,7 +163,7 @@ class TailLines:
     def end(self) -> None:
         self.fanout.remove(self.sink)
 
-    async def next(self) -> bytes:
+    async def next(self) -> Lines:
         """Return lines once there are any; none after ALIVE seconds."""
         if not self.sink.waiting:
             with trio.move_on_after(ALIVE):
@@ -169,7 +175,7 @@ class TailLines:
         if missed := self.sink.missed():
             lines += [{"dropped": missed.dropped, "apis": missed.apis}] if missed.dropped else []
             lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
-        return b"".join(map(line, lines))
+        return Lines(b"".join(map(line, lines)), self.sink.dropped)
 
 
 def line(content: Mapping[str, Any]) -> bytes:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from pydantic import Field
@@ -201,7 +201,7 @@ class ViewStream(MemberStream):
 
     def source_of(self, member: Member) -> ViewSource:
         query = self.call.query
-        source = member.view(self.number, query.filter, query.rows, self.places.get(member.index))
+        source = member.view(query.filter, query.rows, self.places.get(member.index))
         self.last[source] = ViewPart(0)
         if member.index in self.seen:
             self.restarted.add(source)
@@ -288,23 +288,9 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-class ViewSource(Protocol):
-    """Rows of one member for one viewer, between `begin` and `end`."""
-
-    async def begin(self) -> None:
-        """Add the viewer: later exchanges are complete. Raises Problem."""
-
-    async def next(self) -> ViewPart:
-        """Return the next part as soon as there is something, or after a while. Raises MemberGone."""
-
-    def end(self) -> None: ...
-
-    def spend(self, seconds: float) -> None:
-        """Charge the view's budget of that process, if it is this one."""
-
-
-class ProcessViewSource:
-    """Rows of this process. `after`: the position to resume from; None: only new exchanges."""
+class ViewSource:
+    """Rows of this process for one viewer, between `begin` and `end`. `after`: the position to resume from; None: only
+    new exchanges."""
 
     def __init__(
         self, watch: ViewWatch, notify: Callable[[trio.Event], None], wanted: Filter, rows: int, after: int | None
@@ -323,6 +309,7 @@ class ProcessViewSource:
             self.notify(self.something)
 
     async def begin(self) -> None:
+        """Add the viewer: later exchanges are complete."""
         self.watch.open(self.viewer)
         ring = self.watch.ring
         if self.after is None:
@@ -338,9 +325,11 @@ class ProcessViewSource:
         self.watch.close(self.viewer)
 
     def spend(self, seconds: float) -> None:
+        """Charge the view's CPU budget of this process."""
         self.watch.budget.spend(seconds)
 
     async def next(self) -> ViewPart:
+        """Return the next part as soon as it has rows, or after a while."""
         return await charged(self.make_part(), self.spend)
 
     async def make_part(self) -> ViewPart:

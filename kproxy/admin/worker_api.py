@@ -1,17 +1,19 @@
-"""Interface between the admin API and each process that carries traffic: this process or a worker."""
+"""Methods of each process that carries traffic, for the admin API: of this process, or of a worker by remote calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.watch import ViewTotals, ViewWatch
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.connection_view import ConnectionEnd, describe
+from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.runtime.protocols import ConnectionPhase, show
 from kproxy.runtime.rule_keeper import RuleKeeper
@@ -19,9 +21,11 @@ from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.rewrite.addresses import controller_id
 
+from .editor import KeptNamesShown, MatchesShown, names_in, rehearse
 from .held import HeldBody, HeldRows, HeldShown, ResumeBody
 from .held_frames import HeldFrames
 from .held_news import HeldNews, HeldNewsShown
+from .kept import FoundExchanges, KeptExchanges
 from .models import (
     ClusterShown,
     ConnectionShown,
@@ -36,110 +40,19 @@ from .models import (
 )
 from .problem import Problem
 from .tail import TailLines
+from .view import ViewSource
 
 if TYPE_CHECKING:
-    from kproxy.record.live_view.watch import ViewTotals, ViewWatch
-
-    from .editor import KeptNamesShown, MatchesShown
     from .exchange_sender import ExchangeSender
-    from .kept import FoundExchanges, KeptExchanges
-    from .view import ProcessViewSource, ViewSource
 
 RecycleChoice = Literal["outdated", "all"]
 
 
-class TailSource(Protocol):
-    """Lines of one member for one listener, between `begin` and `end`."""
-
-    @property
-    def dropped(self) -> int:
-        """Return the number of exchanges that did not fit so far."""
-
-    async def begin(self) -> None:
-        """Add the sink: later exchanges are complete. Raises Problem."""
-
-    async def next(self) -> bytes:
-        """Return lines as soon as there are any; none after a while. Raises MemberGone."""
-
-    def end(self) -> None: ...
-
-
-class Member(Protocol):
-    """Process that carries traffic. Methods raise Problem if it refuses or does not respond, and MemberGone if it
-    ends."""
-
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def process(self) -> object | None:
-        """Identity of the member's current process; None while it accepts no connections."""
-
-    async def connections(self) -> Iterator[ConnectionShown]:
-        """Return the open connections, oldest first."""
-
-    async def ends(self) -> EndsShown:
-        """Return the last connections that ended, the newest first."""
-
-    async def close_connection(self, number: str, reset: bool) -> ConnectionShown: ...
-    async def recycle_connection(self, number: str) -> ConnectionShown: ...
-
-    async def recycle_connections(self, which: RecycleChoice) -> int:
-        """Recycle the connections of this choice, counted before any is closed."""
-
-    async def topology(self) -> TopologyShown:
-        """Return the known clusters without addresses of nodes, and the listeners."""
-
-    def tail(self, number: int, text: str) -> TailSource:
-        """Return the source of lines for a listener with this number and filter."""
-
-    async def rehearse(self, text: str) -> MatchesShown:
-        """Return the matches of rules, a valid JSON document, among kept exchanges."""
-
-    async def names(self) -> KeptNamesShown:
-        """Return the names that the exchanges kept here have."""
-
-    async def held(self) -> HeldRows:
-        """Return the frames that rules hold, oldest first."""
-
-    async def held_frame(self, number: str, first: int) -> str:
-        """Return one of them with its bytes, and its steps from number `first` on, as JSON."""
-
-    async def held_preview(self, number: str, body: ResumeBody) -> str:
-        """Return one of them as it would leave with an edit, as JSON."""
-
-    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
-        """Do one of `held_models.BODIES` to a held frame, and return it as it is then."""
-
-    async def resume_held(self, rule: str | None, who: str) -> int:
-        """Let go what this rule holds, or any; return how many frames that were."""
-
-    async def held_news(self, number: int | None) -> HeldNewsShown:
-        """Return changes of held frames after this number; None: all held frames."""
-
-    # ---- for those who look
-
-    def view(self, number: int, text: str, rows: int, after: int | None) -> ViewSource:
-        """Return the source of rows for a viewer with this number and filter; `after`: the place it has seen."""
-
-    async def view_totals(self) -> ViewTotals:
-        pass
-
-    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
-        """Return the kept exchanges that a filter holds for, the newest first, with numbers below `before` and places
-        behind `after`."""
-
-    async def exchange(self, number: int, first: int) -> str:
-        """Return the details of one exchange as JSON, with the steps of its frames from number `first` on."""
-
-    async def exchange_frame(self, number: int, of: str, side: str) -> str:
-        """Return one frame of an exchange in base64."""
-
-    async def saved_exchange(self, number: int) -> str:
-        """Return an exchange as a capture of its own, in base64."""
-
-    async def send_again(self, number: int, confirm: str) -> SentAgainShown:
-        """Send the request of an exchange again. `confirm`: its API, needed where it changes something."""
+PATIENCE = 5.0
+"""Timeout of a worker's answer in seconds: an operator waits that long."""
+LONG = 28.0
+"""Timeout in seconds of a worker that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than commands
+wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +63,9 @@ class ViewTerms:
     make_watch: Callable[[], ViewWatch]
 
 
-class ProcessMember:
-    """Member in this process. `view`: None disables the live view."""
+class Member:
+    """Process that carries traffic. Remote methods raise Problem if the process refuses or does not respond, and
+    MemberGone if it ends. `view`: None disables the live view."""
 
     def __init__(self, server: Server, keeper: RuleKeeper, index: int = 0, view: ViewTerms | None = None) -> None:
         self.server, self.keeper, self.index, self.view_terms = server, keeper, index, view
@@ -176,16 +90,22 @@ class ProcessMember:
             self._kept = self.kept_exchanges
 
     @property
-    def process(self) -> Server:
+    def process(self) -> Server | None:
+        """Identity of the current process; None while a worker accepts no connections."""
         return self.server
 
+    @remote(PATIENCE)
     async def connections(self) -> Iterator[ConnectionShown]:
+        """Return the open connections, oldest first."""
         everyone = sorted(self.open_connections(), key=number_of)
         return (self.show_connection(each) for each in everyone if each.phase is ConnectionPhase.OPEN)
 
+    @remote(PATIENCE)
     async def ends(self) -> EndsShown:
+        """Return the last connections that ended, the newest first."""
         return EndsShown(ended=[show_end(one) for one in reversed(self.server.last_ends)])
 
+    @remote(PATIENCE)
     async def close_connection(self, number: str, reset: bool) -> ConnectionShown:
         connection = self.find(number)
         shown = self.show_connection(connection)
@@ -195,13 +115,16 @@ class ProcessMember:
             connection.close("admin", "closed over the admin API")
         return shown
 
+    @remote(PATIENCE)
     async def recycle_connection(self, number: str) -> ConnectionShown:
         connection = self.find(number)
         shown = self.show_connection(connection)
         recycle(connection)
         return shown
 
+    @remote(PATIENCE)
     async def recycle_connections(self, which: RecycleChoice) -> int:
+        """Recycle the connections of this choice, counted before any is closed."""
         chosen: list[Connection] = []
 
         def look() -> Iterator[None]:
@@ -215,7 +138,9 @@ class ProcessMember:
         await in_turns(map(recycle, chosen))
         return len(chosen)
 
+    @remote(PATIENCE)
     async def topology(self) -> TopologyShown:
+        """Return the known clusters without addresses of nodes, and the listeners."""
         server = self.server
         return TopologyShown(
             clusters={name: await show_cluster(upstream) for name, upstream in server.upstreams.items()},
@@ -230,17 +155,19 @@ class ProcessMember:
             },
         )
 
-    def tail(self, number: int, text: str) -> TailLines:
+    @remote()
+    def tail(self, text: str) -> TailLines:
+        """Return the lines of exchanges that match a filter, for one listener."""
         return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
 
+    @remote(PATIENCE)
     async def rehearse(self, text: str) -> MatchesShown:
-        from .editor import rehearse
-
+        """Return the matches of rules, a valid JSON document, among kept exchanges."""
         return await rehearse(text, self.kept(), self.records)
 
+    @remote(PATIENCE)
     async def names(self) -> KeptNamesShown:
-        from .editor import names_in
-
+        """Return the names in kept exchanges."""
         return await names_in(self.kept())
 
     def kept(self) -> Sequence[ObservedExchange]:
@@ -253,8 +180,6 @@ class ProcessMember:
     def kept_exchanges(self) -> KeptExchanges:
         """Exchanges kept for the view; created by the first viewer."""
         if self._kept is None:
-            from .kept import KeptExchanges
-
             if self.view_terms is None:
                 raise Problem(403, "view_off", "there is no view here")
             self._kept = KeptExchanges(
@@ -262,29 +187,42 @@ class ProcessMember:
             )
         return self._kept
 
-    def view(self, number: int, text: str, rows: int, after: int | None) -> ProcessViewSource:
-        from .view import ProcessViewSource
+    @remote()
+    def view(self, text: str, rows: int, after: int | None) -> ViewSource:
+        """Return at most `rows` rows a second for a viewer with this filter. `after`: position up to which the viewer
+        has all rows; None: it has no rows."""
+        return ViewSource(self.kept_exchanges.watch, self.server.reactor.notify, Filter(text), rows, after)
 
-        return ProcessViewSource(self.kept_exchanges.watch, self.server.reactor.notify, Filter(text), rows, after)
-
+    @remote(PATIENCE)
     async def view_totals(self) -> ViewTotals:
         return self.kept_exchanges.watch.totals()
 
+    @remote(PATIENCE)
     async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
+        """Return the kept exchanges that match a filter, the newest first, with numbers below `before` and positions
+        after `after`."""
         return await self.kept_exchanges.exchanges(text, before, limit, after)
 
+    @remote(PATIENCE)
     async def exchange(self, number: int, first: int) -> str:
+        """Return the details of one exchange as JSON, with the steps of its frames from number `first` on."""
         return await self.kept_exchanges.exchange(number, first)
 
+    @remote(PATIENCE)
     async def exchange_frame(self, number: int, of: str, side: str) -> str:
+        """Return one frame of an exchange in base64."""
         return await self.kept_exchanges.exchange_frame(
             number, "response" if of == "response" else "request", "broker" if side == "broker" else "client"
         )
 
+    @remote(PATIENCE)
     async def saved_exchange(self, number: int) -> str:
+        """Return an exchange as a capture of its own, in base64."""
         return await self.kept_exchanges.saved_exchange(number)
 
+    @remote(LONG)
     async def send_again(self, number: int, confirm: str) -> SentAgainShown:
+        """Send the request of an exchange again. `confirm`: its API, needed if the request changes something."""
         if self._sender is None:
             from .exchange_sender import ExchangeSender
 
@@ -293,22 +231,34 @@ class ProcessMember:
 
     # ---- held frames
 
+    @remote(PATIENCE)
     async def held(self) -> HeldRows:
+        """Return the frames that rules hold, oldest first."""
         return await self.held_frames.show_all()
 
+    @remote(PATIENCE)
     async def held_frame(self, number: str, first: int) -> str:
+        """Return a held frame with its bytes, and its steps from number `first` on, as JSON."""
         return await self.held_frames.show_frame(number, first)
 
+    @remote(PATIENCE)
     async def held_preview(self, number: str, body: ResumeBody) -> str:
+        """Return a held frame as it would leave with an edit, as JSON."""
         return await self.held_frames.preview(number, body)
 
-    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
+    @remote(PATIENCE)
+    async def held_action(self, number: str, body: HeldBody) -> HeldShown:
+        """Apply an action to a held frame, and return the frame after it."""
         return await self.held_frames.call(number, body)
 
+    @remote(PATIENCE)
     async def resume_held(self, rule: str | None, who: str) -> int:
+        """Resume the frames that this rule holds; None: of all rules. Return their number."""
         return await self.held_frames.resume_all(rule, who)
 
+    @remote(PATIENCE)
     async def held_news(self, number: int | None) -> HeldNewsShown:
+        """Return changes of held frames after this number; None: all held frames."""
         return await self.news.since(number)
 
     # ---- connections

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from kproxy.admin.backend import Backend
-    from kproxy.admin.worker_api import ProcessMember, ViewTerms
+    from kproxy.admin.worker_api import Member, ViewTerms
     from kproxy.record.captures.running_captures import Captures
     from kproxy.record.component_collectors import CertificateSide
     from kproxy.record.live_view.watch import ViewWatch
@@ -125,7 +125,7 @@ class ProxyProcess:
         self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
         self.metrics: ProcessMetrics | None = None
-        self.member: ProcessMember | None = None
+        self.member: Member | None = None
         self.parts = ProcessParts(self.server, self.counters, log, worker=self.index if self.workers > 1 else None)
         self.parts.ready_for(config)()
         self.audit: Audit | None = None
@@ -467,7 +467,6 @@ class ProxyProcess:
         """Open the admin address. HTTP is imported only then: it takes a third of the start."""
         from kproxy.admin.api import make_app
         from kproxy.admin.backend import process_backend
-        from kproxy.admin.worker_api import ProcessMember
 
         backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
@@ -475,7 +474,6 @@ class ProxyProcess:
         )  # fmt: skip
         backend.configs, backend.tokens = self.configs, tokens_of(admin)
         (member,) = backend.members
-        assert isinstance(member, ProcessMember), "without workers it is of this process"
         self.backend, self.member = backend, member
         self.certificates.update(certificates_of(self.config))
         app = make_app(backend, admin.bind.host, self.certificates)

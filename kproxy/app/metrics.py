@@ -1,18 +1,26 @@
-"""Metrics of a proxy without workers: the same numbers for scrapes and for the export."""
+"""Metrics of one process: of a proxy without workers, for scrapes and for the export, or of a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import process_time
 from typing import TYPE_CHECKING
 
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from kproxy.record.metrics.merged import MetricSamples, collect_into
+from kproxy.record.metrics.merged import GROWING, MetricSamples, collect_into, collect_samples, samples_of
 from kproxy.record.metrics.traffic import exposition, registry
+from kproxy.record.metrics.worker_totals import LabelShare
+from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
 
 if TYPE_CHECKING:
     from .label_metrics import Labelling
+
+PATIENCE = 5.0
+"""Timeout in seconds of a call for a worker's metrics."""
 
 
 class ProcessMetrics:
@@ -38,3 +46,26 @@ class ProcessMetrics:
         found: list[MetricSamples] = []
         await in_turns(collect_into(found, self.registry))
         return found
+
+
+class WorkerMetrics:
+    """Metrics of a worker, for the supervisor. `collectors`: without those of rules and of the process itself."""
+
+    def __init__(self, collectors: Sequence[Collector], find_labelling: Callable[[], Labelling | None]) -> None:
+        self.collectors, self.find_labelling = collectors, find_labelling
+        self.process = ProcessCollector(registry=None)
+
+    @remote(PATIENCE)
+    async def measure(self, growing: bool) -> list[MetricSamples]:
+        """Return the metrics. `growing`: only counters and histograms, which must not be lost when the worker ends."""
+        cpu = CounterMetricFamily("process_cpu_seconds", "Total user and system CPU time spent in seconds.",
+                                  value=process_time())  # fmt: skip
+        families = [*collect_samples(self.collectors), samples_of(cpu)]
+        if not growing:  # counting thousands of open files takes milliseconds
+            families += [one for one in collect_samples([self.process]) if one.kind not in GROWING]
+        return families
+
+    @remote(PATIENCE)
+    async def measure_labels(self) -> LabelShare:
+        labelling = self.find_labelling()
+        return LabelShare() if labelling is None else await labelling.share()

@@ -22,19 +22,19 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.app.config.changes import FLAGS, Origin
 from kproxy.app.config.document import AdminConfig, Config
 from kproxy.app.config.keeper import ConfigKeeper
-from kproxy.app.workers.channel import Unanswered
-from kproxy.app.workers.messages import CircleFound, Missing, Start
+from kproxy.app.workers.messages import Start, SupervisorCalls, WorkerCalls
 from kproxy.app.workers.pool_network import PoolChange, PoolNetwork
 from kproxy.app.workers.pool_worker import PoolWorker
 from kproxy.app.workers.rule_messages import PoolRuleKeeper, RuleNewsSender
 from kproxy.app.workers.shared_table import SharedTable
-from kproxy.app.workers.worker_pool import WorkerPool, ask_all, pids
+from kproxy.app.workers.worker_pool import WorkerPool, call_all, pids
 from kproxy.base.errors import KproxyError
 from kproxy.base.logs import log_of_process, lost_lines
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.capacity import find_capacity, log_capacity
 from kproxy.runtime.drain import ShutdownDelay, drain_on_signal
+from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ListenerPorts
 from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
     from kproxy.app.workers.pool_captures import PoolCaptures
     from kproxy.app.workers.pool_members import PoolMetrics
     from kproxy.record.component_collectors import CertificateSide, RuleCollector
-
-READY_PATIENCE = 0.8
-"""Seconds for a worker to report that it is ready; a Kubernetes probe waits one second by default."""
 
 
 class Supervisor:
@@ -116,7 +113,7 @@ class Supervisor:
     def talk(self, worker: PoolWorker) -> None:
         assert worker.channel is not None
         self.network.talk(worker)
-        worker.channel.on_notice(CircleFound, self.pool.tell)
+        worker.channel.on(SupervisorCalls.leads_back, lambda cluster: self.pool.send(WorkerCalls.leads_back, cluster))
 
     # ---- another config
 
@@ -222,7 +219,7 @@ class Supervisor:
             missing.append(DRAINING)
         elif self.shutdown_delay.begun:
             missing.append(GOING_TO_END)
-        said = {worker.index: answer for worker, answer in await ask_all(self.pool, Missing(), READY_PATIENCE)}
+        said = {worker.index: answer for worker, answer in await call_all(self.pool, WorkerCalls.find_readiness)}
         workers: dict[int, Readiness | str] = {}
         for worker in self.pool.workers:
             found = said.get(worker.index, "it is not running")

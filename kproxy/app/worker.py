@@ -22,29 +22,18 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
-from kproxy.app.workers.channel import Channel, hear, say
 from kproxy.app.workers.fd_passing import Arrivals
-from kproxy.app.workers.messages import (
-    CircleFound,
-    GiveUp,
-    Missing,
-    NetworkTerms,
-    RuleNews,
-    Start,
-    StartDrain,
-    WorkerFailed,
-    WorkerReady,
-    unpack_config,
-)
-from kproxy.app.workers.rpc_server import WorkerRules
+from kproxy.app.workers.messages import NetworkTerms, Start, SupervisorCalls, WorkerCalls, unpack_config
 from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.supervisor_client import RemotePortChange, RemotePorts, Reporter
+from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.base.logs import log_of_process
 from kproxy.base.system import die_with_parent
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.connection import Connection
+from kproxy.runtime.io.channel import Channel, hear, say
 from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.network import NetworkChange
 from kproxy.runtime.protocols import HostPort
@@ -102,14 +91,14 @@ class Worker(ProxyProcess):
             self.hand, self.reactor, arrived, met, self.changed, LogThrottle(self.log), server.crowd
         )
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
-        channel.on_notice(StartDrain, self.drain)
-        channel.on_notice(GiveUp, self.give_up)
-        channel.on_notice(CircleFound, self.is_circle)
+        channel.on(WorkerCalls.drain, self.drain)
+        channel.on(WorkerCalls.give_up, self.give_up)
+        channel.on(WorkerCalls.leads_back, self.is_circle)
         return server
 
-    def is_circle(self, notice: CircleFound) -> None:
+    def is_circle(self, cluster: str) -> None:
         """Note that a cluster leads back to kproxy, unless the config no longer has the cluster."""
-        self.watch.leads_back(notice.cluster)
+        self.watch.leads_back(cluster)
 
     def changed(self) -> None:
         self.reporter.changed()
@@ -117,10 +106,10 @@ class Worker(ProxyProcess):
     def follow(self, rules: WorkerRules) -> None:
         """Follow the rules that the supervisor sends, and record the reported changes in the audit."""
         self.table = rules.table
-        rules.listen(self.channel)
+        self.channel.serve(rules)
         if self.audit is not None:
             events = self.audit.rules
-            self.channel.on_notice(RuleNews, lambda news: getattr(events, news.method)(*news.given))
+            self.channel.on(WorkerCalls.record, lambda method, arguments: getattr(events, method)(*arguments))
 
     def swap(self, rules: RuleSet) -> Iterator[None]:
         """Put another rule set in force, after recording the counts of the old rules."""
@@ -170,44 +159,47 @@ class Worker(ProxyProcess):
         it."""
         if config.measured:
             import kproxy.admin.worker_api
-            import kproxy.app.workers.rpc_server  # noqa: F401
+            import kproxy.app.metrics
+            import kproxy.app.workers.pool_captures  # noqa: F401
 
     def follow_measuring(self) -> None:
         """Start to answer the supervisor's questions for metrics, if the config in force needs them."""
         if not self.config.measured or self.member is not None or not self.parts.begun:
             return
-        from kproxy.admin.worker_api import ProcessMember
-        from kproxy.app.workers.rpc_server import WorkerAnswers
+        from kproxy.admin.worker_api import Member
+        from kproxy.app.metrics import WorkerMetrics
+        from kproxy.app.workers.pool_captures import WorkerCaptures
 
         self.keeper.store.rule_set = self.rules
-        self.member = ProcessMember(self.server, self.keeper, self.index, self.view_terms())
+        self.member = Member(self.server, self.keeper, self.index, self.view_terms())
         collectors = [*self.collectors(), *self.parts.collectors]
         self.parts.on_collector = collectors.append
-        answers = WorkerAnswers(self.member, self.make_captures(), collectors, self.table, lambda: self.parts.labelling)
-        answers.listen(self.channel)
+        self.channel.serve(self.member)
+        self.channel.serve(WorkerMetrics(collectors, lambda: self.parts.labelling))
+        self.channel.serve(WorkerCaptures(self.make_captures(), self.index, self.table))
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Probe the clusters, and answer the supervisor, which logs when all workers are ready."""
-        self.channel.on_question(Missing, lambda asked: self.readiness)
+        self.channel.on(WorkerCalls.find_readiness, self.find_readiness)
         self.watch_clusters()
 
     def started(self) -> None:
         self.watch.look_for_circles()
-        self.channel.tell(WorkerReady())
+        self.channel.send(SupervisorCalls.ready)
         self.reporter.beat()
 
     def leads_back(self, cluster: str) -> None:
         """Report to the supervisor that a cluster leads back to kproxy; it forwards that to all workers."""
-        self.channel.tell(CircleFound(cluster))
+        self.channel.send(SupervisorCalls.leads_back, cluster)
 
     # ---- the end
 
-    def drain(self, notice: StartDrain | None = None) -> None:
+    def drain(self) -> None:
         self.arrivals.take_all()
         self.arrivals.close()
         self.server.drain()
 
-    def give_up(self, notice: GiveUp) -> None:
+    def give_up(self) -> None:
         self.drain()
         self.server.give_up("shutdown", "kproxy was told to stop at once")
 
@@ -229,11 +221,11 @@ def main(words: list[str]) -> int:
         # the supervisor receives these signals as well, and forwards them to the workers
         signal.signal(ignored, signal.SIG_IGN)
     control, hand = socket.socket(fileno=given["control"]), socket.socket(fileno=given["hand"])
-    start = hear(control, Start)
+    (start,) = hear(control, WorkerCalls.start)
     config = unpack_config(start.config)
     log, _ = log_of_process(config.log.format, config.log.level, given["lines"], worker=start.index)
     worker: Worker = None  # type: ignore[assignment]  # stays None if making it fails
-    failed: WorkerFailed | None = None
+    failed: tuple[str, list[str]] | None = None
 
     def swap(made: RuleSet) -> Iterator[None]:
         return worker.swap(made)
@@ -249,16 +241,17 @@ def main(words: list[str]) -> int:
     if failed is None:
         return 0
     if worker is None:
-        say(control, failed, LAST_WORD)
+        say(control, LAST_WORD, SupervisorCalls.failed, *failed)
     else:
-        worker.channel.last_word(failed, LAST_WORD)
+        worker.channel.last_word(LAST_WORD, SupervisorCalls.failed, *failed)
     return 1
 
 
-def failure(group: BaseExceptionGroup[BaseException]) -> WorkerFailed:
+def failure(group: BaseExceptionGroup[BaseException]) -> tuple[str, list[str]]:
+    """Return the message and the mistakes for `SupervisorCalls.failed`."""
     errors = list(leaves(group))
-    mistakes = tuple(line for error in errors if isinstance(error, DocumentError) for line in error.mistakes)
-    return WorkerFailed("; ".join(str(error) for error in errors), mistakes)
+    mistakes = [line for error in errors if isinstance(error, DocumentError) for line in error.mistakes]
+    return "; ".join(str(error) for error in errors), mistakes
 
 
 def die_with(parent: int) -> None:

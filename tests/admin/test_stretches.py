@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,8 @@ from urllib.parse import quote
 import pytest
 import structlog
 import trio
+from msgspec import Raw
+from msgspec.msgpack import encode
 
 from kproxy.admin.api import OPERATIONS, make_app
 from kproxy.admin.backend import Backend, process_backend
@@ -24,12 +26,11 @@ from kproxy.admin.limits import LONGEST_BODY
 from kproxy.admin.models import ClusterShown, ConnectionShown, ListenerShown, NodeShown, TopologyShown
 from kproxy.admin.operation import OperationCall
 from kproxy.admin.responses import LongResponse
-from kproxy.admin.worker_api import ProcessMember
+from kproxy.admin.worker_api import Member
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.changes import FLAGS
 from kproxy.app.config.document import Config
 from kproxy.app.config.keeper import ConfigKeeper
-from kproxy.app.workers.messages import Operate, Operated
 from kproxy.app.workers.pool_members import members_of
 from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.live_view.rows import MOST_KEPT
@@ -38,6 +39,7 @@ from kproxy.rules.document.read import read_document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import Limits
+from kproxy.runtime.io.channel import decoded, encode_model
 from kproxy.runtime.protocols import ConnectionPhase, HostPort
 from tests.support.exchange_factory import exchange
 from tests.support.stretches import IN_BOTH_UNITS, StepWatch, Unit, Watch
@@ -112,7 +114,7 @@ def place() -> Iterator[Place]:
 def keep_many(backend: Backend) -> None:
     """As many exchanges as are kept, the last of which has a frame as long as one may be."""
     (member,) = backend.members
-    assert isinstance(member, ProcessMember)
+    assert isinstance(member, Member)
     ring = member.kept_exchanges.watch.ring
     for number in range(MOST_KEPT - 1):
         ring.add(exchange("Heartbeat", 4, {"group_id": f"g{number % 100}"}, {}, number=number))
@@ -275,13 +277,15 @@ class Crew:
             broker_bytes=1, cluster="main", sni=None, certificate=None, principal=None, software=None, since="",
             in_flight=0, rules=["r"], version="x", outdated=False, leaving=False,
         )  # fmt: skip
-        connections = [connection.model_dump(mode="json")] * CONNECTIONS
-        self.says = {"topology": known.model_dump(mode="json"), "connections": connections}
+        self.says = {
+            "topology": Raw(encode(known, enc_hook=encode_model)),
+            "connections": Raw(encode([connection] * CONNECTIONS, enc_hook=encode_model)),
+        }
         self.workers = [SimpleNamespace(index=at, ready=True, channel=self) for at in range(workers)]
         self.closed = False
 
-    async def ask(self, question: Operate, patience: float) -> Operated:
-        return Operated(self.says[question.name])
+    async def result(self, decode: Callable[[Raw], Any], method: Callable[..., Any], arguments: object) -> Any:
+        return await decoded(decode, self.says[method.__name__])
 
 
 def addresses(listener: str, nodes: Mapping[int, HostPort]) -> dict[int, HostPort]:

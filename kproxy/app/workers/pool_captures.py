@@ -9,7 +9,8 @@ size are in the shared table, and exact.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -19,24 +20,51 @@ from typing import Any, Literal, cast
 
 import trio
 
-from kproxy.admin.captures import CaptureQuery, CaptureShown, no_such_capture
+from kproxy.admin.captures import CaptureQuery, CaptureShown, ProcessCaptures, no_such_capture
 from kproxy.admin.problem import Problem
-from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, Totals
+from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, CapturePart, Totals
 from kproxy.record.captures.policy import Policy
-from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, make_folder, not_written, usable
+from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, Captures, make_folder, not_written, usable
 from kproxy.record.captures.writer import CaptureWriter, ToWallTime
 from kproxy.record.filters import Filter
+from kproxy.rules.shared_numbers import NumberTable
+from kproxy.runtime.io.channel import Channel, Unanswered, remote
 
-from .channel import Channel, Unanswered
-from .messages import JoinCapture, Operate
+from .messages import JoinCapture
 from .shared_table import SharedTable
 from .worker_pool import Recipients
 
 LOOK = 0.5
 """Seconds between two polls of running captures."""
-PATIENCE = 10.0
-"""Timeout of an answer in seconds: a worker that stops a capture writes its queue for at most five seconds."""
 SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
+
+
+NAMES = 1000
+"""Hosts without an address that one worker may name in a capture: brokers, in most cases."""
+
+
+class WorkerCaptures(ProcessCaptures):
+    """Captures of the worker with this number. `table`: the table shared by all workers."""
+
+    def __init__(self, captures: Captures | None, index: int, table: NumberTable) -> None:
+        super().__init__(captures)
+        self.index, self.table = index, table
+
+    @remote()
+    async def join(self, join: JoinCapture) -> None:
+        """Write into the supervisor's capture; the first worker records the topics. Raises CaptureRefused."""
+        assert self.captures is not None, "the config has a folder for them"
+        totals = Totals(self.table.cells(join.owner, None), monotonic)
+        capture = self.captures.join(
+            Path(join.path),
+            CapturePart(totals, self.index * NAMES),
+            wanted=join.filter,
+            policy=Policy(join.payload, join.head),
+            limits=CaptureLimits(join.size, join.seconds, join.exchanges),
+            side=join.side,
+            topics=join.topics and not self.index,
+        )
+        await self.captures.record_topics(capture)
 
 
 @dataclass(eq=False)
@@ -53,14 +81,14 @@ class PoolCapture:
     file: BlockFile
     since: float = field(default_factory=time)
     began: float = field(default_factory=monotonic)
-    parts: dict[Channel, dict[str, Any]] = field(default_factory=dict)
+    parts: dict[Channel, CaptureShown | None] = field(default_factory=dict)
     changing: trio.Lock = field(default_factory=trio.Lock)
     stopped: Any = ""
     error: str = ""
     ended: float | None = None
 
     def sum(self, name: str) -> int:
-        return sum(part.get(name, 0) for part in self.parts.values())
+        return sum(getattr(part, name) for part in self.parts.values() if part is not None)
 
     def shown(self) -> CaptureShown:
         written = self.writer.written
@@ -159,7 +187,7 @@ class PoolCaptures:
         async with capture.changing:
             if not capture.stopped:
                 capture.stopped = why
-            await self._ask(capture, "stop_capture")
+            await self._report(capture, ProcessCaptures.stop)
             self._end(capture)
 
     def close(self) -> None:
@@ -194,30 +222,29 @@ class PoolCaptures:
                 channel = worker.channel
                 if capture.stopped or not worker.ready or channel is None or channel in capture.parts:
                     continue
-                capture.parts[channel] = {}
+                capture.parts[channel] = None
                 try:
-                    await channel.ask(capture.join, PATIENCE)
+                    await channel.call(WorkerCaptures.join, capture.join)
                 except Unanswered as error:
                     if not channel.closed:
                         capture.stopped, capture.error = "failed", f"worker {worker.index}: {error}"
-            await self._ask(capture, "show_capture")
+            await self._report(capture, ProcessCaptures.show)
             for part in capture.parts.values():
-                if part.get("stopped") and not capture.stopped:
-                    capture.stopped = part["stopped"]
-                    capture.error = part["error"] or ""
+                if part is not None and part.stopped and not capture.stopped:
+                    capture.stopped, capture.error = part.stopped, part.error or ""
             if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
                 capture.stopped = "max_seconds"
         if capture.stopped:
             await self._stop(capture)
 
-    async def _ask(self, capture: PoolCapture, name: str) -> None:
+    async def _report(
+        self, capture: PoolCapture, method: Callable[[ProcessCaptures, str], Awaitable[CaptureShown]]
+    ) -> None:
+        """Replace the workers' reports by the results of this method. The last report of a worker that fails counts."""
+
         async def ask(channel: Channel) -> None:
-            try:
-                answer = await channel.ask(Operate(name, [capture.path.name]), PATIENCE)
-            except Unanswered:
-                return  # its last report counts
-            if answer.shown is not None:
-                capture.parts[channel] = answer.shown
+            with suppress(Unanswered):
+                capture.parts[channel] = await channel.call(method, capture.path.name)
 
         async with trio.open_nursery() as nursery:
             for channel in list(capture.parts):

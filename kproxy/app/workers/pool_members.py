@@ -1,27 +1,21 @@
-"""Members of a pool: workers in other processes, asked over their channels, and the metrics of the supervisor and all
-workers, added up over restarts."""
+"""Workers of a pool as members of the admin API, and the metrics of the supervisor and all workers, added up over
+restarts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, count
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import trio
-import trio.lowlevel
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kproxy.admin.backend import joined
-from kproxy.admin.editor import KeptNamesShown, MatchesShown
-from kproxy.admin.held import HeldBody, HeldRows, HeldShown, ResumeBody
-from kproxy.admin.held_news import HeldNewsShown
-from kproxy.admin.kept import FoundExchanges
-from kproxy.admin.models import ConnectionShown, EndsShown, SentAgainShown, TopologyShown
 from kproxy.admin.problem import MemberGone, Problem
-from kproxy.admin.worker_api import Member, RecycleChoice
-from kproxy.record.live_view.watch import ViewPart, ViewTotals
+from kproxy.admin.worker_api import Member
+from kproxy.app.metrics import WorkerMetrics
 from kproxy.record.metrics.merged import (
     MergedCollector,
     MetricSamples,
@@ -32,37 +26,18 @@ from kproxy.record.metrics.merged import (
 )
 from kproxy.record.metrics.traffic import exposition, registry_of
 from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector, ToldShares
+from kproxy.runtime.io.channel import Channel, Streams, Unanswered, hint, result_decoder
 from kproxy.runtime.io.scheduler import in_turns
 
-from .channel import Channel, Unanswered
-from .messages import (
-    BeginTail,
-    BeginView,
-    EndTail,
-    EndView,
-    Measure,
-    MeasureLabels,
-    NextLines,
-    NextPart,
-    Operate,
-    TotalView,
-)
 from .rule_messages import PoolRuleKeeper
-from .worker_pool import Recipient, Recipients, ask_all
-
-PATIENCE = 5.0
-"""Timeout of a worker's answer in seconds: an operator waits that long."""
-LONG = 28.0
-"""Timeout in seconds for a worker that waits for a broker: longer than `exchange_sender.PATIENCE`, shorter than
-commands wait."""
+from .worker_pool import Recipient, Recipients, call_all
 
 
-class ChannelMember:
-    """Worker of a pool as a member. `models`: lock for making models of an answer, one at a time for all members, since
-    a large one takes milliseconds."""
+class RemoteMember:
+    """Worker of a pool as a `Member`: each of its remote methods calls the worker's member."""
 
-    def __init__(self, worker: Recipient, models: trio.Lock) -> None:
-        self.worker, self.models = worker, models
+    def __init__(self, worker: Recipient) -> None:
+        self.worker = worker
 
     @property
     def index(self) -> int:
@@ -72,159 +47,57 @@ class ChannelMember:
     def process(self) -> Channel | None:
         return self.worker.channel if self.worker.ready else None
 
-    async def connections(self) -> Iterator[ConnectionShown]:
-        rows = await self.ask("connections")
-        return (ConnectionShown(**row) for row in rows)
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(Member, name)
+        (kind,) = hint(method, "return")
+        return partial(RemoteStream if hasattr(kind, "next") else self.call, self, method)
 
-    async def ends(self) -> EndsShown:
-        return EndsShown(**await self.ask("ends"))
-
-    async def close_connection(self, number: str, reset: bool) -> ConnectionShown:
-        return ConnectionShown(**await self.ask("close_connection", number, reset))
-
-    async def recycle_connection(self, number: str) -> ConnectionShown:
-        return ConnectionShown(**await self.ask("recycle_connection", number))
-
-    async def recycle_connections(self, which: RecycleChoice) -> int:
-        count: int = await self.ask("recycle_connections", which)
-        return count
-
-    async def topology(self) -> TopologyShown:
-        shown = await self.ask("topology")
-        async with self.models:
-            await trio.lowlevel.checkpoint()
-            return TopologyShown(**shown)
-
-    async def held(self) -> HeldRows:
-        return HeldRows(**await self.ask("held"))
-
-    async def held_frame(self, number: str, first: int) -> str:
-        return str(await self.ask("held_frame", number, first))
-
-    async def held_preview(self, number: str, body: ResumeBody) -> str:
-        return str(await self.ask("held_preview", number, body.model_dump_json()))
-
-    async def held_action(self, action: str, number: str, body: HeldBody) -> HeldShown:
-        return HeldShown(**await self.ask("held_action", action, number, body.model_dump_json()))
-
-    async def resume_held(self, rule: str | None, who: str) -> int:
-        count: int = await self.ask("resume_held", rule, who)
-        return count
-
-    async def held_news(self, number: int | None) -> HeldNewsShown:
-        return HeldNewsShown(**await self.ask("held_news", number))
-
-    def tail(self, number: int, text: str) -> ChannelTail:
-        assert self.worker.channel is not None, "only a process that is there is listened to"
-        return ChannelTail(self.worker, self.worker.channel, number, text)
-
-    async def rehearse(self, text: str) -> MatchesShown:
-        return MatchesShown(**await self.ask("rehearse", text))
-
-    async def names(self) -> KeptNamesShown:
-        return KeptNamesShown(**await self.ask("names"))
-
-    def view(self, number: int, text: str, rows: int, after: int | None) -> ChannelView:
-        assert self.worker.channel is not None, "only a process that is there is looked at"
-        return ChannelView(self.worker, self.worker.channel, BeginView(number, text, rows, after))
-
-    async def view_totals(self) -> ViewTotals:
-        channel = self.worker.channel
+    @staticmethod
+    async def call(member: RemoteMember, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of the worker's member. Raises Problem."""
+        channel = member.worker.channel
         if channel is None:
-            raise MemberGone(500, "internal", f"worker {self.index} is not running")
+            raise MemberGone(500, "internal", f"worker {member.index} is not running")
+        return await member.result(channel, result_decoder(method), method, arguments)
+
+    async def result(
+        self, channel: Channel, decode: Callable[[Any], Any], method: Callable[..., Any], arguments: Sequence[Any]
+    ) -> Any:
         try:
-            return await channel.ask(TotalView(), PATIENCE)
+            return await channel.result(decode, method, arguments)
         except Unanswered as error:
-            raise unanswered(self.worker, channel, error) from None
-
-    async def exchanges(self, text: str, before: int | None, limit: int, after: int | None) -> FoundExchanges:
-        return FoundExchanges(**await self.ask("exchanges", text, before, limit, after))
-
-    async def exchange(self, number: int, first: int) -> str:
-        return str(await self.ask("exchange", number, first))
-
-    async def exchange_frame(self, number: int, of: str, side: str) -> str:
-        return str(await self.ask("exchange_frame", number, of, side))
-
-    async def saved_exchange(self, number: int) -> str:
-        return str(await self.ask("saved_exchange", number))
-
-    async def send_again(self, number: int, confirm: str) -> SentAgainShown:
-        return SentAgainShown(**await self.ask("send_again", number, confirm, patience=LONG))
-
-    async def ask(self, name: str, *arguments: Any, patience: float = PATIENCE) -> Any:
-        """Return the JSON of the worker's answer. Raises the answer's Problem."""
-        channel = self.worker.channel
-        if channel is None:
-            raise MemberGone(500, "internal", f"worker {self.index} is not running")
-        try:
-            answer = await channel.ask(Operate(name, list(arguments)), patience)
-        except Unanswered as error:
-            raise unanswered(self.worker, channel, error) from None
-        if answer.code:
-            raise Problem(answer.status, answer.code, answer.message, answer.mistakes)
-        return answer.shown
+            if "status" in error.details:
+                raise Problem(message=str(error), **error.details) from None
+            gone = self.worker.channel is not channel or channel.closed  # closed: it has ended, or is about to
+            raise (MemberGone if gone else Problem)(500, "internal", f"worker {self.index}: {error}") from None
 
 
-class ChannelTail:
-    """Lines of one worker for one listener."""
+class RemoteStream:
+    """Stream of one worker's process, such as `TailLines` and `ViewSource`. `method` returns it there."""
 
-    def __init__(self, worker: Recipient, channel: Channel, number: int, text: str) -> None:
-        self.worker, self.channel, self.number, self.text = worker, channel, number, text
-        self.dropped = 0
+    def __init__(self, member: RemoteMember, method: Callable[..., Any], *arguments: Any) -> None:
+        assert member.worker.channel is not None, "only a running process has streams"
+        self.member, self.channel, self.number = member, member.worker.channel, next(member.worker.channel.numbers)
+        self.method, self.arguments = method, arguments
+        (kind,) = hint(method, "return")
+        self.decode = result_decoder(kind.next)
 
     async def begin(self) -> None:
-        try:
-            await self.channel.ask(BeginTail(self.number, self.text), PATIENCE)
-        except Unanswered as error:
-            raise unanswered(self.worker, self.channel, error) from None
+        arguments = self.number, self.method.__qualname__, self.arguments
+        await self.member.result(self.channel, result_decoder(Streams.begin), Streams.begin, arguments)
 
-    async def next(self) -> bytes:
-        try:
-            lines = await self.channel.ask(NextLines(self.number), math.inf)
-        except Unanswered as error:
-            raise MemberGone(500, "internal", f"worker {self.worker.index}: {error}") from None
-        self.dropped = lines.dropped
-        return lines.text
+    async def next(self) -> Any:
+        return await self.member.result(self.channel, self.decode, Streams.next, [self.number])
 
     def end(self) -> None:
-        self.channel.tell(EndTail(self.number))
-
-
-class ChannelView:
-    """Rows of one worker for one viewer."""
-
-    def __init__(self, worker: Recipient, channel: Channel, question: BeginView) -> None:
-        self.worker, self.channel, self.question = worker, channel, question
-
-    async def begin(self) -> None:
-        try:
-            await self.channel.ask(self.question, PATIENCE)
-        except Unanswered as error:
-            raise unanswered(self.worker, self.channel, error) from None
-
-    async def next(self) -> ViewPart:
-        try:
-            return await self.channel.ask(NextPart(self.question.number), math.inf)
-        except Unanswered as error:
-            raise MemberGone(500, "internal", f"worker {self.worker.index}: {error}") from None
-
-    def end(self) -> None:
-        self.channel.tell(EndView(self.question.number))
+        self.channel.send(Streams.end, self.number)
 
     def spend(self, seconds: float) -> None:
-        """Charge nothing: the stream runs in the supervisor, which forwards no traffic."""
+        """Charge nothing: the supervisor forwards no traffic."""
 
 
-def unanswered(worker: Recipient, channel: Channel, error: Unanswered) -> Problem:
-    """Return the problem of a worker without an answer: its process has ended or hangs."""
-    gone = worker.channel is not channel or channel.closed  # closed: it has ended, or is about to
-    return (MemberGone if gone else Problem)(500, "internal", f"worker {worker.index}: {error}")
-
-
-def members_of(pool: Recipients) -> Sequence[Member]:
-    models = trio.Lock()
-    return [ChannelMember(worker, models) for worker in pool.workers]
+def members_of(pool: Recipients) -> list[Member]:
+    return [cast("Member", RemoteMember(worker)) for worker in pool.workers]
 
 
 LOOK = 1.0
@@ -257,7 +130,7 @@ class PoolMetrics:
         task_status.started()
         for look in count(1):
             await trio.sleep(LOOK)
-            await self.measure(Measure(growing=True))
+            await self.measure(growing=True)
             if look % LOOK_BY_LABEL == 0:
                 await self.measure_labels()
 
@@ -274,7 +147,7 @@ class PoolMetrics:
 
     async def measured(self) -> list[CollectorRegistry]:
         """Ask all processes, and return the registries of their counters; each metric is in one registry only."""
-        await self.measure(Measure())
+        await self.measure(growing=False)
         await self.measure_labels()
         await self.keeper.count()
         registries = [registry_of(MergedCollector(self.everybody))]
@@ -289,13 +162,13 @@ class PoolMetrics:
             return
         async with self.taking:
             begun = self.labels.begun.copy()
-            for worker, share in await ask_all(self.pool, MeasureLabels(), PATIENCE):
+            for worker, share in await call_all(self.pool, WorkerMetrics.measure_labels):
                 of_this_process = self.labels.begun[worker.index] == begun[worker.index]
                 if not isinstance(share, Unanswered) and of_this_process:
                     await in_turns(self.labels.take(worker.index, share, monotonic()))
 
-    async def measure(self, question: Measure) -> None:
-        for worker, families in await ask_all(self.pool, question, PATIENCE):
+    async def measure(self, *, growing: bool) -> None:
+        for worker, families in await call_all(self.pool, WorkerMetrics.measure, growing):
             if not isinstance(families, Unanswered):
                 self.latest[worker.index] = families
 

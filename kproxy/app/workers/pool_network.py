@@ -8,7 +8,7 @@ removed listener get the same answers as before until they have had time to end.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -24,6 +24,7 @@ from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.capacity import ConnectionCounts, find_capacity, log_capacity
 from kproxy.runtime.cluster_identity import Ends, FormerListeners
 from kproxy.runtime.config.network import is_reached_alike
+from kproxy.runtime.io.channel import Channel
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ClientAddresses, ListenerPorts
 from kproxy.runtime.listeners.port_service import AddressRequest, LocalPorts, PortChange
@@ -32,17 +33,13 @@ from kproxy.runtime.protocols import HostPort
 from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.upstream import Upstream
 
-from .channel import Channel
 from .dispatcher import Dispatcher, words_of
 from .messages import (
     ClusterNodes,
-    FindAddresses,
-    FoundAddresses,
     ListenerPlace,
-    Listens,
     NetworkTerms,
-    NodesMoved,
-    Pruned,
+    SupervisorCalls,
+    WorkerCalls,
     pack,
     unpack_advertise,
 )
@@ -92,7 +89,7 @@ class PoolNetwork:
         self.dispatcher = Dispatcher(config, pool, self.topologies, self.counts, log)
         arrived = self.dispatcher.entrances(self.dispatcher.words)
         self.port_service = LocalPorts(config, reactor, arrived, self.topologies, self.counts, log, rules)
-        self.port_service.own.changed = lambda address, now: pool.tell(Listens(address, now))
+        self.port_service.own.changed = lambda address, now: pool.send(WorkerCalls.listens, address, now)
         self.dispatcher.ports_of = lambda listener: self.port_service.by_listener[listener].number
         self.left: dict[int, ListenerPorts] = {}
         """Ports of removed listeners, by their number."""
@@ -104,7 +101,7 @@ class PoolNetwork:
         return SharedTopology(config.limits.max_nodes, partial(self.met, cluster))
 
     def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
-        self.pool.tell(NodesMoved(cluster, topology, nodes))
+        self.pool.send(WorkerCalls.learn, cluster, topology, nodes)
 
     def terms(self) -> NetworkTerms:
         """Return the terms of the config in force, with all nodes known now."""
@@ -120,19 +117,21 @@ class PoolNetwork:
         """Register the handlers for a worker with a new process; its previous process has ended."""
         assert worker.channel is not None
         channel = worker.channel
-        channel.on_question(FindAddresses, self.find_addresses)
-        channel.on_notice(Pruned, lambda notice: self.pruned(channel, notice))
+        channel.on(SupervisorCalls.find_addresses, self.find_addresses)
+        channel.on(SupervisorCalls.pruned, partial(self.pruned, channel))
         for name in list(self.pruning):
             self.prune(name)
 
-    def find_addresses(self, question: FindAddresses) -> FoundAddresses | Awaitable[FoundAddresses]:
-        """Return the addresses that clients use for these nodes, at once or when all their ports are open."""
-        ports: ListenerPorts | None = self.port_service.by_listener.get(question.listener)
+    async def find_addresses(
+        self, listener: str, nodes: Mapping[int, HostPort], advertise: bytes, local_host: str, ports: int, topology: int
+    ) -> ClientAddresses:
+        """Return the addresses that clients use for these nodes, when all their ports are open."""
+        in_force: ListenerPorts | None = self.port_service.by_listener.get(listener)
         left = None
-        if ports is None or ports.number != question.ports:
-            left = self.left.get(question.ports)
+        if in_force is None or in_force.number != ports:
+            left = self.left.get(ports)
             if left is None:
-                return FoundAddresses(dict.fromkeys(question.nodes))
+                return dict.fromkeys(nodes)
         outcome: list[ClientAddresses] = []
         done = trio.Event()
 
@@ -140,16 +139,14 @@ class PoolNetwork:
             outcome.append(addresses)
             self.reactor.notify(done)
 
-        async def later() -> FoundAddresses:
-            await done.wait()
-            return FoundAddresses(outcome[0])
-
-        advertise, topology = unpack_advertise(question.advertise), self.topology_of(question.topology)
         request = AddressRequest(
-            question.listener, question.nodes, advertise, question.local_host, topology, left
+            listener, nodes, unpack_advertise(advertise), local_host, self.topology_of(topology), left
         )  # fmt: skip
         addresses = self.port_service.ensure(request, then)
-        return later() if addresses is None else FoundAddresses(addresses)
+        if addresses is None:
+            await done.wait()
+            (addresses,) = outcome
+        return addresses
 
     def topology_of(self, number: int) -> Topology:
         """Return the topology of this number; a temporary one if it was discarded."""
@@ -174,12 +171,12 @@ class PoolNetwork:
         self.pruning[listener] = Pruning(self.number, channels)
         self.prune(listener)
 
-    def pruned(self, channel: Channel, notice: Pruned) -> None:
+    def pruned(self, channel: Channel, listener: str, config: int) -> None:
         """Note that a worker has released the ports of earlier configs."""
-        waiting = self.pruning.get(notice.listener)
-        if waiting is not None and notice.config >= waiting.config and channel in waiting.channels:
+        waiting = self.pruning.get(listener)
+        if waiting is not None and config >= waiting.config and channel in waiting.channels:
             waiting.channels.remove(channel)
-            self.prune(notice.listener)
+            self.prune(listener)
 
     def prune(self, listener: str) -> None:
         if all(channel.closed for channel in self.pruning[listener].channels):

@@ -22,12 +22,13 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from kproxy.base.errors import DocumentError, InternalError, KproxyError
+from kproxy.runtime.io.channel import Channel, Unanswered
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import IN, Reactor
 
-from .channel import Channel, Unanswered
 from .fd_passing import HandOver
-from .messages import Load, Start, WorkerFailed, WorkerReady
+from .messages import Start, SupervisorCalls, WorkerCalls
 
 STABLE = 10.0
 """Seconds of life after which a process is replaced at once; faults of config or rules show earlier."""
@@ -105,7 +106,7 @@ class Supervising(Protocol):
     def returned(self, worker: PoolWorker) -> None:
         """Take back the connections in `worker.queue`, which the worker has not taken."""
 
-    def is_down(self, worker: PoolWorker, failed: WorkerFailed) -> None: ...
+    def is_down(self, worker: PoolWorker, failed: KproxyError) -> None: ...
 
 
 class PoolWorker:
@@ -122,7 +123,7 @@ class PoolWorker:
         self.ready = self.silent = self.behind = False
         self.restarts = self.died_young = 0
         self.began = self.heard = 0.0
-        self.failed: WorkerFailed | None = None
+        self.failed: KproxyError | None = None
         self.again: Deadline | None = None
 
     # ---- its process
@@ -142,11 +143,11 @@ class PoolWorker:
         self.failed, self.silent, self.behind = None, False, False
         self.ledger = Ledger(by_address=self.by_address)
         self.channel = channel = Channel(near, pool.reactor, self.log, self.lost)
-        channel.on_notice(WorkerReady, self.is_ready)
-        channel.on_notice(WorkerFailed, self.has_failed)
-        channel.on_notice(Load, self.told)
+        channel.on(SupervisorCalls.ready, self.is_ready)
+        channel.on(SupervisorCalls.failed, self.has_failed)
+        channel.on(SupervisorCalls.load, self.loaded)
         pool.begins(self)
-        channel.tell(pool.start_for(self))
+        channel.send(WorkerCalls.start, pool.start_for(self))
 
     def lost(self, reason: str) -> None:
         """Kill a process that has closed its channel and does not exit."""
@@ -165,7 +166,7 @@ class PoolWorker:
         pool, now = self.pool, monotonic()
         pool.returned(self)
         lost = self.ledger.end()
-        pool.is_down(self, self.failed or WorkerFailed(f"worker {self.index} ended before it was ready: {how}"))
+        pool.is_down(self, self.failed or InternalError(f"worker {self.index} ended before it was ready: {how}"))
         if pool.ending:
             self.log.info("worker ended", how=how)
         else:
@@ -175,7 +176,7 @@ class PoolWorker:
         lived = now - self.began
         self.died_young = 0 if lived >= STABLE else self.died_young + 1
         pause = 0.0 if not self.died_young else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self.died_young - 1))
-        why = self.failed and (self.failed.message or "; ".join(self.failed.mistakes))
+        why = self.failed and "; ".join(str(self.failed).splitlines())
         self.log.error(
             "worker ended, another one is started", how=how, reason=why, lost=lost, seconds=round(lived, 3), pause=pause
         )
@@ -205,7 +206,7 @@ class PoolWorker:
 
     # ---- messages from it
 
-    def is_ready(self, notice: WorkerReady) -> None:
+    def is_ready(self) -> None:
         self.pool.reactor.spawn(self.admit, self.process)
 
     async def admit(self, process: WorkerProcess | None) -> None:
@@ -221,12 +222,12 @@ class PoolWorker:
             self.ready, self.heard = True, monotonic()
             self.pool.is_ready(self)
 
-    def has_failed(self, failed: WorkerFailed) -> None:
-        self.failed = failed
+    def has_failed(self, message: str, mistakes: list[str]) -> None:
+        self.failed = DocumentError(mistakes) if mistakes else InternalError(message)
 
-    def told(self, load: Load) -> None:
+    def loaded(self, taken: int, still_open: int, addresses: Mapping[str, int]) -> None:
         self.heard = now = monotonic()
-        self.ledger.tell(load.taken, load.open, load.addresses, now)
+        self.ledger.tell(taken, still_open, addresses, now)
         self.pool.has_room(self)
 
     # ---- liveness

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange, StoredRule
 from kproxy.rules.rule_set import HowGone, RuleSet, Running
+from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rule_keeper import (
     LOOK_AFTER,
@@ -27,22 +28,10 @@ from kproxy.runtime.rule_keeper import (
     do_nothing,
 )
 
-from .channel import Unanswered
-from .messages import (
-    Commit,
-    CountRules,
-    Forget,
-    HandedRule,
-    Obstacle,
-    Prepare,
-    ReleaseRule,
-    RuleCount,
-    RuleNews,
-    RulesState,
-)
-from .rpc_server import owner
+from .messages import HandedRule, RuleCount, RulesState, WorkerCalls
 from .shared_table import SharedTable
-from .worker_pool import Recipient, Recipients, ask_all
+from .worker_pool import Recipient, Recipients, call_all, call_each
+from .worker_rules import WorkerRules, owner
 
 
 def packed(state: RulesState) -> bytes:
@@ -99,15 +88,10 @@ class RuleNewsSender:
     def _tell(self, method: str, *given: Any) -> None:
         for worker in self.pool.workers:
             if worker.ready and worker.channel is not None:
-                worker.channel.tell(RuleNews(method, list(given)))
+                worker.channel.send(WorkerCalls.record, method, list(given))
                 return
 
 
-PATIENCE = 30.0
-"""Timeout in seconds for a worker to make the models of new rules: ten thousand take some three."""
-COMMIT_PATIENCE = 10.0
-"""Timeout in seconds for a commit: it takes one step for each connection."""
-COUNT_PATIENCE = 2.0
 LOOK = 0.02
 """Seconds between two polls of counters while a request waits for one."""
 
@@ -167,10 +151,8 @@ class PoolRuleKeeper(RuleKeeper):
             if self.numbers[worker.index] == number or channel is None:
                 return
             told = self.told if self.numbers[worker.index] < self.told_since else None
-            obstacle = await channel.ask(Prepare(number, self.packed, b"" if told is None else told.packed), PATIENCE)
-            if obstacle is not None:
-                raise Unanswered(obstacle.message)
-            await channel.ask(Commit(number, None if told is None else told.terms()), COMMIT_PATIENCE)
+            await channel.call(WorkerRules.prepare, number, self.packed, b"" if told is None else told.packed)
+            await channel.call(WorkerRules.commit, number, None if told is None else told.terms())
             self.numbers[worker.index] = number
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -243,14 +225,14 @@ class PoolRuleKeeper(RuleKeeper):
         running = self.running(name)
         if running is None:
             return 0
-        released = await ask_all(self.pool, ReleaseRule(running.born), COUNT_PATIENCE)
+        released = await call_all(self.pool, WorkerRules.release, running.born)
         await self.count()
         return sum(number for _, number in released if isinstance(number, int))
 
     async def count(self) -> None:
         """Ask all workers, and add up. The store's state is in force everywhere when this returns: it waits for a
         change in progress."""
-        for worker, counts in await ask_all(self.pool, CountRules(), COUNT_PATIENCE):
+        for worker, counts in await call_all(self.pool, WorkerRules.count):
             if not isinstance(counts, Unanswered):
                 self.latest[worker.index] = {one.born: one for one in counts}
         async with self.one_at_a_time():
@@ -281,10 +263,12 @@ class PoolRuleKeeper(RuleKeeper):
         number = self.attempts
         try:
             state, message = await trio.to_thread.run_sync(self._as_told, number)
-            prepared = await self._prepared(Prepare(number, message, b"" if told is None else told.packed))
+            prepared = await self._prepared(number, message, b"" if told is None else told.packed)
             decide()
         except KproxyError as error:
-            self._tell_all(Forget(number))
+            for worker in self.pool.workers:
+                if worker.channel is not None:
+                    worker.channel.send(WorkerRules.forget, number)
             self.store.restore(saved, monotonic())
             if isinstance(error, NotEverywhere | UnusableSetting | ConfigRefused):
                 raise
@@ -292,9 +276,8 @@ class PoolRuleKeeper(RuleKeeper):
         self.in_force, self.packed = state, message
         if told is not None:
             self.told, self.told_since = told, number
-        done = Commit(number, None if told is None else told.terms())
 
-        def answered(worker: Recipient, answer: Unanswered | None) -> None:
+        def returned(worker: Recipient, answer: Unanswered | None) -> None:
             if answer is None:
                 self.numbers[worker.index] = number
                 if told is not None:
@@ -304,33 +287,29 @@ class PoolRuleKeeper(RuleKeeper):
                                error=str(answer))  # fmt: skip
                 self.pool.restart(worker, "it has not taken over what it was ready for")
 
-        await ask_all(self.pool, done, COMMIT_PATIENCE, answered)
+        network = None if told is None else told.terms()
+        await call_each(self.pool, returned, WorkerRules.commit, number, network)
         await self._forget()
 
-    async def _prepared(self, question: Prepare) -> set[int]:
+    async def _prepared(self, number: int, state: bytes, config: bytes) -> set[int]:
         """Have all workers prepare, and return the ids of the channels of those that are ready. Raises NotEverywhere
         and UnusableSetting."""
         asked = {worker.index for worker in self.pool.workers if worker.ready and worker.channel is not None}
-        answers = await ask_all(self.pool, question, PATIENCE)
-        refused = {worker.index: str(answer) for worker, answer in answers if isinstance(answer, Unanswered)}
-        obstacles = {worker.index: answer for worker, answer in answers if isinstance(answer, Obstacle)}
-        if question.config:
+        answers = await call_all(self.pool, WorkerRules.prepare, number, state, config)
+        failed = {worker.index: answer for worker, answer in answers if answer is not None}
+        refused = {index: str(error) for index, error in failed.items() if "where" not in error.details}
+        if config:
             refused |= dict.fromkeys(asked - {worker.index for worker, _ in answers}, "it has ended")
             if not asked:
                 raise NotEverywhere("nothing was changed: no worker is running")
         if refused:
-            reasons = {**refused, **{index: one.message for index, one in obstacles.items()}}
+            reasons = {**refused, **{index: str(error) for index, error in failed.items()}}
             each = "; ".join(f"worker {index}: {reasons[index]}" for index in sorted(reasons))
             raise NotEverywhere(f"nothing was changed: {each}")
-        for index, one in obstacles.items():
-            alone = "" if len(obstacles) == len(asked) else f"worker {index}: "
-            raise UnusableSetting(tuple(one.where), f"{alone}{one.message}")
+        for index, error in failed.items():
+            alone = "" if len(failed) == len(asked) else f"worker {index}: "
+            raise UnusableSetting(tuple(error.details["where"]), f"{alone}{error}")
         return {id(worker.channel) for worker, _ in answers}
-
-    def _tell_all(self, notice: Forget) -> None:
-        for worker in self.pool.workers:
-            if worker.channel is not None:
-                worker.channel.tell(notice)
 
     def _as_told(self, number: int) -> tuple[RulesState, bytes]:
         """Return the store's state, and its encoding for workers. Raises InternalError."""

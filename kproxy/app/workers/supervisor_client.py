@@ -9,6 +9,7 @@ from kproxy.app.config.document import Config
 from kproxy.rules.kinds.advertise import Advertise
 from kproxy.runtime.capacity import Capacity
 from kproxy.runtime.config.network import Limits
+from kproxy.runtime.io.channel import Channel
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ClientAddresses
 from kproxy.runtime.listeners.port_service import AddressRequest
@@ -18,8 +19,7 @@ from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.resolve import OwnPorts
 
-from .channel import Channel, Unanswered
-from .messages import FindAddresses, FoundAddresses, Listens, Load, NetworkTerms, NodesMoved, Pruned, pack
+from .messages import NetworkTerms, SupervisorCalls, WorkerCalls, pack
 
 FRESH = 60.0
 """Seconds for which an address is cached here: a port stays a node's for 300 after its last use (port_pool.py)."""
@@ -69,8 +69,8 @@ class RemotePorts:
         self.channel, self.terms = channel, terms
         self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
         self.own = OwnPorts(own)
-        channel.on_notice(NodesMoved, self.met)
-        channel.on_notice(Listens, self.listens)
+        channel.on(WorkerCalls.learn, self.learn)
+        channel.on(WorkerCalls.listens, self.listens)
 
     async def open(self) -> None:
         """Do nothing: the supervisor has opened the ports."""
@@ -92,7 +92,7 @@ class RemotePorts:
     def prune(self, listener: str) -> None:
         """Notify the supervisor that this worker has released the ports of earlier configs: it closes them when all
         workers have."""
-        self.channel.tell(Pruned(listener, self.terms.number))
+        self.channel.send(SupervisorCalls.pruned, listener, self.terms.number)
 
     def use_limits(self, limits: Limits) -> None:
         """Do nothing: the supervisor awaits first bytes."""
@@ -116,17 +116,16 @@ class RemotePorts:
         """Return none: the supervisor has the ports and answers questions about them."""
         return {}
 
-    def listens(self, notice: Listens) -> None:
-        """Note that the supervisor listens there now, or has stopped."""
-        if notice.now:
-            self.own.add(notice.address)
+    def listens(self, address: HostPort, now: bool) -> None:
+        if now:
+            self.own.add(address)
         else:
-            self.own.discard(notice.address)
+            self.own.discard(address)
 
-    def met(self, notice: NodesMoved) -> None:
-        topology = self.topologies.get(notice.cluster)
-        if topology is not None and topology.number == notice.topology:  # otherwise it belongs to another config
-            topology.learn(notice.nodes)
+    def learn(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
+        known = self.topologies.get(cluster)
+        if known is not None and known.number == topology:  # otherwise it belongs to another config
+            known.learn(nodes)
 
     def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
         """Return the addresses at once if they are cached, otherwise None and call `then` later."""
@@ -145,15 +144,15 @@ class RemotePorts:
         return addresses
 
     def _ask(self, request: AddressRequest, key: AddressKey, then: Callable[[ClientAddresses], object]) -> None:
-        def answered(given: FoundAddresses | None, failure: Unanswered | None) -> None:
-            if given is None:  # the supervisor has ended, and this process is about to
+        def found(addresses: ClientAddresses | None) -> None:
+            if addresses is None:  # the supervisor has ended, and this process is about to
                 return
-            self._remember(request, key, given.addresses)
-            then(given.addresses)
+            self._remember(request, key, addresses)
+            then(addresses)
 
-        number = request.topology.number
-        question = FindAddresses(request.listener, request.nodes, key[1], request.local_host, key[0], number)
-        self.channel.ask_then(question, answered)
+        ports, advertise, local_host = key
+        self.channel.call_then(found, SupervisorCalls.find_addresses, request.listener, request.nodes, advertise,
+                               local_host, ports, request.topology.number)  # fmt: skip
 
     def _remember(self, request: AddressRequest, key: AddressKey, addresses: ClientAddresses) -> None:
         if sum(map(len, self.known.values())) + len(request.nodes) > MOST_ADDRESSES:
@@ -174,7 +173,7 @@ class Reporter:
         self.channel, self.reactor, self.server, self.taken = channel, reactor, server, taken
         self.hosts: set[str] = set()
         self.soon = False
-        channel.before_answers = self.catch_up
+        channel.before_results = self.catch_up
 
     def changed(self, host: str | None = None) -> None:
         """Report soon that a connection from that address has opened or closed."""
@@ -199,7 +198,8 @@ class Reporter:
         server = self.server
         hosts, self.hosts = self.hosts, set()
         addresses = {host: server.per_address.get(host, 0) for host in hosts}
-        self.channel.tell(Load(self.taken(), len(server.connections) + server.handshaking, addresses))
+        still_open = len(server.connections) + server.handshaking
+        self.channel.send(SupervisorCalls.load, self.taken(), still_open, addresses)
 
     def beat(self) -> None:
         """Report every `BEAT` seconds."""

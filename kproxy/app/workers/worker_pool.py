@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.errors import DocumentError, InternalError
+from kproxy.base.errors import KproxyError
+from kproxy.runtime.io.channel import Channel, Method, Unanswered
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import Reactor
 
-from .channel import Channel, Notice, Question, Unanswered
-from .messages import GiveUp, Start, StartDrain, WorkerFailed
+from .messages import Start, WorkerCalls
 from .pool_worker import PoolWorker
 
 LOOK = 0.5
@@ -22,6 +22,8 @@ LOOK = 0.5
 LAST_WORDS = 15.0
 """Seconds for workers to write their recorded events, after the drain or after a request to end at once."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 StartFor = Callable[[PoolWorker], Start]
 
 
@@ -47,7 +49,7 @@ class WorkerPool:
         self.on_returned: Callable[[PoolWorker], object] = lambda worker: None
         self.ending = self.started = False
         self.told = trio.Event()
-        self.failed: WorkerFailed | None = None
+        self.failed: KproxyError | None = None
         self.finished = trio.Event()
         self.deadline: Deadline | None = None
 
@@ -65,11 +67,7 @@ class WorkerPool:
             worker.start()
         await self.told.wait()
         if self.failed is not None:
-            raise (
-                DocumentError(list(self.failed.mistakes))
-                if self.failed.mistakes
-                else InternalError(self.failed.message)
-            )
+            raise self.failed
         self.started = True
         self.look()
 
@@ -81,11 +79,12 @@ class WorkerPool:
         if not self.ending:
             self.reactor.call_at(now + LOOK, self.look)
 
-    def tell(self, notice: Notice) -> None:
-        """Send it to all running workers; one that starts later has it in its first message."""
+    def send(self, method: Method[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call a method of all running workers, without a result. A worker that starts later has the arguments in its
+        first message."""
         for worker in self.workers:
             if worker.channel is not None:
-                worker.channel.tell(notice)
+                worker.channel.send(method, *args, **kwargs)
 
     def restart(self, worker: PoolWorker, reason: str) -> None:
         """Kill a worker's process at once; another one replaces it."""
@@ -112,15 +111,15 @@ class WorkerPool:
 
     def drain(self, timeout: float) -> None:
         """Close open connections when no request is in flight, all of them after `timeout` seconds."""
-        self._end(StartDrain(), timeout + LAST_WORDS)
+        self._end(WorkerCalls.drain, timeout + LAST_WORDS)
 
     def give_up(self) -> None:
         """End all connections at once, and the workers."""
-        self._end(GiveUp(), LAST_WORDS)
+        self._end(WorkerCalls.give_up, LAST_WORDS)
 
-    def _end(self, notice: Notice, within: float) -> None:
+    def _end(self, method: Callable[[WorkerCalls], None], within: float) -> None:
         self.ending = True
-        self.tell(notice)
+        self.send(method)
         for worker in self.workers:
             if not worker.ready:  # it has no connections, and may not be listening yet
                 worker.kill()
@@ -181,7 +180,7 @@ class WorkerPool:
     def returned(self, worker: PoolWorker) -> None:
         self.on_returned(worker)
 
-    def is_down(self, worker: PoolWorker, failed: WorkerFailed) -> None:
+    def is_down(self, worker: PoolWorker, failed: KproxyError) -> None:
         if not self.started and self.failed is None:
             self.failed = failed
             self.ending = True
@@ -191,9 +190,6 @@ class WorkerPool:
 
 def pids(pool: WorkerPool) -> list[int]:
     return [worker.process.pid for worker in pool.workers if worker.process is not None]
-
-
-A = TypeVar("A")
 
 
 class Recipient(Protocol):
@@ -218,26 +214,32 @@ class Recipients(Protocol):
         """Kill the worker's process at once; another one is started."""
 
 
-async def ask_all(
-    pool: Recipients, question: Question[A], patience: float,
-    answered: Callable[[Recipient, A | Unanswered], object] = lambda worker, answer: None,
-) -> list[tuple[Recipient, A | Unanswered]]:  # fmt: skip
-    """Return the answers of the workers that are ready, or the reasons for missing answers, in the workers' order. A
-    worker that ends before its answer is left out. `answered` is called with each answer as it arrives."""
-    answers: list[tuple[Recipient, A | Unanswered]] = []
+async def call_all(
+    pool: Recipients, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+) -> list[tuple[Recipient, R | Unanswered]]:
+    """Call all workers that are ready. Return their results, or the reasons for missing ones, in the workers' order. A
+    worker that ends during the call is left out."""
+    found: list[tuple[Recipient, R | Unanswered]] = []
+    await call_each(pool, lambda worker, result: found.append((worker, result)), method, *args, **kwargs)
+    return sorted(found, key=lambda each: each[0].index)
 
-    async def ask_one(worker: Recipient, channel: Channel) -> None:
-        answer: A | Unanswered
+
+async def call_each(
+    pool: Recipients, returned: Callable[[Recipient, R | Unanswered], object], method: Method[P, Awaitable[R]],
+    *args: P.args, **kwargs: P.kwargs,
+) -> None:  # fmt: skip
+    """Do the same, and call `returned` with each result as it arrives."""
+
+    async def call_one(worker: Recipient, channel: Channel) -> None:
+        result: R | Unanswered
         try:
-            answer = await channel.ask(question, patience)
+            result = await channel.call(method, *args, **kwargs)
         except Unanswered as error:
-            answer = error
+            result = error
         if worker.channel is channel and not channel.closed:  # closed: its process has ended, or is about to
-            answers.append((worker, answer))
-            answered(worker, answer)
+            returned(worker, result)
 
     async with trio.open_nursery() as nursery:
         for worker in pool.workers:
             if worker.ready and worker.channel is not None:
-                nursery.start_soon(ask_one, worker, worker.channel)
-    return sorted(answers, key=lambda each: each[0].index)
+                nursery.start_soon(call_one, worker, worker.channel)

@@ -3,40 +3,91 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 import trio
+from pydantic import BaseModel
 
-from kproxy.app.workers import channel as module
-from kproxy.app.workers.channel import Channel, Notice, Question, Unanswered
 from kproxy.base.errors import InputError, InternalError
+from kproxy.runtime.io import channel as module
+from kproxy.runtime.io.channel import Channel, Streams, Unanswered, remote
 from kproxy.runtime.io.reactor import Reactor
 
 pytestmark = pytest.mark.trio
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An answer."""
+    """A result."""
 
     text: str
     numbers: dict[int, tuple[str, int] | None] = {}
 
 
-class Ask(Question[Told], frozen=True):
-    """A question."""
-
-    answer: ClassVar[Any] = Told
-    text: str
+class Shape(BaseModel):
+    name: str
 
 
-class Say(Notice, frozen=True):
-    """A notice."""
+class Circle(Shape):
+    radius: int
 
-    text: str
+
+class Refusal(Exception):
+    status, code, mistakes = 409, "taken", ("a", ("b", "c"))
+
+
+class Lines:
+    """A stream of `texts`; `over` is set at its end."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts, self.over = list(texts), False
+
+    async def begin(self) -> None:
+        self.texts.append("begun")
+
+    async def next(self) -> Told:
+        return Told(self.texts.pop())
+
+    def end(self) -> None:
+        self.over = True
+
+
+class Desk:
+    """Remote methods of a test; `heard` are the texts of `say`."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.lines = Lines("a", "b")
+
+    @remote()
+    async def ask(self, text: str) -> Told:
+        raise NotImplementedError
+
+    @remote(0.01)
+    async def ask_briefly(self) -> Told:
+        return await trio.sleep_forever()
+
+    @remote()
+    def say(self, text: str) -> None:
+        self.heard.append(text)
+
+    @remote()
+    async def grow(self, shape: Shape, by: int) -> Shape:
+        assert isinstance(shape, Circle), type(shape)
+        return Circle(name=shape.name, radius=shape.radius + by)
+
+    @remote()
+    async def shapes(self, number: int) -> Iterator[Shape]:
+        return (Circle(name=f"c{at}", radius=at) for at in range(number))
+
+    @remote()
+    def read(self, first: str) -> Lines:
+        self.lines.texts.append(first)
+        return self.lines
 
 
 class Ends:
@@ -62,53 +113,90 @@ async def two_ends(log: Any) -> AsyncIterator[Ends]:
     reactor.close()
 
 
-async def test_questions_are_answered_both_ways(quiet_log: Any) -> None:
-    """At once or later, by whichever end is asked, with all types as they were."""
+async def test_call_both_ways_returns_typed_results(quiet_log: Any) -> None:
+    """At once or later, by whichever end is called, with all types as they were."""
 
-    async def later(ask: Ask) -> Told:
+    async def later(text: str) -> Told:
         await trio.lowlevel.checkpoint()
-        return Told(ask.text.upper())
+        return Told(text.upper())
 
     async with two_ends(quiet_log) as ends:
-        ends.there.on_question(Ask, lambda ask: Told(ask.text * 2, {1: ("b1", 9092), -2: None}))
-        ends.here.on_question(Ask, later)
+        ends.there.on(Desk.ask, lambda text: Told(text * 2, {1: ("b1", 9092), -2: None}))
+        ends.here.on(Desk.ask, later)
 
-        assert Told("abab", {1: ("b1", 9092), -2: None}) == await ends.here.ask(Ask("ab"))
-        assert Told("AB") == await ends.there.ask(Ask("ab"))
+        assert Told("abab", {1: ("b1", 9092), -2: None}) == await ends.here.call(Desk.ask, "ab")
+        assert Told("AB") == await ends.there.call(Desk.ask, "ab")
+
+
+async def test_call_with_models_keeps_their_subclasses(quiet_log: Any) -> None:
+    """Of arguments, of results, and of the items of an iterator, which are made one at a time."""
+    async with two_ends(quiet_log) as ends:
+        ends.there.serve(Desk())
+        assert await ends.here.call(Desk.grow, Circle(name="c", radius=1), 2) == Circle(name="c", radius=3)
+        shapes = await ends.here.call(Desk.shapes, 20_000)
+        assert next(shapes) == Circle(name="c0", radius=0)
+        assert sum(1 for _ in shapes) == 19_999
+
+
+async def test_stream_returns_items_until_its_end(quiet_log: Any) -> None:
+    async with two_ends(quiet_log) as ends:
+        desk = Desk()
+        ends.there.serve(desk)
+        await ends.here.call(Streams.begin, 7, Desk.read.__qualname__, ["c"])
+        assert [await ends.here.call(Streams.next, 7) for _ in range(2)] == [{"text": "begun", "numbers": {}},
+                                                                             {"text": "c", "numbers": {}}]  # fmt: skip
+        ends.here.send(Streams.end, 7)
+        with pytest.raises(Unanswered, match="expected an open stream, got 7, which has ended"):
+            await ends.here.call(Streams.next, 7)
+        assert desk.lines.over
+
+
+async def test_call_with_wrong_arguments_is_refused(quiet_log: Any) -> None:
+    """Only marked methods can be called, with arguments of the annotated types."""
+    async with two_ends(quiet_log) as ends:
+        ends.there.serve(Desk())
+        hidden: Any = SimpleNamespace(__qualname__="Desk.__init__", __name__="x", patience=9.0)
+        with pytest.raises(Unanswered, match="Expected `str`, got `int`"):
+            await ends.here.call(Desk.ask, 7)
+        with pytest.raises(Unanswered, match=r"served here, got Desk\.__init__"):
+            await ends.here.result(bytes, hidden, ())
 
 
 async def test_what_is_long_and_what_is_much_arrives_in_order(quiet_log: Any) -> None:
     """Whatever the socket holds at once: what waits is sent on as it is read."""
-    heard: list[str] = []
+    desk = Desk()
     texts = [str(number) * (3 if number % 50 else 300_000) for number in range(200)]
     async with two_ends(quiet_log) as ends:
-        ends.there.on_notice(Say, lambda say: heard.append(say.text))
-        ends.there.on_question(Ask, lambda ask: Told(ask.text))
+        ends.there.serve(desk)
+        ends.there.on(Desk.ask, Told)
         for text in texts:
-            ends.here.tell(Say(text))
+            ends.here.send(Desk.say, text)
 
-        assert Told("last") == await ends.here.ask(Ask("last"))
-        assert texts == heard
+        assert Told("last") == await ends.here.call(Desk.ask, "last")
+        assert texts == desk.heard
 
 
 async def test_who_cannot_answer_says_why(quiet_log: Any, logged: list[dict[str, Any]]) -> None:
     """A mistake of who asks is theirs to hear; a bug is logged as well; neither ends the channel."""
 
-    def refuse(ask: Ask) -> Told:
-        if ask.text == "bug":
+    def refuse(text: str) -> Told:
+        if text == "bug":
             raise ValueError("a bug")
-        raise InputError("not so")
+        raise Refusal("no room") if text == "room" else InputError("not so")
 
     async with two_ends(quiet_log) as ends:
-        with pytest.raises(Unanswered, match="nobody here knows what Ask is"):
-            await ends.here.ask(Ask("?"))
-        ends.there.on_question(Ask, refuse)
+        with pytest.raises(Unanswered, match=r"expected a method that is served here, got Desk\.ask"):
+            await ends.here.call(Desk.ask, "?")
+        ends.there.on(Desk.ask, refuse)
         with pytest.raises(Unanswered, match="not so"):
-            await ends.here.ask(Ask("?"))
+            await ends.here.call(Desk.ask, "?")
+        with pytest.raises(Unanswered, match="no room") as caught:
+            await ends.here.call(Desk.ask, "room")
+        assert caught.value.details == {"status": 409, "code": "taken", "mistakes": ["a", ["b", "c"]]}
         assert not logged
         with pytest.raises(Unanswered, match="a bug"):
-            await ends.here.ask(Ask("bug"))
-        assert [("a message could not be handled", "Ask")] == [(line["event"], line["message"]) for line in logged]
+            await ends.here.call(Desk.ask, "bug")
+        assert [("a message could not be handled", "Desk.ask")] == [(line["event"], line["message"]) for line in logged]
 
 
 async def test_the_end_of_one_is_told_to_the_other(quiet_log: Any) -> None:
@@ -116,28 +204,28 @@ async def test_the_end_of_one_is_told_to_the_other(quiet_log: Any) -> None:
     async with two_ends(quiet_log) as ends:
         asked = trio.Event()
 
-        async def never(ask: Ask) -> Told:
-            if ask.text == "while it lives":
-                asked.set()
+        async def never(text: str) -> Told:
+            asked.set()
             await trio.sleep_forever()
             raise AssertionError
 
-        ends.there.on_question(Ask, never)
+        ends.there.serve(Desk())
+        ends.there.on(Desk.ask, never)
         with pytest.raises(Unanswered, match=r"within 0\.01 s"):
-            await ends.here.ask(Ask("?"), patience=0.01)
+            await ends.here.call(Desk.ask_briefly)
         assert not ends.here.waiting
         async with trio.open_nursery() as nursery:
 
             async def asks() -> None:
                 with pytest.raises(Unanswered, match="has ended"):
-                    await ends.here.ask(Ask("while it lives"))
+                    await ends.here.call(Desk.ask, "while it lives")
 
             nursery.start_soon(asks)
             await asked.wait()
             ends.there.close("enough")
         with pytest.raises(Unanswered, match="has ended"):
-            await ends.here.ask(Ask("?"))
-        ends.here.tell(Say("?"))
+            await ends.here.call(Desk.ask, "?")
+        ends.here.send(Desk.say, "?")
         assert ends.lost == ["enough", "the other end is closed"]
 
 
@@ -146,11 +234,11 @@ async def test_an_end_that_reads_nothing_is_given_up(quiet_log: Any, monkeypatch
     monkeypatch.setattr(module, "LONGEST", 1_000_000)
     monkeypatch.setattr(module, "MOST_WAITING", 2_000_000)
     async with two_ends(quiet_log) as ends:
-        with pytest.raises(InternalError, match="Say has 1000012 bytes, at most 1000000"):
-            ends.here.tell(Say("x" * 1_000_000))
+        with pytest.raises(InternalError, match=r"Desk\.say has 1000017 bytes, at most 1000000"):
+            ends.here.send(Desk.say, "x" * 1_000_000)
         ends.there.reactor.modify(ends.there.fd, 0)
         for _ in range(5):
-            ends.here.tell(Say("x" * 900_000))
+            ends.here.send(Desk.say, "x" * 900_000)
 
         assert ends.here.closed
         assert "at most 2000000 may" in ends.lost[0]

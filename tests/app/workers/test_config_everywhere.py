@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import rule_messages
-from kproxy.app.workers.messages import Commit, NetworkTerms, Prepare
-from kproxy.app.workers.rpc_server import WorkerRules
+from kproxy.app.workers.messages import NetworkTerms
+from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
@@ -123,13 +122,13 @@ async def test_one_that_is_not_ready_leaves_all_as_it_was(
 
         configs.processes[1].on_ready = hinder
         if way == "is silent":
-            monkeypatch.setattr(rule_messages, "PATIENCE", 0.5)  # which the other worker keeps on a busy machine, too
+            monkeypatch.setitem(WorkerRules.prepare.__dict__, "patience", 0.5)
         error: type[Exception] = UnusableSetting if way == "cannot use it" else NotEverywhere
         reason = {
             "refuses": "nothing was changed: worker 1: no memory left",
             "cannot use it": "worker 1: no such file",
             "dies": "nothing was changed: worker 1: it has ended",
-            "is silent": "nothing was changed: worker 1: no answer to Prepare within 0.5 s",
+            "is silent": "nothing was changed: worker 1: no answer to prepare within 0.5 s",
         }[way]
         await configs.is_refused(error, reason)
         assert not pool.restarted
@@ -179,8 +178,8 @@ async def test_an_answer_that_comes_late_is_to_nothing(quiet_log: Any, monkeypat
                 made.append(config)
 
         configs.processes[1].on_ready = hinder
-        monkeypatch.setattr(rule_messages, "PATIENCE", 0.05)
-        await configs.is_refused(NotEverywhere, "no answer to Prepare")
+        monkeypatch.setitem(WorkerRules.prepare.__dict__, "patience", 0.05)
+        await configs.is_refused(NotEverywhere, "no answer to prepare")
         monkeypatch.undo()
         await configs.apply(b"second", NEW)
         assert made == [b"refused", b"second"]
@@ -191,13 +190,13 @@ async def test_an_answer_that_comes_twice_counts_once(quiet_log: Any) -> None:
     async with crew_of_two(quiet_log) as pool:
         configs = Configs(pool)
         end = pool.workers[1].its_end
-        answer = end._answer
+        answer = end._return
 
         def twice(serial: int, kind: str, given: object) -> None:
             answer(serial, kind, given)
             answer(serial, kind, given)
 
-        end._answer = twice
+        end._return = twice
         told = await configs.apply(b"new", NEW)
         assert configs.all == [b"new"] * 3
         assert sorted(told.taken) == [0, 1]
@@ -214,15 +213,15 @@ async def test_one_that_breaks_its_word_begins_anew_with_the_config(
         configs = Configs(pool)
         worker = pool.workers[1]
 
-        def fail(asked: Commit) -> Any:
+        def fail(*arguments: Any) -> Any:
             if way == "fails":
                 raise InternalError("something broke")
             if way == "dies":
                 worker.its_end.close()
             return never()
 
-        worker.its_end.on_question(Commit, fail)
-        monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", 0.5)
+        worker.its_end.on(WorkerRules.commit, fail)
+        monkeypatch.setitem(WorkerRules.commit.__dict__, "patience", 0.5)
         told = await configs.apply(b"new", NEW)
         assert configs.all == [b"new", b"new", b"start"]
         assert told.taken == [0]
@@ -265,8 +264,8 @@ async def test_a_worker_takes_only_what_it_was_asked_for(quiet_log: Any) -> None
         configs = Configs(pool)
         rules: WorkerRules = pool.workers[0].rules
         with pytest.raises(InternalError, match="rules 7 are to be put into force, none are prepared"):
-            rules.commit(Commit(7, NetworkTerms(1, {}, {})))
-        await rules.prepare(Prepare(0, pool.keeper.state()))
+            rules.commit(7, NetworkTerms(1, {}, {}))
+        await rules.prepare(0, pool.keeper.state(), b"")
         with pytest.raises(InternalError, match="with another config than was prepared"):
-            rules.commit(Commit(0, NetworkTerms(1, {}, {})))
+            rules.commit(0, NetworkTerms(1, {}, {}))
         assert configs.all == [b"start"] * 3

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers import rule_messages
-from kproxy.app.workers.messages import Commit
+from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import InternalError, KproxyError, UnusableSetting
 from tests.app.workers.test_config_everywhere import Configs, Process, at_once
 from tests.app.workers.test_rules_everywhere import Worker, WorkerPool, crew_of_two
@@ -41,8 +40,8 @@ class Machine:
         config = f"config {self.count}".encode()
         decided = way in BROKEN or spoiler is None or not self.pool.workers[spoiler].ready
         able = any(one.ready for one in self.pool.workers) and not self.configs.ending
-        rule_messages.PATIENCE = 0.05 if way == "is silent while it prepares" else LONG
-        rule_messages.COMMIT_PATIENCE = 0.05 if way == "is silent at commit" else LONG
+        WorkerRules.prepare.__dict__["patience"] = 0.05 if way == "is silent while it prepares" else LONG
+        WorkerRules.commit.__dict__["patience"] = 0.05 if way == "is silent at commit" else LONG
         if spoiler is not None:
             self.spoil(self.pool.workers[spoiler], self.configs.processes[spoiler], way)
         try:
@@ -104,7 +103,7 @@ class Machine:
                 worker.its_end.close()
             await trio.sleep_forever()
 
-        async def fail(asked: Commit) -> None:
+        async def fail(*arguments: Any) -> None:
             if way.startswith("fails"):
                 raise InternalError("something broke")
             if way.startswith("dies"):
@@ -112,7 +111,7 @@ class Machine:
             await trio.sleep_forever()
 
         if way in BROKEN:
-            worker.its_end.on_question(Commit, fail)
+            worker.its_end.on(WorkerRules.commit, fail)
         else:
             process.on_ready = hinder
 
@@ -123,7 +122,7 @@ class Machine:
             if gone or index in self.pool.restarted:
                 self.begin(index)
             worker = self.pool.workers[index]
-            worker.its_end.on_question(Commit, worker.rules.commit)
+            worker.its_end.on(WorkerRules.commit, worker.rules.commit)
             self.configs.processes[index].on_ready = at_once
         self.pool.restarted.clear()
 
@@ -145,8 +144,8 @@ async def test_all_that_take_clients_have_what_is_in_force(
     seed: int, quiet_log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused configs leave no trace, and those that are decided reach everybody; at the end all can be admitted."""
-    monkeypatch.setattr(rule_messages, "PATIENCE", LONG)
-    monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", LONG)
+    monkeypatch.setitem(WorkerRules.prepare.__dict__, "patience", LONG)
+    monkeypatch.setitem(WorkerRules.commit.__dict__, "patience", LONG)
     async with crew_of_two(quiet_log) as pool:
         machine = Machine(pool, seed)
         try:
@@ -167,8 +166,8 @@ async def test_a_config_is_taken_right_after_one_that_no_worker_could_be_asked_a
     quiet_log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as a worker is there again, nothing of the one before stands in the way."""
-    monkeypatch.setattr(rule_messages, "PATIENCE", LONG)
-    monkeypatch.setattr(rule_messages, "COMMIT_PATIENCE", LONG)
+    monkeypatch.setitem(WorkerRules.prepare.__dict__, "patience", LONG)
+    monkeypatch.setitem(WorkerRules.commit.__dict__, "patience", LONG)
     async with crew_of_two(quiet_log) as pool:
         machine = Machine(pool, 0)
         for index in range(3):

@@ -6,26 +6,24 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
 from kproxy.app.workers import supervisor_client as module
-from kproxy.app.workers.channel import Channel, Question
 from kproxy.app.workers.messages import (
     ClusterNodes,
-    FindAddresses,
-    FoundAddresses,
     ListenerPlace,
-    Load,
     NetworkTerms,
-    NodesMoved,
-    Pruned,
+    SupervisorCalls,
+    WorkerCalls,
     unpack_advertise,
 )
 from kproxy.app.workers.supervisor_client import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
+from kproxy.runtime.io.channel import Channel, remote
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.port_service import AddressRequest
 from kproxy.runtime.upstreams.dialler import Topology
@@ -44,12 +42,19 @@ class Both:
         self.port_service = RemotePorts(self.worker, terms(0, 1, 5))
         self.topology = Topology()
         self.port_service.set_topologies({"c": self.topology})
-        self.asked: list[FindAddresses] = []
-        self.supervisor.on_question(FindAddresses, self.ensure)
+        self.asked: list[SimpleNamespace] = []
+        self.supervisor.on(SupervisorCalls.find_addresses, self.ensure)
 
-    def ensure(self, question: FindAddresses) -> FoundAddresses:
-        self.asked.append(question)
-        return FoundAddresses({node: None if node == 9 else ("k", 9100 + node) for node in question.nodes})
+    def ensure(
+        self, listener: str, nodes: Any, advertise: bytes, local_host: str, ports: int, topology: int
+    ) -> dict[int, Any]:
+        self.asked.append(
+            SimpleNamespace(
+                listener=listener, nodes=nodes, advertise=advertise, local_host=local_host, ports=ports,
+                topology=topology,
+            )
+        )  # fmt: skip
+        return {node: None if node == 9 else ("k", 9100 + node) for node in nodes}
 
     async def places(self, asked: AddressRequest) -> Any:
         """What is known of them, at once or later."""
@@ -105,7 +110,7 @@ async def test_places_are_asked_for_once(quiet_log: Any, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "monotonic", lambda: 1e9)
         assert await ends.places(AddressRequest("main", moved, plain, "h", ends.topology)) == {1: ("k", 9101)}
         assert len(ends.asked) == 4
-        ends.supervisor.tell(NodesMoved("c", 5, {5: ("b5", 1)}))
+        ends.supervisor.send(WorkerCalls.learn, "c", 5, {5: ("b5", 1)})
         assert await ends.places(AddressRequest("main", {7: ("b7", 1)}, plain, "h", ends.topology)) == {7: ("k", 9107)}
         assert ends.topology.nodes[5] == ("b5", 1)
 
@@ -115,8 +120,8 @@ async def test_with_another_config_what_was_known_is_asked_for_again(quiet_log: 
     ports that are left are answered by these."""
     one = {1: ("b1", 9092)}
     async with both(quiet_log) as ends:
-        pruned: list[Pruned] = []
-        ends.supervisor.on_notice(Pruned, pruned.append)
+        pruned: list[tuple[str, int]] = []
+        ends.supervisor.on(SupervisorCalls.pruned, lambda *given: pruned.append(given))
         service, old = ends.port_service, AddressRequest("main", one, Advertise(), "h", ends.topology)
         await ends.places(old)
         change = service.prepare(None, {})
@@ -128,14 +133,14 @@ async def test_with_another_config_what_was_known_is_asked_for_again(quiet_log: 
         await ends.places(AddressRequest("main", one, Advertise(), "h", new))
         await ends.places(AddressRequest("main", one, Advertise(), "h", ends.topology, change.left["main"]))
         assert [(asked.ports, asked.topology) for asked in ends.asked] == [(1, 5), (2, 6), (1, 5)]
-        ends.supervisor.tell(NodesMoved("c", 5, {2: ("b2", 1)}))
-        ends.supervisor.tell(NodesMoved("gone", 9, {2: ("b2", 1)}))
-        ends.supervisor.tell(NodesMoved("c", 6, {3: ("b3", 1)}))
+        ends.supervisor.send(WorkerCalls.learn, "c", 5, {2: ("b2", 1)})
+        ends.supervisor.send(WorkerCalls.learn, "gone", 9, {2: ("b2", 1)})
+        ends.supervisor.send(WorkerCalls.learn, "c", 6, {3: ("b3", 1)})
         await until(lambda: 3 in new.nodes)
         assert 2 not in new.nodes
         service.prune("main")
         await until(lambda: pruned)
-        assert pruned == [Pruned("main", 1)]
+        assert pruned == [("main", 1)]
 
 
 class Server:
@@ -149,37 +154,37 @@ class Server:
 
 async def test_the_load_is_told_when_it_changes(quiet_log: Any) -> None:
     """Several changes at once, with the addresses that have changed; and now and then as a sign of life."""
-    told: list[Load] = []
+    told: list[tuple[int, int, Any]] = []
     async with both(quiet_log) as ends:
-        ends.supervisor.on_notice(Load, told.append)
+        ends.supervisor.on(SupervisorCalls.load, lambda *given: told.append(given))
         reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)
         for host in ("a", "b", None):
             reporter.changed(host)
         await until(lambda: told)
-        assert told == [Load(7, 3, {"a": 2, "b": 0})]
+        assert told == [(7, 3, {"a": 2, "b": 0})]
         reporter.beat()
         await until(lambda: len(told) == 2)
-        assert told[1] == Load(7, 3, {})
+        assert told[1] == (7, 3, {})
 
 
-class HowMany(Question[int], frozen=True):
-    """A question about connections."""
-
-    answer: ClassVar[Any] = int
+class Count:
+    @remote()
+    async def connections(self) -> int:
+        return 3
 
 
 async def test_who_is_answered_knows_the_load(quiet_log: Any) -> None:
     """Limits go by what the supervisor was told: what it shows must not be newer than that. Once is enough."""
-    told: list[Load] = []
+    told: list[tuple[int, int, Any]] = []
     async with both(quiet_log) as ends:
-        ends.supervisor.on_notice(Load, told.append)
-        ends.worker.on_question(HowMany, lambda question: 3)
+        ends.supervisor.on(SupervisorCalls.load, lambda *given: told.append(given))
+        ends.worker.serve(Count())
         reporter = Reporter(ends.worker, ends.reactor, Server(), lambda: 7)
         for _ in range(100):
             reporter.changed("a")
             told.clear()
-            assert await ends.supervisor.ask(HowMany()) == 3
-            assert told == [Load(7, 3, {"a": 2})]
+            assert await ends.supervisor.call(Count.connections) == 3
+            assert told == [(7, 3, {"a": 2})]
         told.clear()
         await trio.sleep(2 * module.SOON)
         assert told == []

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers.channel import Channel
-from kproxy.app.workers.messages import Commit, HandedRule, Prepare, RuleNews, RulesState
-from kproxy.app.workers.rpc_server import WorkerRules
+from kproxy.app.workers.messages import HandedRule, RulesState, WorkerCalls
 from kproxy.app.workers.rule_messages import PoolRuleKeeper, RuleNewsSender, packed
 from kproxy.app.workers.shared_table import SharedTable
+from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.values.source import Source
+from kproxy.runtime.io.channel import Channel
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rule_keeper import TurnCheck
 from tests.support.holding import LetGo
@@ -41,7 +41,7 @@ class Worker:
         self.rules = WorkerRules(SharedTable.open(pool.table.fd), index, self.swap)
         pool.keeper.worker_begins(self)
         self.begun = self.rules.begin(pool.keeper.state())
-        self.rules.listen(self.its_end)
+        self.its_end.serve(self.rules)
 
     def swap(self, rule_set: RuleSet) -> None:
         self.swapped.append(rule_set)
@@ -141,10 +141,10 @@ async def test_a_worker_that_cannot_take_them_in_leaves_all_as_it_was(quiet_log:
     async with crew_of_two(quiet_log) as pool:
         before = pool.versions
 
-        async def refuse(asked: Prepare) -> None:
+        async def refuse(*arguments: Any) -> None:
             raise InternalError("no memory left")
 
-        pool.workers[1].its_end.on_question(Prepare, refuse)
+        pool.workers[1].its_end.on(WorkerRules.prepare, refuse)
         with pytest.raises(NotEverywhere, match=r"nothing was changed: worker 1: no memory left"):
             await pool.put(NTH)
 
@@ -189,10 +189,10 @@ async def test_a_worker_that_breaks_its_word_is_started_again(quiet_log: Any) ->
     """All others go on with the new rules."""
     async with crew_of_two(quiet_log) as pool:
 
-        def fail(asked: Commit) -> None:
+        def fail(*arguments: Any) -> None:
             raise InternalError("something broke")
 
-        pool.workers[0].its_end.on_question(Commit, fail)
+        pool.workers[0].its_end.on(WorkerRules.commit, fail)
         await pool.put(NTH)
 
         assert pool.restarted == [0]
@@ -202,7 +202,7 @@ async def test_a_worker_that_breaks_its_word_is_started_again(quiet_log: Any) ->
 async def test_a_worker_that_ends_meanwhile_has_no_say(quiet_log: Any) -> None:
     """The others take the rules over; the next in its place begins with them."""
     async with crew_of_two(quiet_log) as pool:
-        pool.workers[0].its_end.on_question(Prepare, lambda asked: pool.workers[0].end())
+        pool.workers[0].its_end.on(WorkerRules.prepare, lambda *arguments: pool.workers[0].end())
         await pool.put(NTH)
         pool.workers[0] = Worker(0, pool)
 
@@ -378,10 +378,11 @@ async def test_waiting_for_a_number_that_all_reach_together(quiet_log: Any) -> N
 async def test_news_of_rules_are_recorded_by_one_worker(quiet_log: Any) -> None:
     """The first that is there: an event is not to be written as often as there are workers."""
     async with crew_of_two(quiet_log) as pool:
-        told: list[tuple[int, RuleNews]] = []
+        told: list[tuple[int, str]] = []
         for one in pool.workers:
-            one.its_end.on_notice(
-                RuleNews, lambda news, index=one.index: (told.append((index, news)), pool.happened.set())
+            one.its_end.on(
+                WorkerCalls.record,
+                lambda method, given, index=one.index: (told.append((index, method)), pool.happened.set()),
             )
         pool.keeper.events = RuleNewsSender(pool)
         await pool.put(NTH)
@@ -389,7 +390,7 @@ async def test_news_of_rules_are_recorded_by_one_worker(quiet_log: Any) -> None:
         await pool.keeper.do_everywhere("removed", lambda store, now: store.remove("third", now), rule="third")
         await pool.until(lambda: len(told) == 2)
 
-        assert [(index, news.method) for index, news in told] == [(0, "loaded"), (1, "changed")]
+        assert told == [(0, "loaded"), (1, "changed")]
 
 
 async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
@@ -416,12 +417,12 @@ async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> 
         go_on = trio.Event()
         prepare = pool.workers[1].rules.prepare
 
-        async def slowly(asked: Prepare) -> None:
+        async def slowly(*arguments: Any) -> None:
             pool.happened.set()
             await go_on.wait()
-            await prepare(asked)
+            await prepare(*arguments)
 
-        pool.workers[1].its_end.on_question(Prepare, slowly)
+        pool.workers[1].its_end.on(WorkerRules.prepare, slowly)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pool.put, NTH)
             await pool.until(lambda: "third" in pool.keeper.store.stored_rules)

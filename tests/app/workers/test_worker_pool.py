@@ -13,11 +13,11 @@ import pytest
 import trio
 
 from kproxy.app.workers import pool_worker as pool_worker_module
-from kproxy.app.workers.channel import Notice, Unanswered, framed
-from kproxy.app.workers.messages import Load, Start, WorkerFailed, WorkerReady
+from kproxy.app.workers.messages import Start, SupervisorCalls, WorkerCalls
 from kproxy.app.workers.pool_worker import PoolWorker
 from kproxy.app.workers.worker_pool import WorkerPool, pids
 from kproxy.base.errors import DocumentError, InternalError
+from kproxy.runtime.io.channel import Unanswered, framed
 from kproxy.runtime.io.reactor import Reactor
 
 pytestmark = pytest.mark.trio
@@ -33,8 +33,8 @@ OBEY = "control.recv(1)\n"
 """Until it is told anything."""
 
 
-def say(notice: Notice) -> str:
-    return f"control.sendall({framed(0, type(notice).__name__, notice)!r})\n"
+def say(method: Callable[..., object], *arguments: object) -> str:
+    return f"control.sendall({framed(0, method.__qualname__, arguments)!r})\n"
 
 
 MakePool = Callable[..., AbstractAsyncContextManager[WorkerPool]]
@@ -75,7 +75,7 @@ async def test_all_are_ready_and_end_together(pool: MakePool) -> None:
         assert not worker.ready
         admitted.append(worker.index)
 
-    async with pool(3, say(WorkerReady()), OBEY) as three:
+    async with pool(3, say(SupervisorCalls.ready), OBEY) as three:
         three.on_admit = admit
         await three.start()
         assert sorted(admitted) == [0, 1, 2]
@@ -89,8 +89,8 @@ async def test_all_are_ready_and_end_together(pool: MakePool) -> None:
     ("line", "error", "message"),
     [
         ("sys.exit(3)", InternalError, "worker 0 ended before it was ready: exit code 3"),
-        (say(WorkerFailed("a port is taken")), InternalError, "a port is taken"),
-        (say(WorkerFailed("", ("a.yaml:1:1: no rule",))), DocumentError, "a.yaml:1:1: no rule"),
+        (say(SupervisorCalls.failed, "a port is taken", []), InternalError, "a port is taken"),
+        (say(SupervisorCalls.failed, "", ["a.yaml:1:1: no rule"]), DocumentError, "a.yaml:1:1: no rule"),
     ],
     ids=["ends", "says why", "mistakes"],
 )
@@ -109,7 +109,7 @@ async def test_who_dies_young_again_and_again_is_replaced_later_and_later(
     """Up to a longest pause; who has lived for a while is replaced at once. Each end is in the log."""
     monkeypatch.setattr(pool_worker_module, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(pool_worker_module, "LONGEST_PAUSE", 0.03)
-    async with pool(2, say(WorkerReady()), OBEY) as two:
+    async with pool(2, say(SupervisorCalls.ready), OBEY) as two:
         await two.start()
         first = two.workers[0]
         for restarts in range(1, 6):
@@ -134,7 +134,7 @@ async def test_who_cannot_be_admitted_is_replaced(pool: MakePool, logged: list[d
         if len(tried) == 2:
             raise Unanswered("no")
 
-    async with pool(1, say(WorkerReady()), OBEY) as one:
+    async with pool(1, say(SupervisorCalls.ready), OBEY) as one:
         one.on_admit = admit
         await one.start()
         one.restart(one.workers[0], "it is told to")
@@ -148,7 +148,13 @@ async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
 ) -> None:
     """What it has not taken is taken back at each look, until it says something."""
     returned: list[int] = []
-    async with pool(1, say(WorkerReady()), "control.recv(4)\n", say(Load(0, 0)), "import time; time.sleep(60)") as one:
+    async with pool(
+        1,
+        say(SupervisorCalls.ready),
+        "control.recv(4)\n",
+        say(SupervisorCalls.load, 0, 0, {}),
+        "import time; time.sleep(60)",
+    ) as one:
         await one.start()
         one.on_returned = lambda worker: returned.append(worker.index)
         (worker,) = one.workers
@@ -157,7 +163,7 @@ async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
         assert (worker.silent, returned) == (False, [])
         worker.look(now + pool_worker_module.SILENT + 1)
         assert (worker.silent, returned) == (True, [0])
-        one.tell(WorkerReady())  # anything: it answers
+        one.send(WorkerCalls.drain)  # anything: it answers
         await until(lambda: any("answers again" in line["event"] for line in logged) or worker.look(monotonic()))
         assert not worker.silent
         worker.ledger.hand("a", now)
@@ -172,7 +178,7 @@ async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
 
 async def test_who_does_not_end_is_killed(pool: MakePool, logged: list[dict[str, Any]]) -> None:
     """The end is limited, however they behave."""
-    async with pool(2, say(WorkerReady()), "import time; time.sleep(60)") as two:
+    async with pool(2, say(SupervisorCalls.ready), "import time; time.sleep(60)") as two:
         await two.start()
         two.drain(1000.0)
         two.out_of_time()

@@ -211,7 +211,7 @@ async def test_a_row_that_changes_while_it_is_told_is_told_once(api: Any) -> Non
     seen = produced("orders", 1)
     async with viewing(api.app):
         watch_of(api).sink.under_way(seen)
-        source = member.view(7, "", 100, 0)
+        source = member.view("", 100, 0)
         await source.begin()
         fanout_of(api).take(seen)
         with trio.fail_after(60):

@@ -28,7 +28,7 @@ def keep(api: Any, monkeypatch: pytest.MonkeyPatch) -> Kept:
     """`keep(exchanges)`: the proxy has kept these, the latest first."""
 
     def set_kept(exchanges: Sequence[ObservedExchange]) -> None:
-        monkeypatch.setattr("kproxy.admin.worker_api.ProcessMember.kept", lambda member: list(exchanges))
+        monkeypatch.setattr("kproxy.admin.worker_api.Member.kept", lambda member: list(exchanges))
 
     return set_kept
 

@@ -135,7 +135,7 @@ async def test_what_goes_while_the_kept_are_told_is_a_gap(api: Any) -> None:
         fanout_of(api).take(produced("orders", number))
     (member,) = api.members
     watch = member.kept_exchanges.watch
-    source = member.view(1, "", 400, int(last.rpartition("-")[2]))
+    source = member.view("", 400, int(last.rpartition("-")[2]))
     await source.begin()
     watch.ring.most = 2
     fanout_of(api).take(produced("orders", 6))
