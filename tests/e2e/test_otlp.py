@@ -125,7 +125,7 @@ def test_a_proxy_without_an_admin_address_exports(
     )  # fmt: skip
     with RawClient(proxy.bootstrap) as client:
         client.brokers()
-        until(lambda: proxy.logged("otlp: the collector does not take what is sent, kproxy tries again"))
+        until(lambda: proxy.logged("otlp: the collector does not accept requests, kproxy retries"))
         client.brokers()
         collector.up()
         until(

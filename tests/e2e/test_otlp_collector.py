@@ -120,7 +120,7 @@ def test_a_collector_that_ends_and_comes_back(
                 before = len(numbers(collector))
                 collector.down()
                 client.brokers()
-                until(lambda: proxy.logged("otlp: the collector does not take what is sent, kproxy tries again"))
+                until(lambda: proxy.logged("otlp: the collector does not accept requests, kproxy retries"))
             elif turn == 2:
                 collector.up()
     until(lambda: len(numbers(collector)) > before + 10)

@@ -97,7 +97,7 @@ class HttpSender:
                 return self._exchange(content_type, body, until)
         except TimeoutError:
             self.close()
-            raise Undelivered(f"no answer within {self.target.timeout:g} s") from None
+            raise Undelivered(f"expected a response within {self.target.timeout:g} s, got none") from None
         except (OSError, UnicodeError, h11.ProtocolError) as error:  # UnicodeError: the host is not a valid name
             self.close()
             raise Undelivered(_told(error)) from error
@@ -156,7 +156,7 @@ class HttpSender:
                 sock.settimeout(self._left(until))
                 data = sock.recv(READ)
                 if not data and not status:
-                    raise ConnectionResetError("the server has closed the connection without an answer")
+                    raise ConnectionResetError("expected a response, got a closed connection")
                 state.receive_data(data)
             elif isinstance(event, h11.Response):
                 status = event.status_code
@@ -202,12 +202,12 @@ def _wait_of(value: bytes | None) -> float | None:
 def _told(error: Exception) -> str:
     """Return the message of an error, without Python's additions."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not believed: {error.verify_message}"
+        return f"expected a trusted certificate, got: {error.verify_message}"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     if isinstance(error, UnicodeError):
-        return f"its host is no name of one: {error}"
-    return f"what answers does not speak HTTP: {error}"
+        return f"expected a host name, got an invalid one: {error}"
+    return f"expected an HTTP response, got: {error}"
 
 
 ExportOutcome = Literal["ok", "partial", "busy", "refused", "unreadable", "unreachable"]
@@ -366,11 +366,11 @@ class Exporter:
             return Delivery(outcome, f"HTTP status {status}", wrong=status in WRONG_DATA)
         try:
             if answer.body is None:
-                raise ValueError("it is too long")
+                raise ValueError(f"expected at most {MOST_ANSWER} bytes, got more")
             rejected, message = self.encoder.rejected(answer.body)
         except ValueError as error:
             self._back_off(answer.wait)
-            return Delivery("unreadable", f"HTTP status {status}, and what follows is no answer of OTLP: {error}")
+            return Delivery("unreadable", f"expected an OTLP response, got HTTP status {status} with: {error}")
         self._wait = FIRST_WAIT
         if rejected:
             return Delivery("partial", message[:LONGEST_MESSAGE], min(rejected, items))
@@ -387,12 +387,12 @@ class Exporter:
         """Log the first failure and its end, and occasionally the collector's message about rejected items."""
         if delivery.rejected and self.clock() - self.thrown_away_told >= TELL_EVERY:
             self.thrown_away_told = self.clock()
-            self.log.warning("otlp: the collector takes what is sent, and throws some of it away", signal=self.signal,
+            self.log.warning("otlp: the collector accepts requests, but rejects some of the items", signal=self.signal,
                              rejected=delivery.rejected, error=delivery.message)  # fmt: skip
         if delivery.taken == self.failing:
             self.failing = not delivery.taken
             if self.failing:
-                self.log.warning("otlp: the collector does not take what is sent, kproxy tries again",
+                self.log.warning("otlp: the collector does not accept requests, kproxy retries",
                                  signal=self.signal, error=delivery.message)  # fmt: skip
             else:
-                self.log.info("otlp: the collector takes what is sent again", signal=self.signal)
+                self.log.info("otlp: the collector accepts requests again", signal=self.signal)

@@ -158,7 +158,7 @@ class MetricsExport:
                     self._send(*snapshot)
                 except Exception as error:  # noqa: BLE001  # the next snapshot may go
                     self.exporter.drop()
-                    self._log.error("otlp: metrics cannot be sent, which is a mistake in kproxy", exc_info=error)
+                    self._log.error("otlp: internal error, a snapshot of metrics is dropped", exc_info=error)
             if closing:
                 self.exporter.close()
                 return

@@ -121,11 +121,11 @@ class RequestEncoder:
         answer = self._decoded(body)
         partial = answer.get("partialSuccess") or {} if isinstance(answer, dict) else None
         if not isinstance(partial, dict):
-            raise ValueError("it is no answer of OTLP")
+            raise ValueError("expected an object with a partialSuccess object, got other JSON")
         name = {"metrics": "rejectedDataPoints", "logs": "rejectedLogRecords", "traces": "rejectedSpans"}
         count = partial.get(name[self.signal]) or 0  # a text, as JSON has whole numbers of 64 bits
         if not isinstance(count, int | str):
-            raise ValueError(f"its number of rejected items is a {type(count).__name__}")
+            raise ValueError(f"expected a number of rejected items, got {type(count).__name__}")
         return max(0, int(count)), str(partial.get("errorMessage") or "")
 
     def _decoded(self, body: bytes) -> Any:
@@ -134,7 +134,7 @@ class RequestEncoder:
             try:
                 return msgspec.json.decode(body)
             except RecursionError:
-                raise ValueError("it is too deep") from None
+                raise ValueError("expected an OTLP response, got JSON that is nested too deep") from None
         from google.protobuf.json_format import MessageToDict
         from google.protobuf.message import DecodeError
 

@@ -312,7 +312,7 @@ class TraceSink:
             try:
                 work()
             except Exception as error:
-                self.log.error("otlp: spans cannot be made or sent, which is a mistake in kproxy", exc_info=error)
+                self.log.error("otlp: internal error, spans are dropped", exc_info=error)
                 self._closing.wait(self.flush)
             if closing:
                 break

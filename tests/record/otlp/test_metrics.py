@@ -22,6 +22,7 @@ from kproxy.record.metrics.merged import MetricSamples, collect_samples
 from kproxy.record.metrics.traffic import exposition, registry_of
 from kproxy.record.otlp.export import Exporter, OtlpCollector, OtlpCounters, OtlpSettings
 from kproxy.record.otlp.metrics_export import MetricsExport, in_requests
+from kproxy.record.otlp.payload import RequestEncoder
 from tests.record.audit.conftest import Log
 from tests.support.otlp_collector import Collector, Reply, samples_of
 from tests.support.wait import until
@@ -151,7 +152,7 @@ def test_a_collector_that_is_down_and_comes_back(collector: Collector, export: A
     until(lambda: collector.taken)
     until(lambda: log.texts("info"))
 
-    assert log.texts("warning") == ["otlp: the collector does not take what is sent, kproxy tries again"]
+    assert log.texts("warning") == ["otlp: the collector does not accept requests, kproxy retries"]
     assert dict(own.exporter.counters.exports) == {("metrics", "unreachable"): 1, ("metrics", "ok"): 1}
     text = b"".join(exposition(registry_of(OtlpCollector(own.exporter.counters)))).decode()
     assert 'kproxy_otlp_exports_total{outcome="ok",signal="metrics"} 1.0' in text
@@ -193,6 +194,17 @@ def test_what_becomes_of_an_answer(collector: Collector, export: Any, reply: Rep
     assert dict(own.exporter.counters.exports) == {("metrics", outcome): 1}
     left = max(0.0, own.exporter.ready_at - own.exporter.clock())
     assert left == pytest.approx(waits, rel=0.3, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(b"[7]", "an object with a"),
+     (b'{"partialSuccess": {"rejectedSpans": [1]}}', "a number of rejected items, got list"),
+     (b"[" * 60_000, "an OTLP response, got JSON that is nested too deep")],
+)  # fmt: skip
+def test_malformed_response_raises_what_was_expected(body: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^expected {message}"):
+        RequestEncoder("traces", "a", "json").rejected(body)
 
 
 def test_why_some_is_thrown_away_is_told_once_a_minute(collector: Collector, settings: Settings) -> None:
