@@ -46,7 +46,7 @@ from .backend import Backend
 from .captures import ProcessCaptures
 from .guard import JSON, SAFE, SLASH, AdminTokens, Guard, GuardedApp, check_host, make_guard
 from .http_server import serve_admin
-from .limits import RESPONSES, network_of_peer
+from .limits import CLOSE, RESPONSES, network_of_peer
 from .operation import Operation, OperationCall, describe
 from .problem import Problem
 from .responses import GuardedStream, LongResponse
@@ -160,6 +160,9 @@ def endpoint(backend: Backend, guard: Guard, methods: dict[str, Operation]) -> C
             may_write = guard(request)
             if writes and not may_write:
                 raise Problem(403, "read_only", f"the token is for reading, and {operation.name} changes something")
+            if "view_off" in operation.refusals and not backend.view.enabled:
+                headers = CLOSE if operation.body == "bytes" else None
+                raise Problem(403, "view_off", "the config has `view: {enabled: false}`", headers=headers)
             return may_write
 
         check()

@@ -24,14 +24,15 @@ from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
 from kproxy.record.live_view.watch import UNKNOWN, ViewPart
 
 from .guard import BYTES, JSON
-from .held import check_view, worker_gone
+from .held import check_view_writes, worker_gone
 from .kept import FoundExchanges, SourceExchanges
 from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .responses import CountedResponse, attachment, check_listeners, read_parts
 from .sources import source_of
-from .view import MOST_ROWS, ViewSource, filter_of, place_of, places_in
+from .tail import filter_of_query
+from .view import MOST_ROWS, ViewSource, place_of, places_in
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -112,7 +113,7 @@ class ExchangeShown(Shown):
 
 async def list_exchanges(backend: Backend, call: OperationCall) -> CountedResponse:
     query = call.query
-    filter_of(backend, call)
+    filter_of_query(backend, call)
     before, after = places(query.before, backend), places_after(query, backend)
     text, limit = query.filter, query.limit
     reached = None
@@ -199,8 +200,6 @@ def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
 
 def found_member(backend: Backend, call: OperationCall) -> tuple[Member | SourceExchanges, int]:
     """Return the process or source of an exchange's id, and its number there. Raises Problem."""
-    if not backend.view.enabled:
-        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
     match = _ONE.fullmatch(call.path["id"])
     if match is not None and call.query.source != LIVE and match[1] == "0":
         return exchanges_of(backend, call.query.source), int(match[2])
@@ -295,7 +294,7 @@ class SendAgainBody(BaseModel, extra="forbid"):
 
 async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:
     assert isinstance(call.body, SendAgainBody), "the table says so"
-    check_view(backend, writes=True)
+    check_view_writes(backend)
     member, number = live_member(backend, call.path["id"])
     try:
         shown = await member.send_again(number, call.body.confirm)

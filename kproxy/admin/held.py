@@ -264,7 +264,6 @@ def most_of(rule: LiveRule) -> int:
 
 async def get_held(backend: Backend, call: OperationCall) -> CountedResponse:
     number = call.path["id"]
-    check_view(backend)
     try:
         text = await holder(backend, number).held_frame(number, call.query.first)
     except Problem as error:
@@ -275,7 +274,6 @@ async def get_held(backend: Backend, call: OperationCall) -> CountedResponse:
 async def preview(backend: Backend, call: OperationCall) -> CountedResponse:
     number, body = call.path["id"], call.body
     assert isinstance(body, ResumeBody), "the table says so"
-    check_view(backend)
     try:
         text = await holder(backend, number).held_preview(number, body)
     except Problem as error:
@@ -286,7 +284,7 @@ async def preview(backend: Backend, call: OperationCall) -> CountedResponse:
 async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     number, body = call.path["id"], call.body
     assert isinstance(body, HeldBody), "the table says so"
-    check_view(backend, writes=True)
+    check_view_writes(backend)
     who = body.who or call.who
     try:
         shown = await holder(backend, number).held_action(number, body.model_copy(update={"who": who}))
@@ -301,7 +299,7 @@ async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
     """Resume the frames of one rule, or of all rules. Raises NoSuchRule."""
     body = call.body
     assert isinstance(body, ResumeAllBody), "the table says so"
-    check_view(backend, writes=True)
+    check_view_writes(backend)
     if body.rule is not None:
         _ = backend.keeper.store[body.rule]
     who = body.who or call.who
@@ -318,11 +316,9 @@ def holder(backend: Backend, number: str) -> Member:
     return backend.members[int(connection) % len(backend.members)]
 
 
-def check_view(backend: Backend, *, writes: bool = False) -> None:
-    """Raise Problem if the config does not allow viewing, or changing, frames."""
-    if not backend.view.enabled:
-        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
-    if writes and not backend.view.write:
+def check_view_writes(backend: Backend) -> None:
+    """Raise Problem if the config does not allow users of the view to change frames."""
+    if not backend.view.write:
         raise Problem(403, "read_only", "the config has `view: {write: false}`")
 
 

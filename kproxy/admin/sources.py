@@ -100,8 +100,6 @@ async def get_source(backend: Backend, call: OperationCall) -> SourceShown:
 async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
     assert call.receive is not None, "the operation has a body of bytes"
     sources = backend.sources
-    if not backend.view.enabled:
-        raise Problem(403, "view_off", "the config has `view: {enabled: false}`", headers=CLOSE)
     if sources.full:
         raise Problem(429, "too_many_sources", f"{sources.most} files are open already: close one",
                       headers=CLOSE)  # fmt: skip

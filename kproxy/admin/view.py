@@ -45,7 +45,6 @@ from kproxy.runtime.io.scheduler import in_turns
 from .held_news import held_changes
 from .models import PageId, Query, Shown
 from .operation import Operation, OperationCall
-from .problem import Problem
 from .responses import MemberStream, check_listeners
 from .tail import filter_of_query
 
@@ -269,17 +268,9 @@ class ViewStream(MemberStream):
 
 async def view(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
-    wanted = filter_of(backend, call)
+    wanted = filter_of_query(backend, call)
     check_listeners(backend)
     return ViewStream(backend, call, wanted)
-
-
-def filter_of(backend: Backend, call: OperationCall) -> Filter:
-    """Return the filter of a query. Raises Problem if it is invalid, needs hidden records, or if the view is
-    disabled."""
-    if not backend.view.enabled:
-        raise Problem(403, "view_off", "the config has `view: {enabled: false}`")
-    return filter_of_query(backend, call)
 
 
 OPERATIONS = (

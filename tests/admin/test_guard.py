@@ -11,9 +11,12 @@ import trio.testing
 from starlette.requests import Request
 
 from kproxy.admin import limits
+from kproxy.admin.api import OPERATIONS
 from kproxy.admin.guard import AdminTokens, make_guard
 from kproxy.admin.limits import LONGEST_BODY, LONGEST_READ
+from kproxy.admin.operation import Operation
 from kproxy.admin.problem import Problem
+from kproxy.record.live_view.config import ViewConfig
 
 
 @pytest.mark.trio
@@ -164,6 +167,19 @@ async def test_a_document_counts_until_its_turn_is_over(api: Any, monkeypatch: p
     assert answers == [200]
     assert limits.BODIES.total == 0
     assert (await api("PUT", "/api/rules", body)).status == 200
+
+
+@pytest.mark.parametrize(
+    "operation", [one for one in OPERATIONS if "view_off" in one.refusals], ids=lambda one: one.name
+)
+@pytest.mark.trio
+async def test_operation_of_a_disabled_view_is_refused(api: Any, operation: Operation) -> None:
+    """Before its query and its body are read."""
+    api.backend.view = ViewConfig(enabled=False)
+    refused = await api(operation.method, operation.path.replace("{id}", "0-1"), kind=None)
+
+    assert (refused.status, refused.code) == (403, "view_off")
+    assert refused.headers.get("connection") == ("close" if operation.name == "open_source" else None)
 
 
 @pytest.mark.trio

@@ -437,12 +437,3 @@ async def test_a_source_that_is_closed_while_it_is_asked_is_refused(api: Any, op
 
     assert (await api("GET", "/api/exchanges?source=s1")).code == "no_such_source"
     assert (await api("GET", "/api/exchanges/0-1?source=s1")).code == "no_such_source"
-
-
-@pytest.mark.trio
-async def test_no_file_is_opened_where_there_is_no_view(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config turns all of it off."""
-    monkeypatch.setattr(api.backend, "view", ViewConfig(enabled=False))
-
-    assert (await api("POST", "/api/sources", b"x", kind=BYTES)).code == "view_off"
-    assert (await api("GET", "/api/exchanges?source=s1")).code == "view_off"

@@ -313,14 +313,6 @@ async def test_viewers_and_tails_are_so_many_together(api: Any, monkeypatch: pyt
             assert (refused.status, refused.code) == (429, "too_many_listeners")
 
 
-async def test_it_can_be_turned_off(api: Any) -> None:
-    """Then there is neither a stream nor a list."""
-    api.backend.view = api.backend.view.model_copy(update={"enabled": False})
-    for path in ("/api/view", "/api/exchanges", "/api/exchanges/0-1", "/api/exchanges/0-1/frame"):
-        refused = await api("GET", path)
-        assert (refused.status, refused.code) == (403, "view_off"), path
-
-
 async def test_it_is_guarded(make_api: Callable[..., Any]) -> None:
     """As everything that tells something."""
     for path in ("/api/view", "/api/exchanges", "/api/exchanges/0-1", "/api/exchanges/0-1/frame"):
