@@ -218,7 +218,7 @@ class RuleSet:
         self.live = tuple(self._live.values())
         self.gate = Gate(self.live)
         self._selective = tuple(index for index, rule in enumerate(self.rules) if not rule.is_unconditional)
-        self._bound = lru_cache(CACHED_BINDINGS)(unheld(self._bind))
+        self._bound = lru_cache(CACHED_BINDINGS)(unheld(self.bind_without))
         self._constant = None if self._selective else self._bound(frozenset())
 
     def __len__(self) -> int:
@@ -231,7 +231,8 @@ class RuleSet:
             frozenset(index for index in self._selective if not self.rules[index].holds(facts))
         )
 
-    def _bind(self, without: frozenset[int]) -> BoundRules:
+    def bind_without(self, without: frozenset[int]) -> BoundRules:
+        """Return the rules for a connection, except those at these indexes."""
         indexes = [index for index in range(len(self.rules)) if index not in without]
         rules = [self.rules[index] for index in indexes if index not in self._live]
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))

@@ -155,3 +155,24 @@ def test_mistakes_have_a_place_and_a_reason(selectors: str, message: str) -> Non
     with pytest.raises(DocumentError, match=r"<rules>:2:\d+: ") as error:
         parse_rules(f"rules:\n  - {{name: x, kind: delay, delay: 1s, match: {selectors}}}\n")
     assert message in str(error.value)
+
+
+ACCEPTED: dict[str, tuple[Any, Any, Any]] = {  # selector: (as written, a value that matches, one that does not)
+    "listener": ("outside", "outside", "inside"), "cluster": ("main", "main", "other"), "sni": ("*.a", "b.a", "b.c"),
+    "client_address": ("10.0.0.0/8", "10.1.1.1", "11.1.1.1"), "certificate": ("CN=a", "CN=a", "CN=b"),
+    "node": ("1-3", 3, 4), "api": ("Produce", PRODUCE, FETCH), "version": (">=4", 4, 3), "client_id": ("a*", "ab", "b"),
+    "principal": ("p", "p", "q"), "client_software": ("x/*", "x/1", "y/1"), "acks": ("all", -1, 1),
+    "size": (">1kB", 1001, 1000), "topic": ("orders", "orders", "clicks"), "topic_id": (str(ID), ID, UUID(int=8)),
+    "partition": ("0-3", 3, 4), "group": ("g", "g", "h"), "transactional_id": ("t", "t", "u"),
+    "member": ("m", "m", "n"), "offset": (">=5", 5, 4), "error": ("NOT_COORDINATOR", 16, 15),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FrameMatch.keys())
+def test_accepts_of_each_selector_tests_its_value_alone(name: str) -> None:
+    """Every selector, also those of connections. Another selector of the same match does not matter."""
+    written, good, bad = ACCEPTED[name]
+    one = match(**{"group": "none", "client_id": "none", "listener": "none", name: written})
+
+    assert one.accepts(name, good)
+    assert not one.accepts(name, bad)

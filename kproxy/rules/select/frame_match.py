@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PrivateAttr
@@ -26,7 +27,6 @@ from .selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_key
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
 
-OF_FRAME = ("client_id", "principal", "client_software", "acks", "size")
 OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member", "offset")
 
 
@@ -62,8 +62,8 @@ class FrameMatch(ConnectionMatch):
         default=None, description="error in the broker's response, by name or number; any for one that is not 0"
     )
 
-    _frame: list[Callable[[Exchange], bool]] = PrivateAttr(default_factory=list)
-    _principal: Callable[[Exchange], bool] | None = PrivateAttr(default=None)
+    # The tests of the selectors in use, by name, of an exchange and of an entity.
+    _frame: dict[str, Callable[[Exchange], bool]] = PrivateAttr(default_factory=dict)
     _entity: dict[str, Callable[[Entity], bool]] = PrivateAttr(default_factory=dict)
     _keys: frozenset[int] | None = PrivateAttr(default=None)
     _errors: frozenset[int] | None = PrivateAttr(default=None)
@@ -76,13 +76,11 @@ class FrameMatch(ConnectionMatch):
         self._errors = None if self.error is None else error_numbers(self.error)
         for name in ("client_id", "principal", "client_software"):
             if (texts := getattr(self, name)) is not None:
-                self._frame.append(_text_of(name, [text_test(text) for text in texts]))
-                if name == "principal":
-                    self._principal = self._frame[-1]
+                self._frame[name] = _text_of(name, [text_test(text) for text in texts])
         if (acks := self.acks) is not None:
-            self._frame.append(lambda exchange: exchange.acks in acks)
+            self._frame["acks"] = lambda exchange: exchange.acks in acks
         if (sizes := self.size) is not None:
-            self._frame.append(lambda exchange: any(exchange.request_size in one for one in sizes))
+            self._frame["size"] = lambda exchange: any(exchange.request_size in one for one in sizes)
         for name in ("topic", "group", "transactional_id", "member"):
             if (texts := getattr(self, name)) is not None:
                 self._entity[name] = _text_of(name, [text_test(text) for text in texts])
@@ -100,10 +98,8 @@ class FrameMatch(ConnectionMatch):
 
     def suspect_anyone(self) -> None:
         """From now on, match clients with an unknown principal if principals are selected."""
-        named, self._principal = self._principal, None
-        if named is not None:
-            at = self._frame.index(named)
-            self._frame[at] = lambda exchange: exchange.is_anyone or named(exchange)
+        if (named := self._frame.get("principal")) is not None:
+            self._frame["principal"] = lambda exchange: exchange.is_anyone or named(exchange)
 
     # ---- before any frame
 
@@ -149,7 +145,7 @@ class FrameMatch(ConnectionMatch):
     @property
     def frame_tests(self) -> tuple[Callable[[Exchange], bool], ...]:
         """Return the tests that `holds_frame` makes, for callers that make them often."""
-        return tuple(self._frame)
+        return tuple(self._frame.values())
 
     @cached_property
     def entity_tests(self) -> tuple[Callable[[Entity], bool], ...]:
@@ -158,11 +154,26 @@ class FrameMatch(ConnectionMatch):
 
     def holds_frame(self, exchange: Exchange) -> bool:
         """Return True if the selectors about the frame as a whole hold."""
-        return all(test(exchange) for test in self._frame)
+        return all(test(exchange) for test in self._frame.values())
 
     def holds_entity(self, entity: Entity) -> bool:
         """Return True if the selectors about this entity hold."""
         return all(test(entity) for test in self.entity_tests)
+
+    def accepts(self, name: str, value: Any) -> bool:
+        """Return True if one selector, which must be in use, matches this value: the API's key, a version, the code of
+        an error, or the field that the selector is named after."""
+        match name:
+            case "api":
+                return self._keys is not None and value in self._keys
+            case "version":
+                return any(value in one for one in self.version or ())
+            case "error":
+                return self.holds_error(value)
+        test: Callable[[Any], bool] | None = self._frame.get(name) or self._entity.get(name)
+        if test is None:
+            return super().accepts(name, value)
+        return test(SimpleNamespace(**{name: value}, is_anyone=False, request_size=value))
 
     def holds_but_for(self, name: str, entity: Entity) -> bool:
         """Return True if the selectors about this entity hold, one of them left aside."""
@@ -217,20 +228,9 @@ def carries(key: int, version: int, selectors: frozenset[str]) -> bool:
     return True
 
 
-ORDER = ("topic", "group", "transactional_id", "member", "topic_id", "partition", "offset")
-"""In which `FrameMatch` makes its tests of entities."""
-
-
 class AnswerMatch(FrameMatch):
     """Selectors that match a request if it may be about a selected entity; the kind then selects in the response. A
     request for all topics, or for a topic without partitions, matches. Triggers count such requests."""
-
-    _by_name: list[tuple[str, Callable[[Entity], bool]]] = PrivateAttr(default_factory=list)
-
-    def model_post_init(self, context: Any, /) -> None:
-        super().model_post_init(context)
-        names = [name for name in ORDER if getattr(self, name) is not None]
-        self._by_name = list(zip(names, self._entity.values(), strict=True))
 
     @property
     def of_entities(self) -> frozenset[str]:
@@ -239,7 +239,11 @@ class AnswerMatch(FrameMatch):
 
     def holds_entity(self, entity: Entity) -> bool:
         """Return True if the entity can still match, given the fields in the request."""
-        return all(getattr(entity, name) is None or test(entity) for name, test in self._by_name)
+        return all(getattr(entity, name) is None or test(entity) for name, test in self._entity.items())
+
+    def accepts(self, name: str, value: Any) -> bool:
+        """Return True also for a field that the request lacks, which its response may have."""
+        return (value is None and name in self._entity) or super().accepts(name, value)
 
     def selects(self, entity: Entity) -> bool:
         """Return True if this entity, found in the answer, is meant."""
@@ -251,7 +255,7 @@ def selects(yes: AnswerMatch | None, no: FrameMatch | None, exchange: Exchange, 
     if yes is not None and not yes.selects(entity):
         return False
     return no is None or not (
-        any(getattr(no, name) is not None for name in ORDER)
+        bool(no._entity)
         and (no.api is None or exchange.api.key in api_keys(no.api))
         and no.holds(exchange.connection.facts)
         and no.holds_frame(exchange)

@@ -200,6 +200,10 @@ class ConnectionMatch(Model):
                 return False
         return True
 
+    def accepts(self, name: str, value: Any) -> bool:
+        """Return True if one selector, which must be in use, matches this value; None: there is no such value."""
+        return value is not None and any(test(value) for test in dict(self._tests)[name])
+
     def may_hold(self, listener: str, cluster: str) -> bool:
         """Return True if the selectors can match some connection on that listener."""
         known = {"listener": listener, "cluster": cluster}

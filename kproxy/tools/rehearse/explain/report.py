@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kproxy.rules.kinds.advertise import AdvertiseRule
-from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Rule
-from kproxy.rules.kinds.client_rack import ClientRack
-from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
-from kproxy.rules.names.composed import NameMaps
+from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Bound, Plan, Step
@@ -96,27 +92,16 @@ def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
 
     Versions are limited only by rules that surely hold, since a request beyond a limit is stopped.
     """
-    held = [rule for rule in rules.rules if may_hold(rule, target)]
-    surely = [rule for rule in held if explain_selectors(rule, target.subject).word == "holds"]
-    limits = tuple(rule.limit for rule in surely if isinstance(rule, LimitVersions))
-    bound = Bound(
-        NameMaps.of(layer for rule in held if isinstance(rule, NameRule) for layer in rule.layers()),
-        advertise or any(isinstance(rule, AdvertiseRule) for rule in held),
-        True,
-        VersionLimits(limits) if limits else None,
-        rack=next((rule.rack.encode() for rule in held if isinstance(rule, ClientRack)), None),
-    )
-    names = {rule.name for rule in held}
-    return Plan(bound, [one for one in rules.live if one.name in names])
+    bound = rules.bind_without(frozenset(index for index, rule in enumerate(rules.rules) if not applies(rule, target)))
+    return Plan(Bound.of(bound, advertise=advertise or bound.advertise is not None), bound.live)
 
 
-def may_hold(rule: Rule, target: Target) -> bool:
-    """Return True if the rule can be about the target's connection, as far as that is known."""
-    match = rule.match
-    if match is None:
-        return True
-    used = [name for name in OF_CONNECTION if getattr(match, name, None) is not None]
-    return not any(finding(match, name, target.subject).word == "fails" for name in used)
+def applies(rule: Rule, target: Target) -> bool:
+    """Return True if the rule can be about the target's connection, as far as its facts are known."""
+    if isinstance(rule, LimitVersions):
+        return explain_selectors(rule, target.subject).word == "holds"
+    used = [name for name in OF_CONNECTION if getattr(rule.match, name, None) is not None]
+    return not any(finding(rule.match, name, target.subject).word == "fails" for name in used if rule.match)
 
 
 def came_out(connection: CaseConnection) -> Iterator[str]:

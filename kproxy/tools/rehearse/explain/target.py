@@ -1,16 +1,14 @@
 """Targets, which are the requests that rules are evaluated for, and findings about each selector of a rule.
 
-A target is a frame, or a request made from an API and options. Each selector is tested alone with the tests of the
-engine, on a model with only that selector. If the target lacks the needed field, the result is open: neither true nor
-false.
+A target is a frame, or a request made from an API and options. Each selector is tested with the test that the engine
+uses (`accepts`). If the target lacks the needed field, the result is open: neither true nor false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from kproxy.protocol import Message, decode_request, encode
@@ -21,13 +19,11 @@ from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.rule import Rule
-from kproxy.rules.select.frame_match import OF_ENTITY, OF_FRAME, FrameMatch, carries
+from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 
 SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
-
-M = TypeVar("M", bound=ConnectionMatch)
 
 
 @dataclass(frozen=True)
@@ -86,20 +82,19 @@ def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
 def spared(
     not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
 ) -> tuple[tuple[Entity, ...], list[SelectorFinding]]:
-    """Return the entities that `not` leaves of these. The findings are not empty if no entity is left, or if that is
-    open."""
+    """Return the entities that `not` leaves, and findings if none is left or some may be excluded."""
     findings = list(findings_of(not_, subject))
     if any(one.word == "fails" for one in findings):
         return entities, []
-    by_entity = [] if not isinstance(not_, FrameMatch) else list(not_.of_entities)
-    hit = {one: [holds(not_, name, one, subject) for name in by_entity] for one in entities}  # type: ignore[arg-type]
-    sure = tuple(one for one in entities if "fails" in hit[one])
+    by_entity = not_.of_entities if isinstance(not_, FrameMatch) else ()
+    sure = tuple(one for one in entities if any(holds(not_, name, one, subject) == "fails" for name in by_entity))
     if sure:
         return sure, []
     open_ = [one for one in findings if one.word == "open"]
     if open_:
+        texts = [one.text.replace("if", "unless", 1) for one in open_]
         return entities, [
-            SelectorFinding(f"not {one.selector}", "open", one.text.replace("if", "unless", 1)) for one in open_
+            SelectorFinding(f"not {one.selector}", "open", text) for one, text in zip(open_, texts, strict=True)
         ]
     return (), [SelectorFinding(f"not {one.selector}", "fails", one.text) for one in findings]
 
@@ -120,11 +115,10 @@ def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[Selec
 
 
 def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """Return the finding about one selector, with all others left aside."""
+    """Return the finding about one selector, regardless of all others."""
     wants = wanted(match, name)
     if name in ("api", "version"):
-        assert isinstance(match, FrameMatch)
-        word: SelectorState = "holds" if alone(match, name).about_frame(subject.key, subject.version) else "fails"
+        word = state(match, name, subject.key if name == "api" else subject.version)
         return SelectorFinding(name, word, f"it is {subject.api}, the rule wants {wants}")
     if name in OF_ENTITY:
         return of_entities(match, name, subject)
@@ -133,26 +127,17 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
     if name not in subject.known:
         return SelectorFinding(name, "open", f"if its {spelled(name)} is {wants}")
     value = subject.known[name]
-    if name == "error":
-        assert isinstance(match, FrameMatch)
-        word = "holds" if match.holds_error(value) else "fails"
-        value = error_codes.numbers()[value].name if value in error_codes.numbers() else value
-    elif name in OF_CONNECTION:
-        word = "holds" if alone(match, name).holds(facts(name, value)) else "fails"
-    else:
-        assert isinstance(match, FrameMatch)
-        assert name in OF_FRAME
-        exchange: Any = SimpleNamespace(**{name: value, "request_size": value})
-        word = "holds" if alone(match, name).holds_frame(exchange) else "fails"
+    word = state(match, name, value)
+    if name == "error" and value in error_codes.numbers():
+        value = error_codes.numbers()[value].name
     text = "there is none" if value is None else f"it is {value}"
     return SelectorFinding(name, word, f"{spelled(name)}: {text}, the rule wants {wants}")
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """Return the finding about a selector that looks at the entities of a request."""
-    assert isinstance(match, FrameMatch)
+    """Return the finding about a selector of a request's entities."""
     wants = wanted(match, name)
-    if not carries(subject.key, subject.version, (name,)):
+    if not carries(subject.key, subject.version, frozenset((name,))):
         return SelectorFinding(name, "fails", f"{subject.api} requests say no {spelled(name)}")
     words = {holds(match, name, one, subject) for one in subject.entities}
     if "holds" in words:
@@ -164,21 +149,16 @@ def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> Sel
     return SelectorFinding(name, "fails", f"{spelled(name)}: {text}, the rule wants {wants}")
 
 
-def holds(match: FrameMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
-    """Return the state of one selector for one entity: it holds, it does not hold, or only a request would show it."""
-    if getattr(entity, name) is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
+def holds(match: ConnectionMatch, name: str, entity: Entity, subject: KnownRequest) -> SelectorState:
+    """Return the state of one selector for one entity; open if only the complete request would show it."""
+    value = getattr(entity, name)
+    if value is None and not (subject.whole and (name != "topic" or entity.topic_id is None)):
         return "open"
-    return "holds" if alone(match, name).holds_entity(entity) else "fails"
+    return state(match, name, value)
 
 
-def alone(match: M, name: str) -> M:
-    """Return a model that has only this selector of the match."""
-    return type(match).model_construct(**{name: getattr(match, name)})
-
-
-def facts(name: str, value: Any) -> Facts:
-    """Return the facts of a connection with one known fact."""
-    return Facts(**({"listener": "", "cluster": "", "client_address": ""} | {name: value}))
+def state(match: ConnectionMatch, name: str, value: Any) -> SelectorState:
+    return "holds" if match.accepts(name, value) else "fails"
 
 
 def wanted(match: ConnectionMatch, name: str) -> str:
