@@ -1,12 +1,12 @@
-"""Templates of whole frames that differ in a few numbers only, for exchanges that are recorded one by one.
+"""Templates of frames that differ in a few numbers only: one lookup identifies a frame and returns its numbers.
 
-Strategy. A `NumberTemplate` is one `struct` over the head of a frame: bytes that have to be the same, bytes that no
-line of the record depends on, and numbers that the line has. So one `unpack` and one look-up of the constant bytes
-identify the exchange and give all new values. Record batches are the only part of a frame with a variable length. A
-frame has at most one; the struct contains its header, and the bytes after it are compared as well.
+A `NumberTemplate` is one `struct` over the head of a frame, with constant bytes, ignored bytes and numbers. Record
+batches are the only part of a frame with a variable length. A frame with a template has at most one batch; the struct
+contains its header. A `TemplateFamily` contains the templates of one kind of frames on one connection.
 
-A frame that a template takes has to be read by the decoder in the same way as the one that it was learnt of. Hence the
-length before the records is compared with its expected value.
+Summaries (`summary_templates.py`) and lines (`templated_lines.py`) use the same templates with different forms. Forms
+for lines are made here, by `learn_frame`. They cover whole frames, including the bytes after a batch. The decoder must
+read a frame that matches like the learned one. Hence the length before the records is compared with its expected value.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.base.cooperative import yielding
-from kproxy.protocol.primitives import write_uvarint
-from kproxy.protocol.records.entry import BATCH, MAGIC_AT, OVERHEAD, batch_fields
+from kproxy.protocol.codec.structs import header_version
+from kproxy.protocol.framing import known_body_start, short_uvarint
+from kproxy.protocol.primitives import Buffer, read_uvarint, write_uvarint
+from kproxy.protocol.records.entry import BATCH, LENGTH_AT, MAGIC_AT, OVERHEAD, batch_fields
 from kproxy.protocol.scan.sketch import RecordsDigest
-from kproxy.protocol.table import layout
+from kproxy.protocol.scan.walk import walk
+from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
 
 from .credentials import REQUEST
-from .template_cache import spans
+from .observation import signed
 
 PARTITION_WRITTEN, PARTITION_READ = "responses[].partition_responses[]", "responses[].partitions[]"
 PARTITION_ASKED = "topics[].partitions[]"
@@ -52,7 +55,9 @@ IGNORED = {
 """Fields that differ between frames and are not part of a line, by (API key, direction)."""
 
 LONGEST = 1024
-"""Bytes of a frame at most that a template is made of."""
+"""Largest head of a template, and largest part of a frame that is searched for a batch, in bytes."""
+SMALLEST_HEAD, WIDEST = 8, 5
+"""Least bytes before the records, and most bytes of their length."""
 MOST_NUMBERS = 24
 BATCH_FIELDS = (
     "base_offset", "length", "magic", "crc", "attributes", "last_offset_delta", "producer_id", "producer_epoch",
@@ -76,34 +81,33 @@ class LearntFrame:
 class NumberTemplate:
     """Struct over frames of one API, version and direction.
 
-    `unpack(buffer, position of the length field)` returns fields. `constants` selects those that have to be the same,
-    `numbers` those that a line has: the size, the correlation id, those of the batch if there is one, and those of
-    `NUMBERS`. `known`: learned results for frames of this form, by their constants.
+    `unpack(buffer, position of the length field)` returns fields. `constants` selects those that have to be the same.
+    `numbers` selects the size, the correlation id, the batch's length and record count if there is a batch, and the
+    others. `known`: results for frames of this form, by their constants. `overhead`: a frame's size less the length in
+    its batch's header; 0 without a batch.
     """
 
     __slots__ = ("batch", "behind", "compact", "constants", "form", "known", "length_at", "numbers", "overhead",
                  "reach", "unpack")  # fmt: skip
 
-    def __init__(self, form: str, constants: list[int], numbers: list[int]) -> None:
+    def __init__(self, form: str, constants: list[int], numbers: list[int], overhead: int = 0) -> None:
         struct = Struct(form)
-        self.form: tuple[Any, ...] = (form, tuple(constants), tuple(numbers))
+        self.form: tuple[Any, ...] = (form, tuple(constants), tuple(numbers), overhead)
         self.unpack, self.reach = struct.unpack_from, struct.size
         self.constants: Callable[[Any], Any] = itemgetter(*constants)
         self.numbers: Callable[[Any], tuple[int, ...]] = itemgetter(*numbers)
         self.known: dict[Any, Any] = {}
-        self.batch = self.compact = False
-        self.length_at = self.overhead = 0
-        self.behind = b""
+        self.overhead, self.batch = overhead, overhead > 0
+        self.compact, self.length_at, self.behind = False, 0, b""
 
-    def with_batch(self, length_at: int, compact: bool, overhead: int, behind: bytes) -> None:
-        """Have the template match frames with one record batch.
+    def whole(self, length_at: int, compact: bool, behind: bytes) -> None:
+        """Have `fits` check the rest of a frame with a batch.
 
-        `length_at`: index of the field that is the records' length, a varint if `compact`. `overhead`: a frame's size
-        less the length in the batch's header. `behind`: the bytes after the records.
+        `length_at`: index of the field that is the records' length, a varint if `compact`. `behind`: the bytes after
+        the records.
         """
-        self.batch, self.length_at, self.compact, self.overhead = True, length_at, compact, overhead
-        self.behind = behind
-        self.form = (*self.form, compact, overhead, behind)
+        self.length_at, self.compact, self.behind = length_at, compact, behind
+        self.form = (*self.form, compact, behind)
 
     def fits(self, buf: Any, end: int, fields: Any, numbers: tuple[int, ...]) -> bool:
         """Return True if the batch is all that the frame, which ends at `end`, has beyond its constants."""
@@ -114,6 +118,81 @@ class NumberTemplate:
             and fields[self.length_at] == records_length(length, self.compact)
             and (not behind or buf[end - len(behind) : end] == behind)
         )
+
+
+MAX_TEMPLATES = 200
+"""Known frames of one family. Connections with more partitions are rare."""
+MAX_FORMS = 64
+"""Forms of one family. A producer needs up to three for each length of a topic's name: the length of records has one,
+two or three bytes."""
+PATIENCE = 16
+"""Failures in a row after which only one in as many frames is learned."""
+
+
+class Learner:
+    """Limit on failed learning of one kind of frames. `misses`: failures in a row."""
+
+    __slots__ = ("misses",)
+
+    def __init__(self) -> None:
+        self.misses = 0.0
+
+    def worth_learning(self) -> bool:
+        """Count a failure, and return True if another attempt is worth its cost, which exceeds that of a read."""
+        self.misses = max(self.misses, 0.0) + 1
+        return self.misses <= PATIENCE or not int(self.misses) % PATIENCE
+
+
+class TemplateFamily:
+    """Templates of one kind of frames on one connection: at most MAX_FORMS forms with MAX_TEMPLATES known frames.
+
+    `learner`: an object of its own, so that the results may reference it without a reference cycle.
+    """
+
+    __slots__ = ("forms", "learned", "learner")
+
+    def __init__(self) -> None:
+        self.learner = Learner()
+        self.forms: list[NumberTemplate] = []
+        self.learned = 0
+
+    def find(self, buf: Buffer, pos: int, n: int) -> Any:
+        """Return the result for the frame at `pos`, as far as its head before `n` shows it; None if it is unknown."""
+        for form in self.forms:
+            if n - pos >= form.reach:
+                fields = form.unpack(buf, pos)
+                found = form.known.get(form.constants(fields))
+                if found is not None:
+                    numbers = form.numbers(fields)
+                    if not form.batch or numbers[0] == numbers[2] + form.overhead:
+                        return found
+        return None
+
+    def known_frames(self, template: NumberTemplate, constants: Any) -> dict[Any, Any]:
+        """Return the known frames of this form, with room for one with these constants.
+
+        All are discarded when the family is full.
+        """
+        known = next((form.known for form in self.forms if form.form == template.form), None)
+        if known is not None and constants in known:
+            return known
+        if self.learned >= MAX_TEMPLATES or (known is None and len(self.forms) >= MAX_FORMS):
+            self.forms.clear()
+            self.learned, known = 0, None
+        self.learned += 1
+        if known is None:
+            self.forms.append(template)
+            known = template.known
+        return known
+
+
+def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset[str]) -> list[tuple[str, int, int]]:
+    """Return (path, start, end) of each value at `paths` in a frame without its length field, in wire order."""
+    hits: list[tuple[int, int, int]] = []
+    walked = walk(key, version, direction, paths)
+    start = known_body_start(frame, 0, len(frame), header_version(key, version, direction), direction) or 0
+    walked.run(frame, start, len(frame), hits)
+    return [(walked.marks[at].path, begin, end) for at, begin, end in hits if walked.marks[at].what == "value"]
 
 
 @lru_cache(maxsize=4096)
@@ -155,9 +234,9 @@ def has_one_place(body: dict[str, Any], key: int, direction: str) -> bool:
     return not digests or (len(digests) == 1 and is_one_batch(digests[0]))
 
 
-def is_one_batch(digest: RecordsDigest) -> bool:
+def is_one_batch(digest: RecordsDigest | None) -> bool:
     """Return True if records are one batch of users' records."""
-    return digest.batches == 1 and not digest.control and (digest.records or 0) > 0
+    return digest is not None and digest.batches == 1 and not digest.control and (digest.records or 0) > 0
 
 
 def holders(body: dict[str, Any], path: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -253,11 +332,83 @@ class FormWriter:
         if self.wrong or self.at > LONGEST or len(self.told) > MOST_NUMBERS or len(self.behind or b"") > LONGEST:
             return None
         told = [(path, 0, at) for path, at in self.of_batch] + self.told
-        template = NumberTemplate(self.form, self.constants, self.numbers + [at for _, _, at in told])
+        numbered = self.numbers + [at for _, _, at in told]
+        template = NumberTemplate(self.form, self.constants, numbered, self.overhead)
         if self.behind is not None:
-            template.with_batch(self.length_at, self.compact, self.overhead, self.behind)
+            template.whole(self.length_at, self.compact, self.behind)
         fields = template.unpack(len(self.frame).to_bytes(4, "big") + self.frame, 0)
         numbers = template.numbers(fields)
         if min(numbers[2:], default=0) < 0:
             return None
         return LearntFrame(template, template.constants(fields), [(path, before) for path, before, _ in told])
+
+
+# ---- record batches
+
+
+class BatchPlace(NamedTuple):
+    """Place of the only record batch in a frame without its length field.
+
+    `batch`: start of its header in the given frame. `width`: bytes of the records' length in a frame of the given size;
+    frames of `least` to `most` bytes have the same. `overhead`: see `NumberTemplate`.
+    """
+
+    batch: int
+    width: int
+    overhead: int
+    least: int
+    most: int
+
+
+def batch_place(
+    frame: bytes, start: int, end: int, size: int, flexible: bool, records: RecordsDigest
+) -> BatchPlace | None:
+    """Return the place of the batch in the records field frame[start:end]; None unless it is a whole one of magic 2.
+
+    `size`: of the real frame, whose records may have been cut out (`shortened`).
+    """
+    own = width = read_uvarint(frame, start)[1] - start if flexible else 4
+    behind = 3 if flexible else 0
+    batch = start + own
+    length = int.from_bytes(frame[batch + LENGTH_AT : batch + LENGTH_AT + 4], "big") + OVERHEAD
+    if end - batch != records.size or length != records.size:
+        return None
+    if frame[end:] != bytes(behind) or frame[batch + MAGIC_AT] != 2:
+        return None
+    least, most = 0, 0x7FFFFFFF
+    if flexible:
+        around = start + behind - 1  # a compact length is one more than the bytes
+        width = next((width for width in range(1, WIDEST + 1) if size < around + width + (1 << 7 * width)), WIDEST)
+        low = 1 << 7 * (width - 1) if width > 1 else 1
+        least, most = around + width + low, around + width + (1 << 7 * width) - 1
+    if len(frame) == size and (width != own or not least <= size <= most):
+        return None
+    return BatchPlace(batch, width, start + width + OVERHEAD + behind, least, most)
+
+
+def shortened(buf: Buffer, pos: int, n: int, size: int, code: int, direction: str) -> bytes | None:
+    """Return the frame at `pos` with its only record batch cut to the header, if as much of it is before `n`.
+
+    None if unknown. The result has to be decoded like any frame: bytes may look like a batch without being one.
+    """
+    key, version = signed(code >> 16), signed(code & 0xFFFF)
+    if version not in schema.load(key).versions:
+        return None
+    head = bytes(buf[pos + 4 : min(n, pos + 4 + LONGEST)])
+    flexible = layout.body(key, version, direction).flexible
+    behind = 3 if flexible else 0
+    for before in range(SMALLEST_HEAD, len(head) - BATCH.size - WIDEST):
+        if flexible:
+            read = short_uvarint(head, before, before + WIDEST)
+            length, start = (read[0] - 1, read[1]) if read is not None else (-1, before)
+        else:
+            length, start = int.from_bytes(head[before : before + 4], "big", signed=True), before + 4
+        if start + length + behind != size or head[start + MAGIC_AT] != 2:
+            continue
+        if int.from_bytes(head[start + LENGTH_AT : start + LENGTH_AT + 4], "big") + OVERHEAD != length:
+            continue
+        batch = bytearray(head[start : start + BATCH.size])
+        batch[LENGTH_AT : LENGTH_AT + 4] = (BATCH.size - OVERHEAD).to_bytes(4, "big")
+        width = bytes([BATCH.size + 1]) if flexible else BATCH.size.to_bytes(4, "big")
+        return head[:before] + width + batch + bytes(behind)
+    return None

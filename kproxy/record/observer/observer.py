@@ -1,4 +1,4 @@
-"""Observer of one client connection: cuts what passes into frames, pairs them, and hands out exchanges.
+"""Observer of one client connection: cuts its bytes into frames, pairs them, and hands out exchanges.
 
     observer = ConnectionObserver(who, interest, take)
     observer.from_client(buf, n, now)     every byte that the client sent, in order
@@ -10,11 +10,12 @@ wanted are matched with templates of frames before them (here for summaries, in 
 frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). All of
 them make exchanges of `exchange_builder.py`. Nothing raises, whatever the bytes are.
 
-For a small exchange the two loops, `from_client` and `to_client`, are nearly all that watching costs. So they keep to
-local variables and to one `struct` call a frame, which also gives the bytes that have to be the same. The inner loop
-tries a frame only with the template of the previous frame. On a mismatch the loop ends, and the other methods find
-another template, learn one (see `summary_templates.py`), or read the frame as usual. All counted fields precede the
-records, so the remainder of a long frame is skipped (`FrameStream.pass_on`).
+The loops `from_client` and `to_client` make up nearly all the cost of a small exchange. So they use local variables and
+one `struct` call a frame, which also returns the constant bytes. The inner loop tries only the template of the previous
+frame, and compares its slots: 0.2 µs a frame, where a lookup by the constants in a `NumberTemplate` takes 0.85 µs. On a
+mismatch the loop ends, and the other methods find another template, learn one (see `summary_templates.py`), or read the
+frame as usual. All counted fields precede the records, so the remainder of a long frame is skipped
+(`FrameStream.pass_on`).
 """
 
 from __future__ import annotations
@@ -28,10 +29,18 @@ from kproxy.record.exchange import Depth, ObservedExchange, TakeExchange, Who
 
 from .exchange_builder import MOST_OPEN, Interest, OpenExchange
 from .observation import MOST_PLANNED, Observation, code_of
-from .response_templates import find_response_template
 from .streams import LARGEST, FrameStream, RequestStream, ResponseStream
-from .summary import Summary
-from .summary_templates import BATCH, FOLD_AT, PLAIN, PRODUCED, LongResponse, RequestTemplate, RequestTemplates
+from .summary import FOLD_AT, Summary
+from .summary_templates import (
+    BATCH,
+    EXACT,
+    PLAIN,
+    PRODUCED,
+    LongResponse,
+    RequestTemplate,
+    RequestTemplates,
+    find_response_template,
+)
 from .templated_lines import Journal, JournalRecorder
 from .whole_frames import take_request, take_response
 
@@ -190,8 +199,8 @@ class ConnectionObserver(JournalRecorder):
                 if kind == PRODUCED:
                     response.records += asked_count
                     response.offset = base + asked_count - 1
-                else:
-                    response.sizes += size
+                elif kind != EXACT:  # otherwise `response.size`
+                    response.response_sizes += size
                     if kind == BATCH:
                         response.records += count
                         response.offset, response.mark = base + delta, mark
@@ -286,7 +295,7 @@ class ConnectionObserver(JournalRecorder):
     # ---- frames that the template at hand does not match
 
     def find_request_template(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Return True if a template for the request at `pos` is known or can be learnt; `template` is that one then."""
+        """Return True if a template for the request at `pos` is known or can be learned; it is `template` then."""
         if n - pos < SMALLEST + 4:
             return False
         size, code, _ = HEADER(buf, pos)
@@ -297,13 +306,13 @@ class ConnectionObserver(JournalRecorder):
             if len(self.request_templates) >= MOST_PLANNED:
                 return False
             family = self.request_templates[code] = RequestTemplates(code, self.plan[code])
-        found = family.find(buf, pos, size, n)
+        found = family.find_or_learn(buf, pos, size, n)
         if found is not None:
             self.template = found
         return found is not None
 
     def find_response(self, buf: Buffer, pos: int, n: int) -> bool:
-        """Return True if a template for the response at `pos` is known or can be learnt; it is tried first then."""
+        """Return True if a template for the response at `pos` is known or can be learned; the loop tries it first."""
         if not self.open or n - pos < 8:
             return False
         correlation, template = self.open[0][:2]

@@ -24,6 +24,9 @@ from kproxy.rules.permissions import permissions
 from .credentials import RESPONSE, withheld_body
 
 SIZE_BYTES = 4
+ERROR_HEAD = 24
+"""Bytes of a response up to the end of an error code at a fixed place: length, correlation id, an empty tag buffer,
+throttle time, error code."""
 THROTTLE = "throttle_time_ms"
 ONLY_THROTTLE = frozenset((THROTTLE,))
 MOST_CODES = 20

@@ -19,7 +19,7 @@ from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 
 from .exchange_builder import ExchangeBuilder, OpenExchange
 from .observation import HEAD, SIZE_BYTES, Observation, PartialFrame, code_of
-from .response_errors import error_at, in_order, throttle_at
+from .response_errors import ERROR_HEAD, error_at, in_order, throttle_at
 from .summary_templates import LongResponse
 
 SMALLEST_REQUEST, SMALLEST_RESPONSE = 8, 4
@@ -31,9 +31,6 @@ REQUEST_HEAD, RESPONSE_HEAD = 14, 8
 """Bytes up to the length of the client id, or to the end of the correlation id, with those of the frame's length."""
 LONGEST_HEAD = SIZE_BYTES + MAX_ACKS_HEAD
 """Bytes of a request that are gathered at most to find the end of its header or its acks."""
-ERROR_HEAD = 24
-"""Bytes of a response up to the end of an error code at its top, if it has a fixed place: length, correlation id, an
-empty tag buffer, throttle time, error code."""
 HEADER = ((4, 2), (6, 2), (8, 4))
 """(offset, width) in bytes of API key, version and correlation id, behind the length field."""
 NO_ERROR = b"\x00\x00"

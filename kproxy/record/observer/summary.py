@@ -17,7 +17,6 @@ docs/numbers.md defines the rules of counting: lines of a summary add up to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 from uuid import UUID
 
 from kproxy.base.cooperative import yield_now, yielding
@@ -61,12 +60,57 @@ SummaryReader = Callable[["Summary"], None]
 """Reads the cells of a summary, each of which stores its reported numbers (`reported`)."""
 
 
-class Unfolded(Protocol):
-    """Counts of exchanges, such as a template's, that a summary does not have yet."""
+FOLD_AT = 256
+"""Latencies that a template holds before they are folded into the summary: 8 KB on a busy connection."""
+
+
+class ExchangeCounts:
+    """Counts of exchanges that one template matched, until `fold` adds them to a summary.
+
+    Latencies are kept singly, because buckets are filled faster from a sorted list. `silent`: exchanges without a
+    response. `begun`, `last`: times of the first and the last request. Sizes are sums without the length fields;
+    `response_sizes` lacks those of `size` bytes each. `records`: of the row with the batch. `throttle`:
+    throttle_time_ms of each response. `empty`: the responses have no records.
+    """
+
+    __slots__ = ("api_key", "begun", "empty", "last", "latencies", "records", "request_sizes", "response_sizes",
+                 "silent", "size", "throttle")  # fmt: skip
+
+    def __init__(self, api_key: ApiKey) -> None:
+        self.api_key = api_key
+        self.latencies: list[float] = []
+        self.silent = self.request_sizes = self.response_sizes = self.records = self.size = self.throttle = 0
+        self.begun = self.last = 0.0
+        self.empty = False
+
+    def rows(self, count: int) -> list[PartitionRow]:
+        """Return the summed rows of `count` exchanges, with the offsets of the last one."""
+        raise NotImplementedError
 
     def fold(self, summary: Summary) -> None:
-        """Add what was counted here to the counters of `summary`, and begin again from zero."""
-        ...
+        """Add these counts to the cells of `summary`, and begin again from zero."""
+        latencies, key = self.latencies, self.api_key
+        answered = len(latencies)
+        count = self.silent + answered
+        if not count:
+            return
+        cell = summary.api(key, self.begun)
+        cell.last = max(cell.last, self.last)
+        cell.count += count
+        cell.request_bytes += self.request_sizes + 4 * count
+        cell.empty += count * self.empty
+        if self.throttle:
+            cell.throttled += count
+            cell.throttle += count * self.throttle
+            cell.throttle_seconds += count * self.throttle / 1000
+        if answered:
+            cell.response_bytes += self.response_sizes + (self.size + 4) * answered
+            cell.answered_all(latencies)
+            latencies.clear()
+        rows = self.rows(count)
+        if rows:
+            summary.rows(key, rows, self.last, key[0] in READS, None, times=count, first=self.begun)
+        self.silent = self.request_sizes = self.response_sizes = self.records = 0
 
 
 class Summary:
@@ -96,12 +140,12 @@ class Summary:
         self.apis: dict[ApiKey, ApiCounters] = {}
         self.parts: dict[PartitionKey, PartitionCounters] = {}
         self.lines: list[SummaryRow] = []
-        self.waiting: list[Unfolded] = []  # templates with counts that are not in the cells yet
+        self.waiting: list[ExchangeCounts] = []  # templates with counts that are not in the cells yet
 
     def fold(self) -> None:
-        """Add to the cells what templates have counted since the last time."""
-        for answer in self.waiting:
-            answer.fold(self)
+        """Add the counts of templates to the cells."""
+        for counts in self.waiting:
+            counts.fold(self)
         self.waiting.clear()
 
     def add(

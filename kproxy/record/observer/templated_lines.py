@@ -25,14 +25,11 @@ from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, Who
 
 from .credentials import REQUEST, RESPONSE
 from .exchange_builder import ExchangeBuilder, Interest, OpenEntry, OpenExchange
-from .number_template import LearntFrame, NumberTemplate, has_one_place, learn_frame
+from .number_template import Learner, LearntFrame, TemplateFamily, has_one_place, learn_frame
 from .observation import SIZE_BYTES, SMALL, Observation, code_of
 from .partition_rows import PartitionRow, rows_of
 from .response_errors import errors_of, has_errors_inside, throttle_of
-from .summary import READS, ROWS, Summary, ending, errors_with_rows
-from .summary_rows import ApiKey
-from .summary_templates import FOLD_AT
-from .template_cache import Learner, make_room
+from .summary import FOLD_AT, READS, ROWS, ExchangeCounts, Summary, ending, errors_with_rows
 
 BASE_OFFSET = "responses[].partition_responses[].base_offset", 0
 HIGH_WATERMARK = "responses[].partitions[].high_watermark"
@@ -41,16 +38,16 @@ FIRST_TOLD = 2
 length."""
 
 
-class LineCounts:
+class LineCounts(ExchangeCounts):
     """Counts of the exchanges of one line on one connection since the last `fold`.
 
-    `rows`: rows of the exchange that the line was learned from. `written`, `read`: the batch is in the request, or in
-    the response, and belongs to row `batch`. `base`, `marks`: places among the response's numbers of the base offset, 0
-    for none, and of the high watermark of each row.
+    `learned_rows`: rows of the exchange that the line was learned from. `written`, `read`: the batch is in the request,
+    or in the response, and belongs to row `batch`; `bytes`: sum of its lengths. `base`, `marks`: indices in the
+    response's numbers of the base offset, 0 for none, and of the high watermark of each row. `asked`, `answered`:
+    numbers of the last exchange.
     """
 
-    __slots__ = ("answered", "api_key", "asked", "base", "batch", "begun", "bytes", "empty", "last", "latencies",
-                 "marks", "read", "records", "request_sizes", "response_sizes", "rows", "throttle",
+    __slots__ = ("answered", "asked", "base", "batch", "bytes", "learned_rows", "marks", "read",
                  "written")  # fmt: skip
 
     def __init__(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame, *, deep: bool) -> None:
@@ -58,19 +55,17 @@ class LineCounts:
         rows = rows_of(seen) if deep and seen.key in ROWS else None
         errors = errors_of(seen) if has_errors_inside(seen.key, seen.version) else seen.known_errors
         errors = errors_with_rows(seen, errors, rows)
-        self.api_key: ApiKey = seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks
-        self.rows: list[PartitionRow] = [] if errors.top else rows or []
+        super().__init__((seen.key, seen.version, seen.client_id, ending(seen, errors), seen.acks))
+        self.learned_rows: list[PartitionRow] = [] if errors.top else rows or []
         self.empty = rows is not None and seen.key in READS and not any(row[3] for row in rows)
         self.written, self.read = asked.template.batch, answered.template.batch
-        self.batch = next((at for at, row in enumerate(self.rows) if row[3]), -1)
+        self.batch = next((at for at, row in enumerate(self.learned_rows) if row[3]), -1)
         told = answered.told
         self.base = FIRST_TOLD + told.index(BASE_OFFSET) if BASE_OFFSET in told else 0
-        marks = ((HIGH_WATERMARK, at) for at in range(len(self.rows)))
+        marks = ((HIGH_WATERMARK, at) for at in range(len(self.learned_rows)))
         self.marks = [FIRST_TOLD + told.index(one) if one in told else 0 for one in marks]
-        self.throttle = throttle_of(seen)  # of each of them, in ms
-        self.latencies: list[float] = []
-        self.request_sizes = self.response_sizes = self.bytes = self.records = 0
-        self.begun = self.last = 0.0
+        self.throttle = throttle_of(seen)
+        self.bytes = 0
         self.asked: tuple[int, ...] = ()
         self.answered: tuple[int, ...] = ()
 
@@ -95,32 +90,14 @@ class LineCounts:
         if len(latencies) > FOLD_AT:
             summary.fold()
 
-    def fold(self, summary: Summary) -> None:
-        """Add what was counted here to the cells of `summary`, and begin again from zero."""
-        latencies, key = self.latencies, self.api_key
-        count = len(latencies)
-        if not count:
-            return
-        cell = summary.api(key, self.begun)
-        cell.last = max(cell.last, self.last)
-        cell.count += count
-        cell.request_bytes += self.request_sizes + SIZE_BYTES * count
-        cell.response_bytes += self.response_sizes + SIZE_BYTES * count
-        cell.empty += count * self.empty
-        if self.throttle:
-            cell.throttled += count
-            cell.throttle += count * self.throttle
-            cell.throttle_seconds += count * self.throttle / 1000
-        cell.answered_all(latencies)
-        latencies.clear()
-        if self.rows:
-            rows = [self.summed_row(at, count) for at in range(len(self.rows))]
-            summary.rows(key, rows, self.last, key[0] in READS, None, times=count, first=self.begun)
-        self.request_sizes = self.response_sizes = self.bytes = self.records = 0
+    def rows(self, count: int) -> list[PartitionRow]:
+        rows = [self.summed_row(at, count) for at in range(len(self.learned_rows))]
+        self.bytes = 0
+        return rows
 
     def summed_row(self, at: int, count: int) -> PartitionRow:
         """Return the row of all exchanges since the last fold, with the offsets of the last of them."""
-        topic, partition, error, size, batches, records, codec, idempotent, last, mark = self.rows[at]
+        topic, partition, error, size, batches, records, codec, idempotent, last, mark = self.learned_rows[at]
         if at == self.batch:
             if self.written or self.read:
                 size, records = self.bytes + OVERHEAD * count, self.records
@@ -138,8 +115,6 @@ SMALLEST_REQUEST, SMALLEST_RESPONSE = 14, 8
 """Bytes, length field included, that are needed to know which templates to try."""
 MOST_AT_ONCE = 32
 """Exchanges that are written in one call: a fifth of a millisecond."""
-MOST_FORMS = 8
-"""Templates that are tried for a frame. Clients have three: lengths of records take one byte, two or three."""
 MOST_LINES = 512
 """Lines that are learnt on one connection until all are forgotten: 1 MB, or 10 MB at worst, with long names."""
 AGAIN = 1 / 16
@@ -173,18 +148,6 @@ class Journal(Protocol):
         ...
 
 
-class JournalTemplates:
-    """Templates of the requests of one API and version. `learner`: each exchange that matches one makes up for misses.
-    The templates reference it instead of their family, which would form a reference cycle.
-    """
-
-    __slots__ = ("forms", "learner")
-
-    def __init__(self) -> None:
-        self.learner = Learner()
-        self.forms: list[NumberTemplate] = []
-
-
 class JournalTemplate:
     """Template of requests that are alike on one connection, with the templates of their responses."""
 
@@ -194,7 +157,7 @@ class JournalTemplate:
 
     def __init__(self, learner: Learner, wanted: Observation, client_id: str | None, acks: int | None) -> None:
         self.learner, self.wanted, self.client_id, self.acks = learner, wanted, client_id, acks
-        self.responses: list[NumberTemplate] = []
+        self.responses = TemplateFamily()
 
     def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
         """Return the open exchange of an entry whose request matched this template, as after a full read."""
@@ -218,7 +181,7 @@ class JournalRecorder(ExchangeBuilder):
 
     def refocus(self, interest: Interest) -> None:
         super().refocus(interest)
-        self.recorded: dict[int, JournalTemplates] = {}
+        self.recorded: dict[int, TemplateFamily] = {}
         self.learnt = 0
 
     def record_requests(self, buf: Buffer, pos: int, n: int, now: float) -> int:
@@ -264,7 +227,7 @@ class JournalRecorder(ExchangeBuilder):
             correlation, template, begun, asked_size, request = opened[0]
             if type(template) is not JournalTemplate:
                 break
-            for form in template.responses:
+            for form in template.responses.forms:
                 if n - pos < form.reach:
                     continue
                 fields = form.unpack(buf, pos)
@@ -309,7 +272,7 @@ class JournalRecorder(ExchangeBuilder):
         code = code_of(seen.key, seen.version)
         family = self.recorded.get(code)
         if family is None:
-            family = self.recorded[code] = JournalTemplates()
+            family = self.recorded[code] = TemplateFamily()
         requested, responded = seen.request_body, seen.response_body
         if requested is None or responded is None or not family.learner.worth_learning():
             return
@@ -324,9 +287,9 @@ class JournalRecorder(ExchangeBuilder):
             return
         if asked is None:
             return
-        standing, known = journal.standing, known_frames(family.forms, asked)
+        standing, known = journal.standing, family.known_frames(asked.template, asked.constants)
         template = known.get(asked.constants) or JournalTemplate(family.learner, wanted, seen.client_id, seen.acks)
-        lines = known_frames(template.responses, answered)
+        lines = template.responses.known_frames(answered.template, answered.constants)
         earlier = lines.get(answered.constants)
         if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one
             return
@@ -342,19 +305,6 @@ class JournalRecorder(ExchangeBuilder):
         if self.learnt > MOST_LINES:
             self.recorded.clear()
             self.learnt = 0
-
-
-def known_frames(forms: list[NumberTemplate], learnt: LearntFrame) -> dict[Any, Any]:
-    """Return the known frames of the template of the same form as `learnt`, which is added to `forms` if it is new."""
-    for template in forms:
-        if template.form == learnt.template.form:
-            if learnt.constants not in template.known:
-                make_room(template.known)
-            return template.known
-    if len(forms) >= MOST_FORMS:
-        forms.clear()
-    forms.append(learnt.template)
-    return learnt.template.known
 
 
 def may_come_again(seen: ObservedExchange) -> bool:

@@ -20,8 +20,7 @@ from .credentials import REQUEST, RESPONSE
 from .exchange_builder import OpenExchange
 from .observation import SMALL, Observation
 from .partition_rows import produce_rows, read_rows
-from .response_errors import error_at, errors_in, in_order, throttle_at, throttle_in
-from .streams import ERROR_HEAD
+from .response_errors import ERROR_HEAD, error_at, errors_in, in_order, throttle_at, throttle_in
 from .summary_rows import WELL, Ending
 from .summary_templates import RequestTemplates
 from .templated_lines import JournalRecorder, JournalTemplate
@@ -54,7 +53,7 @@ def take_request(
         return -1
     rows, acks = found
     client = bytes(buf[pos + 12 : pos + 14 + max(length, 0)])
-    template = family.of_rows(client, acks)
+    template = family.of_client(client, acks)
     builder.requests += 1
     if acks:
         builder.open.append((correlation, template, now, size, rows))

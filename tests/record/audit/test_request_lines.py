@@ -20,8 +20,9 @@ from kproxy.record.audit.event_sink import EventGate, OutletCounters, Unblocked
 from kproxy.record.audit.recorder import PutRecovered, Recorder
 from kproxy.record.events.column import EventData
 from kproxy.record.fanout import Fanout
+from kproxy.record.observer.number_template import NumberTemplate, TemplateFamily
 from kproxy.record.observer.observer import ConnectionObserver
-from kproxy.record.observer.templated_lines import MOST_LINES, JournalTemplate, JournalTemplates
+from kproxy.record.observer.templated_lines import MOST_LINES, JournalTemplate
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.record.observer.test_summary_templates import fetch, heartbeat, produce
@@ -310,7 +311,7 @@ def test_what_is_learnt_is_bounded() -> None:
         client = f"client {number // 2}"
         audited.hear(CLIENT, request(HEARTBEAT, 4, number, client))
         audited.hear(BROKER, response(HEARTBEAT, 4, number))
-        audited.observer.recorded.get(HEARTBEAT << 16 | 4, JournalTemplates()).learner.misses = 0
+        audited.observer.recorded.get(HEARTBEAT << 16 | 4, TemplateFamily()).learner.misses = 0
         families = audited.observer.recorded.values()
         kept = max(kept, sum(len(form.known) for family in families for form in family.forms))
     assert audited.templated > 600
@@ -330,7 +331,7 @@ def test_templates_go_with_their_connection() -> None:
         audited.observer.end(audited.now)
         del audited.observer
 
-        assert not [one for one in gc.get_objects() if isinstance(one, JournalTemplate | JournalTemplates)]
+        assert not [one for one in gc.get_objects() if isinstance(one, JournalTemplate | NumberTemplate)]
     finally:
         gc.enable()
 

@@ -82,7 +82,8 @@ def test_memory_of_names() -> None:
 
     assert len(lines) < 3600
     assert 3000 == sum(line.count for line in lines if line.api == "Heartbeat")
-    assert sum(len(cache.known) for cache in watching.observer.request_templates.values()) <= 400
+    families = watching.observer.request_templates.values()
+    assert sum(len(family.clients) + sum(len(form.known) for form in family.forms) for family in families) <= 400
 
 
 def test_a_broker_that_answers_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ import pytest
 
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.record.exchange import Depth
-from kproxy.record.observer.summary_templates import RequestTemplate
+from kproxy.record.observer.summary_templates import RequestTemplate, RequestTemplates
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.observer.watching import BROKER, CLIENT, Talk, Watching, counted, play, whole_summary
 
@@ -270,3 +271,25 @@ def test_what_looks_like_a_batch_in_a_long_request(version: int) -> None:
     lines = watching.observer.summary.drain(200.0, everything=True)
 
     assert [1, 2] == sorted(line.partition for line in lines if line.partition is not None)
+
+
+def test_request_templates_many_name_lengths_are_learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer to 20 topics, each with a name of another length, has templates for three sizes of batches."""
+    learned, learn = Counter[str](), RequestTemplates.learn
+
+    def counting(family: RequestTemplates, frame: bytes, size: int) -> RequestTemplate | None:
+        learned["requests"] += 1
+        return learn(family, frame, size)
+
+    monkeypatch.setattr(RequestTemplates, "learn", counting)
+    watching = Watching(Depth.ROWS, summary=whole_summary())
+    watching.client(request(HEARTBEAT, 0, 0)).broker(response(HEARTBEAT, 0, 0))
+    for number in range(300):
+        name, size = "t" * (number % 20 + 1), (10, 1000, 20_000)[number // 20 % 3]
+        parts = [{"index": 0, "records": encode_batch([Record(0, 0, None, b"v" * size)])}]
+        watching.client(request(PRODUCE, 9, number, acks=1, topic_data=[{"name": name, "partition_data": parts}]))
+        done = [{"name": name, "partition_responses": [{"index": 0, "base_offset": number}]}]
+        watching.broker(response(PRODUCE, 9, number, responses=done))
+
+    assert learned["requests"] == 60
+    assert watching.counts()[:2] == (301, 301)
