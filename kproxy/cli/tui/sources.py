@@ -11,7 +11,6 @@ import json
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +19,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.bounded_map import BoundedMap, SharedBudget
 from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError
 from kproxy.cli.admin_client import Admin, Refused, segment
 from kproxy.cli.exchange_input import AnyView, Trouble, views
@@ -136,6 +135,8 @@ def details(ident: str, view: AnyView, behind: AnyView | None = None) -> Mapping
 
 KEPT = 64 << 20
 """Bytes of frames that are kept for details."""
+SMALL = 1000
+"""Bytes of an exchange without its frames."""
 BATCH = 200
 """Rows that are handed out at a time."""
 NEAR = 200
@@ -145,35 +146,26 @@ SOON = 0.1
 
 
 class KeptViews:
-    """Exchanges by their ids, and what passed at the broker of them by `at_broker`: the last ones, as long as their
-    frames have at most `most` bytes together."""
+    """LRU cache of exchanges by id, and of their broker sides by `at_broker`. Their frames have `most` bytes at most.
+
+    Threads of several filters may write at the same time. Readers use `views.get`.
+    """
 
     def __init__(self, most: int = KEPT) -> None:
-        self.most, self.size = most, 0
-        self.kept: OrderedDict[Hashable, tuple[AnyView, int]] = OrderedDict()
+        self.budget = SharedBudget(most)
+        self.views: BoundedMap[Hashable, AnyView] = BoundedMap(most // SMALL, budget=self.budget, weigh=frame_bytes)
         self.lock = Lock()
 
     def keep(self, key: Hashable, view: AnyView) -> None:
-        size = frame_bytes(view)
         with self.lock:
-            _, before = self.kept.pop(key, (None, 0))
-            self.kept[key] = view, size
-            self.size += size - before
-            while self.size > self.most and self.kept:
-                _, (_, gone) = self.kept.popitem(last=False)
-                self.size -= gone
-
-    def get(self, key: Hashable) -> AnyView | None:
-        with self.lock:
-            found = self.kept.get(key)
-        return found and found[0]
+            self.views[key] = view
 
 
 def frame_bytes(view: AnyView) -> int:
     if not isinstance(view, ExchangeView):
-        return 2000
+        return 2 * SMALL
     frames = (view.seen.request, view.seen.response)
-    return 1000 + sum(len(frame.data) + len(frame.sketch) for frame in frames if frame is not None)
+    return SMALL + sum(len(frame.data) + len(frame.sketch) for frame in frames if frame is not None)
 
 
 def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView, bool]]:
@@ -225,9 +217,9 @@ class ViewedFiles:
             path = self.files[at]
         except (ValueError, IndexError):
             raise InputError(f"there is no exchange {ident}") from None
-        found = self.kept.get(ident)
+        found = self.kept.views.get(ident)
         if found is not None:
-            return found, self.kept.get(at_broker(ident))
+            return found, self.kept.views.get(at_broker(ident))
         behind, more = None, NEAR
         for number, view, is_behind in numbered(path, Trouble()):
             if number == wanted and is_behind:
@@ -277,7 +269,7 @@ class FileThread(SourceThread):
 
     def mark(self, ident: str, behind: AnyView) -> None:
         """Hand out a row once more: what passed at the broker was something else."""
-        view = self.kept.get(ident) if ident in self.last else None
+        view = self.kept.views.get(ident) if ident in self.last else None
         if view is not None:
             self.kept.keep(at_broker(ident), behind)
             self.rows.append(row_of(ident, view, changed=True))

@@ -217,7 +217,7 @@ def test_a_file_that_goes_while_it_is_looked_at(capture: Path) -> None:
 
     async def script(app: ViewApp) -> None:
         assert isinstance(app.source, ViewedFiles)
-        app.source.kept.kept.clear()
+        app.source.kept.views.clear()
         capture.unlink()  # noqa: ASYNC240 - nothing else runs
         await press(app, "g", "enter")
         await settled(app, lambda: app.message[0])
@@ -241,7 +241,7 @@ def test_both_sides_of_a_capture_of_kproxys_own(tmp_path: Path, kept: int) -> No
     async def script(app: ViewApp) -> None:
         assert isinstance(app.source, ViewedFiles)
         assert len(app.store) == 1
-        app.source.kept.most = kept
+        app.source.kept.budget.max_bytes = kept
         app.source.kept.keep("x", app.source.view("0-1")[0])
         await press(app, "g", "enter")
         await settled(app, lambda: app.details.detail)
@@ -258,9 +258,10 @@ def test_what_is_not_kept_is_read_again(capture: Path) -> None:
     async def script(app: ViewApp) -> None:
         assert isinstance(app.source, ViewedFiles)
         kept = app.source.kept
-        kept.most = 1
-        kept.keep("0-9", app.source.view("0-1")[0])
-        assert (len(kept.kept), kept.size) == (0, 0)
+        kept.budget.max_bytes, view = 1, app.source.view("0-1")[0]
+        for number in range(10, 20):
+            kept.keep(f"0-{number}", view)
+        assert list(kept.views) == ["0-18", "0-19"]
         assert [app.source.view(f"0-{number}")[0].get("api") for number in (1, 6)] == ["Metadata", "Heartbeat"]
 
     play([capture], script)

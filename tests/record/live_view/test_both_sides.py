@@ -60,7 +60,7 @@ def seen_in(view: object) -> ObservedExchange:
 def in_terminal(path: Path, kept: int = 64 << 20) -> Found:
     """What the view of files shows of each row, and marks."""
     files = ViewedFiles([str(path)])
-    files.kept.most = kept
+    files.kept.budget.max_bytes = kept
     thread = files.open("")
     thread.start()
     idents: dict[str, bool] = {}
