@@ -29,6 +29,8 @@ class Depth(IntEnum):
     """Every field; record batches by their headers."""
     FULL = 4
     """Every byte, up to the observer's limit."""
+    RAW = 5
+    """Like FULL, with credentials. Only for the single sink of `Fanout.add_alone`, such as a test's tape."""
 
 
 class Form(IntEnum):

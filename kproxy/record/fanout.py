@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kproxy.base.cooperative import run_to_end, yielding, yielding_range
+from kproxy.base.errors import InternalError
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 
@@ -171,6 +172,8 @@ class Fanout:
         self.looking = True
         self.turn = 0
         self.spend: Callable[[float], None] = _spend_freely
+        self.frame_limit = 1 << 20  # bytes that are kept of a frame at FULL and RAW depth
+        self.alone = False
         self.pictures: dict[str, ClusterMetadata] = {}
         self._unsampled: Fanout | None = None
         self.failures = 0
@@ -183,9 +186,23 @@ class Fanout:
     def add(self, sink: Sink, *, slowly: bool = False) -> None:
         """Attach a sink; it receives exchanges that begin later. `slowly`: of open connections some at a time, for a
         sink that may miss something."""
+        self._check_alone()
         self.steady = (*self.steady, sink)
         self._begin_turn()
         (self.changed_samplers if slowly else self.changed)()
+
+    def add_alone(self, sink: Sink, frame_limit: int) -> None:
+        """Attach a sink at RAW depth, and keep `frame_limit` bytes of a frame. No other sink may be attached, since it
+        would receive the credentials."""
+        if self.wanted:
+            raise InternalError("expected no sink before a sink that receives credentials")
+        self.frame_limit = frame_limit
+        self.add(sink)
+        self.alone = True
+
+    def _check_alone(self) -> None:
+        if self.alone:
+            raise InternalError("expected no sink after a sink that receives credentials")
 
     def look_anew(self) -> None:
         """Have observers apply the changed needs of the sinks, in several steps."""
@@ -195,6 +212,7 @@ class Fanout:
     def add_sampler(self, sink: Sink, spend: Callable[[float], None]) -> None:
         """Attach a sink that receives exchanges within the budget, until `look(False)`. `spend` gets the seconds that
         each call of an observer took while it is attached."""
+        self._check_alone()
         self.samplers, self.spend, self.looking = (*self.samplers, sink), spend, True
         self._begin_turn()
         self.changed_samplers()
@@ -235,9 +253,10 @@ class Fanout:
         return bool(self.steady or self.samplers)
 
     def depth(self, key: int, version: int) -> Depth:
-        """Return the greatest depth that any sink wants for this API and version."""
+        """Return the greatest depth that any sink wants for this API and version; RAW only for `add_alone`."""
         least = Depth.SKETCH if key == METADATA else Depth.COUNT
-        return max(least, *(sink.depth(key, version) for sink in self.sinks)) if self.sinks else Depth.COUNT
+        most = Depth.RAW if self.alone else Depth.FULL
+        return min(most, max(least, *(sink.depth(key, version) for sink in self.sinks))) if self.sinks else Depth.COUNT
 
     @property
     def broker_side(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ class EndedConnection:
         self.facts, self.listener, self.node = connection.facts, connection.listener, connection.node
         self.client_address, self.broker_address = connection.client_address, connection.broker_address
         known = session.identity
-        identity = SimpleNamespace(principal=known.principal, outcome=known.outcome, software=known.software)
+        identity = SimpleNamespace(principal=known.principal, outcome=known.outcome, software=known.software,
+                                   is_anyone=known.is_anyone)  # fmt: skip
         self.session = SimpleNamespace(number=session.number, identity=identity, plan=session.plan)
 
 
@@ -72,14 +74,18 @@ class ConnectionEnd:
         self.cause, self.message, self.blame = connection.ending
 
 
+NO_INVALID: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
+
+
 class ConnectionWho:
     """Connection as a `record.exchange.Who`. Values are read on access while the connection lives."""
 
-    __slots__ = ("connection", "end", "picture", "server", "stood")
+    __slots__ = ("connection", "end", "invalid", "picture", "server", "stood")
 
     def __init__(self, connection: Connection, picture: ClusterMetadata) -> None:
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
+        self.invalid = NO_INVALID  # set at the end of the connection, see `Tap.invalid`
         self.stood: tuple[object, ...] = ()
         sock = connection.client.sock
         self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())

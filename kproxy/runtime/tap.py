@@ -12,7 +12,7 @@ long-running exchange, since little can follow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import thread_time
 from typing import TYPE_CHECKING
 
@@ -88,9 +88,11 @@ class Tap:
         """Start a new observer. `late`: the connection is already open, so the observer begins between frames."""
         connection, who = self.connection, self.who
         self.asleep, self.settled = False, not late
+        fanout = self.fanout
         self.observer = ConnectionObserver(
-            who, self.fanout.depth, self.hand_out, summary=self.summary_for(who), journal=self.journal_for(who)
-        )
+            who, fanout.depth, self.hand_out, most=fanout.frame_limit, summary=self.summary_for(who),
+            journal=self.journal_for(who),
+        )  # fmt: skip
         self.behind: ConnectionObserver | None = None
         self.observer.began = not late
         self.silent = self.observer.silent = []
@@ -280,7 +282,8 @@ class Tap:
         if not self.observer.began:
             self.observer.awaiting([one for one in awaited if one[1] != ASKED])
         if self.fanout.broker_side and self.behind is None:
-            self.behind = ConnectionObserver(self.who, self.fanout.depth, self.fanout.take_behind)
+            fanout = self.fanout
+            self.behind = ConnectionObserver(self.who, fanout.depth, fanout.take_behind, most=fanout.frame_limit)
             self.behind.awaiting([one for one in awaited if one[1] != ANSWERED])
         self.settled = True
         self.put_in_place()
@@ -313,6 +316,12 @@ class Tap:
         self.observer.end(now, closed=ours)
         if self.behind is not None:
             self.behind.end(now, closed=ours)
+        self.who.invalid = self.invalid
+
+    @property
+    def invalid(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Return the invalid frame lengths by direction, of the client side and of the broker side."""
+        return self.observer.invalid, {} if self.behind is None else self.behind.invalid
 
 
 Watch = Callable[[bytearray, int, float], None]

@@ -34,14 +34,12 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import Barred, BoundRules, Gate
-from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.protocols import show
 from kproxy.runtime.rule_keeper import CounterName
-from kproxy.session.session import Session
 
 from .exchanges import Topics
 from .mock_rules import NAMES, mock_rules
-from .recorder import MOST_BEHIND, Tape
+from .recorder import LARGEST, OWN, Tape
 
 T = TypeVar("T")
 
@@ -72,10 +70,6 @@ class NoBroker(InternalError):
     """Error if no broker of the upstream answers before a proxy starts in front of it."""
 
 
-OWN = "own"
-"""Name of the listener for test setup and checks: only rules about names act there, and nothing is taped."""
-
-
 class OpenGate(Gate):
     """Gate that admits all clients at the listener `OWN`."""
 
@@ -87,17 +81,7 @@ class OpenGate(Gate):
 
 
 class Recorded(ProxyProcess):
-    """A proxy that keeps the exchanges that pass on a tape, but for those at the listener `OWN`."""
-
-    tape: Tape
-
-    def session(self, listener: Listener, facts: Facts, node: int | None) -> Session:
-        """Return a session that is taped from its first byte."""
-        session = super().session(listener, facts, node)
-        if listener.name == OWN:
-            self.tape.began_before = True
-            return session
-        return self.tape.follow(session)
+    """A proxy with a listener `OWN`, where only rules about names act."""
 
     def bind(self, facts: Facts) -> BoundRules:
         bound = super().bind(facts)
@@ -122,7 +106,7 @@ class Embedded:
         self.upstream, self.mock = upstream, mock
         self.said = LastLines()
         self.store, self.topics = RuleStore(seed), Topics()
-        self.tape = Tape(behind=Tape(MOST_BEHIND))
+        self.tape = Tape()
         self.lasting: list[Document] = []
         self.prefix = ""
         self._built_in: list[Document] = []
@@ -274,10 +258,9 @@ class Embedded:
         config = Config.model_validate(self.document())
         self.store.listeners = config.places()
         proxy = Recorded(config, self.store.rule_set, make_log("human", "warning", self.said), store=self.store)
-        proxy.tape = self.tape
-        taped, _ = proxy.server.listeners
-        taped.side = self.tape.side(taped.side)
-        taped.upstream.side = self.tape.broker_side(taped.upstream.side)
+        taps = proxy.server.taps
+        self.tape.taps = taps.open_taps
+        taps.fanout.add_alone(self.tape, LARGEST)
         return proxy
 
 

@@ -20,6 +20,7 @@ from kproxy.protocol.scan.sketch import RecordsDigest, decode_sketch
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
+from kproxy.record.exchange import Form, Frame
 from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.entity import Entity, entities
 from kproxy.rules.select.frame_match import FrameMatch
@@ -30,9 +31,8 @@ from kproxy.session.live.selection import key_of
 from kproxy.session.partition_session import PartitionSession
 from kproxy.session.respond.answer import errors_of
 
-from .recorder import TapedConnection, TapedExchange, TapedFrame
+from .recorder import TapedExchange, complete_size
 
-NO_FRAME = TapedFrame(b"", 0)
 MOST_REASON = 120
 """Characters shown of the reason why a frame cannot be read: a rule has made it so, or the broker."""
 
@@ -56,7 +56,7 @@ class Topics:
 
     def learn_all(self, taken: Iterable[TapedExchange]) -> None:
         """Take the names from all Metadata responses on the tape before they are discarded."""
-        SeenExchanges([one for one in taken if one.request[:2] == METADATA.to_bytes(2, "big")], self)
+        SeenExchanges([one for one in taken if one.seen.key == METADATA], self)
 
 
 class SeenExchange:
@@ -70,14 +70,11 @@ class SeenExchange:
     """
 
     def __init__(self, taken: TapedExchange, topics: Topics) -> None:
-        frame, facts = taken.request, taken.connection.session.facts
-        self.taken, self._topics, self.request_bytes = taken, topics, taken.asked.size
-        self.key, self.version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
-        self.api = schema.load(self.key).name
-        length = int.from_bytes(frame[8:10], "big", signed=True)
-        self.client_id = None if length < 0 else frame[10 : 10 + length].decode("utf-8", "replace")
-        self.connection, self.node = taken.connection.session.number, facts.node
-        self.came = taken.came
+        seen = taken.seen
+        self.taken, self._topics, self.request_bytes = taken, topics, complete_size(taken.request)
+        self.api, self.key, self.version, self.client_id = seen.api, seen.key, seen.version, seen.client_id
+        self.connection, self.node = seen.who.number, taken.who.connection.facts.node
+        self.came = taken.request.last
 
     @property
     def answered(self) -> float | None:
@@ -91,34 +88,35 @@ class SeenExchange:
     @property
     def response_bytes(self) -> int:
         """Return the length of the response; 0 without one."""
-        return 0 if self.taken.told is None else self.taken.told.size
+        return 0 if self.taken.seen.answer is None else complete_size(self.taken.seen.answer)
 
     @cached_property
     def request(self) -> Message:
-        frame = self._kept(self.taken.asked)
-        if not frame.sketched:
+        frame = self._kept(self.taken.request)
+        if frame.form is not Form.SKETCH:
             return decode_request(frame.data, trailing=True)
         api, version, header, _ = read_request_header(frame.data)
         return Message(api, version, header, decode_sketch(frame.data, self.key, version, "request", sketched=True))
 
     @property
     def response(self) -> Message | None:
-        return None if self.taken.response is None else self._response
+        return None if self.taken.seen.answer is None else self._response
 
     @cached_property
     def _response(self) -> Message:
-        frame = self._kept(self.taken.told or NO_FRAME)
-        if not frame.sketched:
+        assert self.taken.seen.answer is not None, "`response` checks it"
+        frame = self._kept(self.taken.seen.answer)
+        if frame.form is not Form.SKETCH:
             return decode_response(frame.data, self.key, self.version, trailing=True)  # as clients do
         api = schema.load(self.key)
         header, _ = read_response_header(frame.data, api, self.version)
         body = decode_sketch(frame.data, self.key, self.version, "response", sketched=True)
         return Message(api, self.version, header, body)
 
-    def _kept(self, frame: TapedFrame) -> TapedFrame:
+    def _kept(self, frame: Frame) -> Frame:
         """Return the frame if all of its fields are kept. Raises DecodeError."""
-        if frame.cut:
-            reason = f"of {frame.size} bytes only the beginning is kept, since the tape was full"
+        if frame.form is Form.HEAD:
+            reason = f"of {complete_size(frame)} bytes only the beginning is kept, since the tape was full"
             raise DecodeError(reason, api=self.api, version=self.version)
         return frame
 
@@ -177,8 +175,8 @@ class SeenExchange:
         """Return the error of an ApiVersions response to an unsupported version; empty for other responses.
 
         Such a response has the layout of version 0 (KIP-511). Clients read the error and retry with that version."""
-        frame = self.taken.response or b""
-        code = int.from_bytes(frame[4:6], "big", signed=True)
+        answer = self.taken.seen.answer
+        code = 0 if answer is None else int.from_bytes(answer.data[4:6], "big", signed=True)
         return error_codes.error_name(code) if self.key == API_VERSIONS and code else ""
 
     def __repr__(self) -> str:
@@ -205,9 +203,9 @@ class SeenExchanges:
         self.all = list(self._read(taken))
 
     def _read(self, taken: Iterable[TapedExchange]) -> Iterator[SeenExchange]:
-        sessions: dict[TapedConnection, FetchSessions] = {}
+        sessions: dict[int, FetchSessions] = {}
         for one in taken:
-            if one.read is None and int.from_bytes(one.request[:2], "big") in schema.paths():
+            if one.read is None and one.seen.key in schema.paths():
                 one.read = SeenExchange(one, self.topics)
             if one.read is None:
                 continue
@@ -216,7 +214,7 @@ class SeenExchanges:
                 if exchange.key == METADATA:
                     self.topics.learn(exchange.response)
                 elif exchange.key == FETCH:
-                    self._session(exchange, sessions.setdefault(one.connection, FetchSessions(Counters())))
+                    self._session(exchange, sessions.setdefault(exchange.connection, FetchSessions(Counters())))
             yield exchange
 
     def _session(self, exchange: SeenExchange, sessions: FetchSessions) -> None:
@@ -241,14 +239,15 @@ class SeenExchanges:
     def matches(self, one: SeenExchange, yes: FrameMatch, no: FrameMatch | None) -> bool:
         """Return True if the selectors choose an exchange of a selected API. A request that cannot be read matches
         nothing."""
-        session = one.taken.connection.session
+        connection = one.taken.who.connection
         try:
             found = one.entities
         except DecodeError:
             return False
-        if not yes.holds(session.facts):
+        if not yes.holds(connection.facts):
             return False
-        view = rules_exchange.ConnectionView(session.facts, one.connection, self.topics, session.identity)
+        identity = connection.session.identity
+        view = rules_exchange.ConnectionView(connection.facts, one.connection, self.topics, identity)
         frame = rules_exchange.Exchange(
             view, schema.load(one.key), one.version, 0, one.client_id, one.request_bytes, one.came
         )
@@ -256,7 +255,7 @@ class SeenExchanges:
             frame.acks = one.request.body["acks"]
         if not yes.holds_frame(frame):
             return False
-        if no is not None and not (no.about_frame(one.key, one.version) and no.holds(session.facts)
+        if no is not None and not (no.about_frame(one.key, one.version) and no.holds(connection.facts)
                                    and no.holds_frame(frame)):  # fmt: skip
             no = None
         return any(

@@ -214,7 +214,7 @@ class Kproxy:
         arguments as by a rule's `match:`. Raises Misuse."""
         __tracebackhide__ = True
         yes, no = match_of(match), None if not_ is None else match_of(not_)
-        tape, seen = self.engine.tape, self._selection()
+        tape, seen = self.engine.tape.front, self._selection()
         if seen.forgotten:
             message = f"{seen.forgotten} older exchanges of this test are not kept any more: at most {tape.most_frames}"
             warnings.warn(KproxyWarning(f"{message}, and {tape.most_bytes >> 20} MiB of frames"), stacklevel=2)
@@ -287,7 +287,7 @@ class Kproxy:
         problems = [f'rule "{one.name}": {problem}' for one in rules for problem in one.problems]
         self.injected.clear()
         self._numbers.clear()
-        self.engine.topics.learn_all(self.engine.call(lambda: list(self.engine.tape.taken)))
+        self.engine.topics.learn_all(self.engine.call(self.engine.tape.snapshot)[0])
         self.engine.call(self._forget)
         for problem in problems:  # last: a warning may be an error, and all state must be cleared before it
             warnings.warn(KproxyWarning(problem), stacklevel=2)

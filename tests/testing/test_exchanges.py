@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, KafkaException
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.table.api_keys import API_VERSIONS, HEARTBEAT
+from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.inject import Kproxy, KproxyWarning
-from kproxy.testing.recorder import TapedExchange, TapedFrame
+from kproxy.testing.recorder import TapedExchange
 from kproxy.tools.rehearse.dialogue import request, response
 
 Produce = Callable[..., None]
@@ -96,18 +97,18 @@ def test_what_a_rule_has_made_unreadable(kproxy: Kproxy) -> None:
 
 def test_errors_with_unknown_code_shows_number() -> None:
     """A broker may answer with a code that is newer than the table, in Produce as in ApiVersions."""
-    session: Any = SimpleNamespace(number=1, facts=SimpleNamespace(node=1))
-    connection: Any = SimpleNamespace(session=session)
+    who: Any = SimpleNamespace(number=1, connection=SimpleNamespace(facts=SimpleNamespace(node=1)))
 
     def exchange(key: int, version: int, **values: Any) -> SeenExchange:
-        taken = TapedExchange(connection, request(key, version, 7)[4:], 0.0)
-        frame = response(key, version, 7, **values)[4:]
-        taken.told, taken.answered = TapedFrame(frame, len(frame)), 1.0
-        return SeenExchange(taken, Topics())
+        asked, answer = request(key, version, 7)[4:], response(key, version, 7, **values)[4:]
+        one, other = (Frame(len(data) + 4, 0.0, 1.0, data, Form.WHOLE) for data in (asked, answer))
+        seen = ObservedExchange(who, 1, key, version, 7, "tester", one, other, "answered")
+        return SeenExchange(TapedExchange(seen), Topics())
 
     beat = exchange(HEARTBEAT, 3, error_code=9999)
     versions = exchange(API_VERSIONS, 0, error_code=-77)
-    versions.taken.told = TapedFrame((versions.taken.response or b"")[:6], 6)
+    assert versions.taken.seen.answer is not None
+    versions.taken.seen.answer.data = versions.taken.seen.answer.data[:6]
 
     assert beat.errors == ["9999"]
     assert str(beat) == "Heartbeat 3 → 9999"
@@ -125,7 +126,7 @@ def test_names_and_topics_are_those_of_the_client(kproxy: Kproxy, produce: Produ
 
 def test_exchanges_that_are_not_kept_any_more(kproxy: Kproxy, produce: Produce) -> None:
     """Whoever asks is warned."""
-    kproxy.engine.tape.most_frames = 2
+    kproxy.engine.tape.front.most_frames = 2
     produce(kproxy.bootstrap_servers, "orders", b"1", b"2", b"3")
 
     with pytest.warns(KproxyWarning, match=r"\d+ older exchanges of this test are not kept any more: at most 2"):

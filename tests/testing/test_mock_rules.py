@@ -67,7 +67,7 @@ def test_join_after_rebalance_fault_is_answered(kproxy: Kproxy, orders: None) ->
     assert again.applied == 1
     assert answered[1].errors == [] and (answered[1].seconds or 0) < 2 * SESSION_TIMEOUT_MS / 1000
     assert answered[1].request.body["session_timeout_ms"] == 45_000  # the tape has what the client sent
-    assert answered[1].taken.rules == () and kproxy.loaded == []
+    assert answered[1].taken.rules == [] and kproxy.loaded == []
 
 
 @pytest.mark.parametrize(("asked", "forwarded"), [(45_000, 6000), (6001, 6000), (6000, 6000), (2000, 2000)])

@@ -86,7 +86,7 @@ def test_limit_many_requests_are_bounded(kproxy: Kproxy) -> None:
     while not (taken := kproxy.exchanges(api="Metadata")):
         producer.poll(0.01)
     tape = kproxy.engine.tape
-    kproxy.engine.call(lambda: tape.taken.extendleft([taken[0].taken] * 50))
+    kproxy.engine.call(lambda: tape.front.taken.extendleft([taken[0].taken] * 50))
     lines = unanswered(kproxy)
     assert len(lines) == MOST_LINES + 1 and lines[-1].endswith("more unanswered requests")
     assert all('rules that fired: "drop 1"' in line for line in lines[:-1])

@@ -12,8 +12,9 @@ templates of earlier frames; their entries become exchanges when needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from kproxy.base.cooperative import yield_now
@@ -83,8 +84,10 @@ class OpenExchange:
             made.data = data[: header_end(data, wanted.key, wanted.version, DIRECTIONS[which])]
             made.form, made.withheld = Form.HEAD, CUT_SECRET
         elif len(frame.data) == frame.total:
-            made.data, made.withheld = take_out(data, wanted.key, wanted.version, DIRECTIONS[which])
-            made.form = Form.WHOLE if len(made.data) == len(data) else Form.HEAD
+            if wanted.depth != Depth.RAW:
+                data, made.withheld = take_out(data, wanted.key, wanted.version, DIRECTIONS[which])
+            made.data = data
+            made.form = Form.WHOLE if len(data) + SIZE_BYTES == frame.total else Form.HEAD
         elif sketcher is None:
             made.data, made.form = data, Form.HEAD
         elif data:  # the first bytes and a sketch were wanted
@@ -122,6 +125,8 @@ class ExchangeBuilder:
     """
 
     silent: list[OpenEntry] | None = None
+    invalid: Mapping[str, int] = MappingProxyType({})
+    """Invalid frame length by direction. The direction is not read any further. Shared while empty."""
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None

@@ -130,10 +130,10 @@ class Observation:
         depth = Depth.SKETCH if lined else depth
         self.key, self.version, self.depth, self.counted = key, version, depth, counted
         self.taken = depth >= Depth.SKETCH
-        known = key in schema.paths()
+        known, redacted = key in schema.paths(), depth != Depth.RAW
         self.acks = acks_reader(key, version)
-        self.secret = tuple(withheld_body(key, version, one) for one in (REQUEST, RESPONSE))
-        self.values = tuple(bool(known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
+        self.secret = tuple(withheld_body(key, version, one) if redacted else "" for one in (REQUEST, RESPONSE))
+        self.values = tuple(bool(redacted and known and secret_paths(key, one)) for one in (REQUEST, RESPONSE))
         self.nested = counted and depth == Depth.ROWS and not self.secret[1] and has_errors_inside(key, version)
         self.depths = (self._depth(REQUEST), self._depth(RESPONSE))
         # these must be read: logins, headers of their own form, and Produce versions whose acks have no fixed place

@@ -292,6 +292,14 @@ class ConnectionObserver(JournalRecorder):
             if isinstance(exchange, OpenExchange) and exchange.seen is not None and exchange.wanted.taken and begun:
                 yield exchange.seen
 
+    def pending(self) -> Iterator[ObservedExchange]:
+        """Yield the kept exchanges that have a complete request and no complete response."""
+        current = self.outgoing.frame
+        owners = [entry[1] for entry in (*(self.silent or ()), *self.open)]
+        for owner in owners if current is None else (current.owner, *owners):
+            if isinstance(owner, OpenExchange) and owner.seen is not None and owner.seen.request is not None:
+                yield owner.seen
+
     # ---- frames that the template at hand does not match
 
     def find_request_template(self, buf: Buffer, pos: int, n: int) -> bool:

@@ -17,6 +17,7 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE, SASL_HANDSHAKE
 from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 
+from .credentials import REQUEST, RESPONSE
 from .exchange_builder import ExchangeBuilder, OpenExchange
 from .observation import HEAD, SIZE_BYTES, Observation, PartialFrame, code_of
 from .response_errors import ERROR_HEAD, error_at, in_order, throttle_at
@@ -46,6 +47,7 @@ class FrameStream:
     """
 
     __slots__ = ("builder", "frame", "lost", "ready")
+    direction = ""
 
     def __init__(self, builder: ExchangeBuilder) -> None:
         self.builder = builder
@@ -99,16 +101,18 @@ class FrameStream:
     def over(self, frame: PartialFrame, now: float) -> None:
         raise NotImplementedError
 
-    def lose(self) -> None:
-        """Give up telling frames apart in this direction, after a length that cannot be."""
+    def lose(self, size: int) -> None:
+        """Stop reading this direction, since `size` is an invalid length and the next frame cannot be found."""
         self.lost, self.frame = True, None
         self.builder.unread += 1
+        self.builder.invalid = {**self.builder.invalid, self.direction: size}
 
 
 class RequestStream(FrameStream):
     """Requests of one connection as a stream of frames. `first`: no frame was seen yet."""
 
     __slots__ = ("first",)
+    direction = REQUEST
 
     def __init__(self, builder: ExchangeBuilder) -> None:
         super().__init__(builder)
@@ -125,7 +129,7 @@ class RequestStream(FrameStream):
         if (self.first or self.builder.raw is not None) and self.look_for_token(frame, size):
             return
         if not SMALLEST_REQUEST <= size <= LARGEST:
-            self.lose()
+            self.lose(size)
         elif len(frame.data) < min(REQUEST_HEAD, frame.total):
             frame.need_bytes(REQUEST_HEAD)
         else:
@@ -149,7 +153,7 @@ class RequestStream(FrameStream):
             return False
         self.first = False
         if not 0 <= size <= MAX_TOKEN:
-            self.lose()
+            self.lose(size)
             return True
         raw.from_client += 1
         yield_point()
@@ -231,6 +235,7 @@ class ResponseStream(FrameStream):
     """Responses of one connection as a stream of frames; a long one that matched a template is a `LongResponse`'s."""
 
     __slots__ = ()
+    direction = RESPONSE
 
     def look(self, frame: PartialFrame, now: float) -> None:
         size = frame.size
@@ -238,8 +243,8 @@ class ResponseStream(FrameStream):
             frame.total = SIZE_BYTES + max(size, 0)
             if self.builder.raw is not None and self.is_token(frame, size, self.builder.raw):
                 return
-        if size < SMALLEST_RESPONSE:
-            self.lose()
+        if not SMALLEST_RESPONSE <= size <= LARGEST:
+            self.lose(size)
         elif len(frame.data) < min(ERROR_HEAD, frame.total):
             frame.need_bytes(ERROR_HEAD)
         else:
@@ -254,7 +259,7 @@ class ResponseStream(FrameStream):
             frame.settle(0)
             yield_point()
         else:
-            self.lose()
+            self.lose(size)
         return True
 
     def find_request(self, frame: PartialFrame) -> None:

@@ -102,7 +102,7 @@ def test_marked_secrets_are_nowhere(key: int, direction: str) -> None:
             kept, why = take_out(frame, key, version, direction)
             assert MARK.encode() not in kept
             assert why or MARK.encode() not in frame
-            for depth in Depth:
+            for depth in set(Depth) - {Depth.RAW}:  # RAW keeps credentials, see test_tape_alone_keeps_credentials
                 for chunk, most in ((0, 1 << 20), (1, 1 << 20), (11, 40), (len(frame), 40)):
                     handed = watched(frame, key, version, direction, Watching(depth, most=most), chunk)
                     assert MARK.encode() not in handed, f"v{version} seed {seed} {depth} in chunks of {chunk}"

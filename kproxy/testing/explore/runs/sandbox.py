@@ -84,7 +84,7 @@ def facts_of(one: SeenExchange) -> ExchangeFacts:
             entity.topic, entity.partition, entity.group, entity.transactional_id, entity.offset, batch, named | own,
             error_codes.error_name(code) if code else "",
         ))  # fmt: skip
-    software = one.taken.connection.session.identity.software
+    software = one.taken.who.connection.session.identity.software
     return ExchangeFacts(one.api, one.client_id, software, tuple(told), one.answered is not None)
 
 
@@ -219,7 +219,7 @@ class RunWorld:
     def begin(self, base: Sequence[Source] = (), drip: bool = False) -> None:
         """Apply the rules of all runs, then those of the plan, before a client connects. Raises DocumentError."""
         engine = self.kproxy.engine
-        engine.tape.most_bytes = MOST_TAPED
+        engine.tape.front.most_bytes = MOST_TAPED
         rules = plan_rules(self.job.plan, drip)
         if self.shared:
             rules.insert(0, {"name": NAMES_RULE, "kind": "prefix", "prefix": self.job.prefix})
