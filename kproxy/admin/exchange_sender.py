@@ -61,7 +61,7 @@ class ExchangeSender:
         something. Raises Problem."""
         kept = self.kept.get(number)
         if self.busy >= MOST_AT_ONCE:
-            raise Problem(429, "too_many_sent", f"{MOST_AT_ONCE} requests are being sent again, no more may be")
+            raise Problem(429, "too_many_sent", f"expected at most {MOST_AT_ONCE} requests at once, got one more")
         listener, node, name = self.way_in(kept.seen)
         self.busy += 1
         try:
@@ -79,10 +79,10 @@ class ExchangeSender:
         who = seen.who
         listener = next((one for one in self.server.listeners if one.name == who.listener), None)
         if listener is None or not isinstance(who, ConnectionWho):
-            raise Problem(409, "not_sendable", f"no listener is known that it came by: {who.listener!r}")
+            raise Problem(409, "not_sendable", f"expected a listener of the config, got {who.listener!r}")
         why = login_at(listener, who)
         if why:
-            raise Problem(409, "cannot_log_in", f"{why}, and secrets are in nothing that is kept")
+            raise Problem(409, "cannot_log_in", f"{why}, and kproxy keeps no secrets")
         return listener, who.connection.facts.node, who.sni
 
     async def play(

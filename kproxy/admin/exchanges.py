@@ -160,19 +160,19 @@ def places(before: str, backend: Backend) -> Mapping[int, int]:
     if not before:
         return {}
     if not _BEFORE.fullmatch(before):
-        raise Problem(422, "invalid_query", f"before: {before[:80]!r} is no id, such as 0-812")
+        raise Problem(422, "invalid_query", f"before: expected an id such as 0-812, got {before[:80]!r}")
     return {int(index): int(number) for index, number in (one.split("-") for one in before.split("."))}
 
 
 def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] | None:
     """Return the position after which exchanges are listed, by process; None: all. Raises Problem."""
     if query.source != LIVE and (query.after or query.wait is not None):
-        raise Problem(422, "invalid_query", "after and wait are about what passes, and a capture is over")
+        raise Problem(422, "invalid_query", "after, wait: expected a query about live traffic, got one about a capture")
     if not query.after:
         return None
     found = places_in(query.after, backend.stream)
     if found is None:
-        raise Problem(422, "invalid_query", f"after: {query.after[:80]!r} is no place that this kproxy has given")
+        raise Problem(422, "invalid_query", f"after: expected a `place` of this kproxy, got {query.after[:80]!r}")
     return found
 
 

@@ -311,7 +311,7 @@ class HeldFrames:
     def fitting(self, data: bytes) -> bytes:
         """Return the frame unless it exceeds `most_bytes`. Raises Problem."""
         if len(data) > self.most_bytes:
-            raise Problem(413, "too_large", f"the frame would have {len(data)} bytes, at most {self.most_bytes} may be")
+            raise Problem(413, "too_large", f"expected a frame of at most {self.most_bytes} bytes, got {len(data)}")
         return data
 
     def answer(self, held: HeldFrame, body: AnswerBody) -> bytes:

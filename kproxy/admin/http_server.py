@@ -324,7 +324,7 @@ class AdminListener:
 
 
 def too_many() -> bytes:
-    message = f"{MOST_CONNECTIONS} connections are open to the admin address, as many as may at a time"
+    message = f"expected at most {MOST_CONNECTIONS} connections to the address, got one more"
     response = answer(Problem(503, "too_many_connections", message))
     head = [b"HTTP/1.1 503 Service Unavailable", b"connection: close", b"retry-after: 1"]
     head += [name + b": " + value for name, value in response.raw_headers]

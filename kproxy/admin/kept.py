@@ -164,7 +164,7 @@ class KeptExchanges(ExchangeReader):
         if kept is not None:
             return kept
         if ring.had(number):
-            raise Problem(410, "exchange_gone", f"exchange {name} is not kept any more, others came since")
+            raise Problem(410, "exchange_gone", f"exchange {name} was evicted")
         raise Problem(404, "no_such_exchange", f"there is no exchange {name!r}")
 
 

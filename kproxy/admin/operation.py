@@ -79,7 +79,7 @@ class OperationCall:
         if failed:
             raise failed[0]
         if not done:
-            raise Problem(408, "too_slow", "the client went away before there was an answer")
+            raise Problem(408, "too_slow", "the client disconnected before the response")
         return done[0]
 
 

@@ -101,7 +101,7 @@ async def open_source(backend: Backend, call: OperationCall) -> SourceShown:
     assert call.receive is not None, "the operation has a body of bytes"
     sources = backend.sources
     if sources.full:
-        raise Problem(429, "too_many_sources", f"{sources.most} files are open already: close one",
+        raise Problem(429, "too_many_sources", f"expected at most {sources.most} open files, got one more: close one",
                       headers=CLOSE)  # fmt: skip
     sources.opening += 1
     try:
@@ -171,7 +171,7 @@ async def received(receive: ReceiveBody, file: IO[bytes]) -> int:
     except ClientDisconnect:
         raise Problem(408, "too_slow", f"the connection ended after {size} bytes of the file") from None
     if whole.cancelled_caught or silence.cancelled_caught:
-        raise Problem(408, "too_slow", f"{size} bytes of the file came, and no end", headers=CLOSE)
+        raise Problem(408, "too_slow", f"expected the rest of the file in time, got {size} bytes", headers=CLOSE)
     await trio.to_thread.run_sync(file.write, bytes(waiting))
     await trio.to_thread.run_sync(file.flush)
     return size
