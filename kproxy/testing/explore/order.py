@@ -1,10 +1,11 @@
 """Order of plans, and plans with several faults.
 
-The next plan has the highest product, over its faults, of weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^
-tried(place), halved for each further fault. Plans under way count as reached. Each error is also tried early, at the
-first exchange of its lane, with a second priority and a count of its own: its effects show in later exchanges. Plans
-with the same faults are a heap by place. Counts of places only grow, so a plan on top whose place was tried since moves
-down. A second fault is tried only at places that appear after the first one, and at the next exchange of the same lane.
+The plan with the highest priority comes next. The priority is the product, over the faults of a plan, of
+weight(fault) · weight(API) · 0.3 ^ reached(fault) · 0.8 ^ tried(place) / (1 + reached(API, class)), halved for each
+further fault. Plans under way count as reached. Errors at the first and at the last exchange of a lane have counts of
+their own: the effects of an early error show in later exchanges, and no later exchange repairs the last one. Plans with
+the same faults are a heap by place. Counts of places only grow, so a plan on top moves down if its place was tried.
+A second fault is tried only at places that appear after the first one, and at the next exchange of the same lane.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from kproxy.base.errors import InputError
 from kproxy.rules.select.match import is_pattern, text_test
 
 from .model import ExchangePlace, ExploredRun, FaultClass, FaultPlan, KnownFault, PlannedFault
-from .places import FIRST_RANK, POLLED, LearnedPlaces
+from .places import FIRST_RANK, LAST_RANK, POLLED, LearnedPlaces
 from .plan import DEFAULT_CLASSES, SELECTORS, FaultTable, fault_table
 
-AGAIN, SAME_PLACE, DEEPER, EARLY = 0.3, 0.8, 0.5, 0.4
+AGAIN, SAME_PLACE, DEEPER = 0.3, 0.8, 0.5
+EDGES = {FIRST_RANK: 0.4, LAST_RANK: 0.8}  # weights of errors at the ends of a lane
+INNER = 0  # edge of plans that are not such errors
 MOST_PLANS = 50_000  # waiting plans; no time limit reaches as many
 MOST_FOLLOWERS = 24  # places of one run at which a further fault is tried
 
@@ -38,18 +41,19 @@ class OrderSettings:
     seed: int = 0
 
 
-HeapKey = tuple[tuple[str, ...], bool]  # names of the faults; True for early errors
+HeapKey = tuple[tuple[str, ...], int]  # names of the faults, and the edge
 
 
 class PlanOrder:
-    """Plans that wait for their turn. `reached`, `tried`: runs, under way or ended, by fault and by place. `refused`:
-    plans beyond MOST_PLANS. `unlike_mock`: names of faults that are excluded on the mock."""
+    """Plans that wait for their turn. `reached`, `kinds`, `tried`: runs, under way or ended, by fault and edge, by API,
+    class and edge, and by place. `refused`: plans beyond MOST_PLANS. `unlike_mock`: names of faults that are excluded
+    on the mock."""
 
     def __init__(self, learned: LearnedPlaces, settings: OrderSettings, table: FaultTable | None = None) -> None:
         self.learned, self.settings, self.table = learned, settings, table or fault_table()
         self.wanted = place_filter(settings.only)
-        self.reached: Counter[str] = Counter()
-        self.reached_early: Counter[str] = Counter()
+        self.reached: Counter[tuple[str, int]] = Counter()
+        self.kinds: Counter[tuple[str, FaultClass, int]] = Counter()
         self.tried: Counter[ExchangePlace] = Counter()
         self.known = KnownPlaces(learned.places)
         self.refused = 0
@@ -58,9 +62,6 @@ class PlanOrder:
         self._met: set[FaultPlan] = set()
         self._digests: set[str] = set()
         self._heaps: dict[HeapKey, list[tuple[int, int, float, int, FaultPlan]]] = {}
-        self._in_two: set[FaultPlan] = set()  # plans that wait in two heaps
-        self._stale: set[FaultPlan] = set()  # plans that were taken out of one of them
-        self._early: set[FaultPlan] = set()  # plans that were taken early
         self.left = 0
         for place in learned.places:
             self.add_all(FaultPlan(), place)
@@ -103,76 +104,63 @@ class PlanOrder:
         self.left += 1
         rank = sum(self.learned.ranks.get(step.place, 0) for step in plan.steps)
         entry = (self._tries(plan), rank, self._random.random(), len(self._met), plan)
-        heapq.heappush(self._heaps.setdefault((plan.faults, False), []), entry)
-        if len(plan.steps) == 1 and rank == FIRST_RANK and "error" in plan.steps[0].fault.rule:
-            heapq.heappush(self._heaps.setdefault((plan.faults, True), []), entry)
-            self._in_two.add(plan)
+        heapq.heappush(self._heaps.setdefault((plan.faults, self.edge(plan)), []), entry)
+
+    def edge(self, plan: FaultPlan) -> int:
+        """Return the rank of a single error at the first or last of several exchanges of a lane; INNER for others."""
+        step = plan.steps[0]
+        rank = self.learned.ranks.get(step.place, 0)
+        return rank if rank in EDGES and len(plan.steps) == 1 and "error" in step.fault.rule else INNER
 
     def _tries(self, plan: FaultPlan) -> int:
         return sum(self.tried[step.place] for step in plan.steps)
 
-    def priority(self, plan: FaultPlan, early: bool = False) -> float:
-        weights = self.table.weights
-        if early:
-            (step,) = plan.steps
-            weight = step.fault.weight * weights.get(step.place.api, 0.1)
-            return EARLY * weight * AGAIN ** self.reached_early[step.fault.name]
-        return DEEPER ** (len(plan.steps) - 1) * prod(
+    def priority(self, plan: FaultPlan) -> float:
+        edge = self.edge(plan)
+        return EDGES.get(edge, DEEPER ** (len(plan.steps) - 1)) * prod(
             step.fault.weight
-            * weights.get(step.place.api, 0.1)
-            * AGAIN ** self.reached[step.fault.name]
-            * SAME_PLACE ** self.tried[step.place]
+            * self.table.weights.get(step.place.api, 0.1)
+            * AGAIN ** self.reached[step.fault.name, edge]
+            * (1.0 if edge else SAME_PLACE ** self.tried[step.place])
+            / (1 + self.kinds[step.fault.api, step.fault.kind_of, edge])
             for step in plan.steps
         )
 
     def next(self) -> FaultPlan | None:
         """Remove the plan with the highest priority and count it as reached; None if no plan is left."""
         best: tuple[float, int, float, int] | None = None
-        chosen: HeapKey = (), False
-        for key, heap in list(self._heaps.items()):
-            while heap:
-                counted, rank, tie, number, plan = heap[0]
-                if plan in self._stale:  # an entry that moves down can leave a stale one on top
-                    self._stale.discard(plan)
-                    heapq.heappop(heap)
-                elif counted < (tries := self._tries(plan)):
-                    heapq.heapreplace(heap, (tries, rank, tie, number, plan))
-                else:
-                    break
-            if not heap:
-                del self._heaps[key]
-                continue
+        chosen: HeapKey = (), INNER
+        for key, heap in self._heaps.items():
+            while heap[0][0] < (tries := self._tries(heap[0][-1])):
+                heapq.heapreplace(heap, (tries, *heap[0][1:]))
             _, rank, tie, number, plan = heap[0]
-            promise = (-self.priority(plan, key[1]), rank, tie, number)
+            promise = (-self.priority(plan), rank, tie, number)
             if best is None or promise < best:
                 best, chosen = promise, key
         if best is None:
             return None
         *_, plan = heapq.heappop(self._heaps[chosen])
+        if not self._heaps[chosen]:
+            del self._heaps[chosen]
         self.left -= 1
-        if plan in self._in_two:
-            self._in_two.discard(plan)
-            self._stale.add(plan)
-            if chosen[1]:
-                self._early.add(plan)
         self.count(plan)
         return plan
 
     def count(self, plan: FaultPlan) -> None:
-        """Count the faults of a plan as reached, and its places as tried; early plans separately."""
-        if plan in self._early:
-            self.reached_early.update(plan.faults)
-            return
+        """Count the faults of a plan as reached, and its places as tried."""
+        edge = self.edge(plan)
         for step in plan.steps:
-            self.reached[step.fault.name] += 1
-            self.tried[step.place] += 1
+            self.reached[step.fault.name, edge] += 1
+            self.kinds[step.fault.api, step.fault.kind_of, edge] += 1
+            if not edge:
+                self.tried[step.place] += 1
 
     def not_exercised(self, run: ExploredRun) -> None:
-        counters = run.counters
-        reached = self.reached_early if run.plan in self._early else self.reached
-        for step, one in zip_longest(run.plan.steps, counters[: len(run.plan.steps)]):
+        edge = self.edge(run.plan)
+        for step, one in zip_longest(run.plan.steps, run.counters[: len(run.plan.steps)]):
             if one is None or not one.applied:
-                reached[step.fault.name] -= 1
+                self.reached[step.fault.name, edge] -= 1
+                self.kinds[step.fault.api, step.fault.kind_of, edge] -= 1
 
     def passed(self, run: ExploredRun) -> None:
         """Add the plans with a further fault after a passed run, unless a run with the same digest has passed."""

@@ -213,7 +213,7 @@ def spread(places: Sequence[ExchangePlace]) -> list[ExchangePlace]:
     return [places[round(number * step)] for number in range(MOST_OF_LANE)]
 
 
-FIRST_RANK = 1  # of the first place of a lane that has several
+FIRST_RANK, LAST_RANK = 1, 2  # of the first and the last place of a lane with at least three
 
 
 def ranks_of(places: Iterable[ExchangePlace]) -> dict[ExchangePlace, int]:

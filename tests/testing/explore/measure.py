@@ -1,10 +1,12 @@
-"""Measure explorations: of each planted program how soon it is found and to what it is shrunk, of each right one that
-nothing is found, on the mock and on a real Kafka.
+"""Measure explorations on the mock and on a real Kafka.
+
+Rows of planted programs have the run that finds the mistake, and the smallest plan. Rows of right programs have the
+outcomes of all runs.
 
     python -m tests.testing.explore.measure [WORDS…] [--runs N]
 
-Each row is printed when it is there, as a row of the table in docs/explore.md. WORDS choose among rows by their names,
-such as `kafka/right/looks_away`; none: all of them.
+Each row is printed at its end, as a row of the tables in docs/explore.md. WORDS choose rows by parts of their names,
+such as `kafka/right/looks_away` (default: all rows).
 """
 
 from __future__ import annotations
@@ -48,13 +50,14 @@ class Measured:
 
 
 def rows(runs: int) -> Iterator[Measured]:
-    """Yield all rows; right programs have so many runs, with one fault each, then two, then three."""
+    """Yield all rows. `runs`: of each right program, with one fault each, then two, then three."""
     for cluster, planted in (("mock", test_planted.ON_MOCK), ("kafka", test_real_kafka.ON_KAFKA)):
         for one in planted:
             yield Measured(cluster, "planted", one.file, (f"--runs={one.within}", "--for=300s", *one.options))
-    for file in test_real_kafka.RIGHT:
-        depth = 3 if file in FEW_PLANS else 2
-        yield Measured("kafka", "right", file, (f"--runs={runs}", "--for=900s", f"--depth={depth}"))
+    for cluster in ("mock", "kafka"):
+        for file in test_real_kafka.RIGHT:
+            depth = 3 if file in FEW_PLANS else 2
+            yield Measured(cluster, "right", file, (f"--runs={runs}", "--for=900s", f"--depth={depth}"))
     yield Measured("kafka", "right", "no_rewind", (f"--runs={runs}", "--for=900s", *TRANSACTIONAL))
     copy = (*test_explored_commands.COPIER, "copy")
     before, check = test_explored_commands.JUDGED

@@ -8,12 +8,11 @@ import pytest
 
 from kproxy.testing.explore import order as order_module
 from kproxy.testing.explore.model import ExchangePlace, FaultPlan, PlaceMark, PlannedFault, StepCounters
-from kproxy.testing.explore.order import OrderSettings, PlanOrder, followers
-from kproxy.testing.explore.places import FIRST_RANK, LearnedPlaces, common_places, places_of, ranks_of
+from kproxy.testing.explore.order import EDGES, INNER, OrderSettings, PlanOrder, followers
+from kproxy.testing.explore.places import LearnedPlaces, common_places, places_of, ranks_of
 from tests.testing.explore.made_up import (
     COPY,
     TABLE,
-    commit,
     exchange,
     made_run,
     plan,
@@ -54,21 +53,26 @@ def test_each_plan_comes_once() -> None:
     assert order.next() is None
 
 
-def test_dangerous_faults_come_first_and_then_each_once() -> None:
-    """Lost answers of writes and commits come first, and no fault comes twice before all dangerous ones came once."""
-    names = fault_names(taken(new_order(), 19))
+def test_order_begins_with_dangerous_faults() -> None:
+    """Lost responses of writes and commits come first. Each dangerous fault comes before any of them came twice at the
+    same position of its lane, and a harmless one does not wait for the rest."""
+    plans = taken(new_order(), 15)
+    names = fault_names(plans)
     assert names[:2] == ["Produce: answer lost", "OffsetCommit: answer lost"]
-    assert set(names[:6]) == {
+    assert set(names[:9]) == {
         "Produce: answer lost", "OffsetCommit: answer lost", "Produce: REQUEST_TIMED_OUT, after the work",
         "Produce: never arrives", "OffsetCommit: NOT_COORDINATOR, before the work",
         "Produce: TOPIC_AUTHORIZATION_FAILED, before the work",
     }  # fmt: skip
+    order = new_order()
+    assert len({(one.faults, order.edge(one)) for one in plans[:9]}) == 9
+    assert "Metadata: never arrives" in names
 
 
-def test_one_in_the_middle_comes_first() -> None:
-    """Of a fault's places, the one in the middle is first, then the first."""
+def test_order_tries_the_middle_of_a_lane_first() -> None:
+    """Then the place with fewer runs."""
     plans = [one for one in taken(new_order()) if fault_names([one]) == ["Produce: answer lost"]]
-    assert [one.steps[0].place.mark.nth for one in plans] == [2, 1, 3]
+    assert [one.steps[0].place.mark.nth for one in plans] == [2, 3, 1]
 
 
 def test_a_place_that_was_tried_waits() -> None:
@@ -115,7 +119,7 @@ def test_a_counter_that_is_missing_is_not_applied() -> None:
     order = new_order()
     first = order.next()
     order.not_exercised(made_run(first, counters=()))
-    assert order.reached[first.steps[0].fault.name] == 0
+    assert not order.reached.total() and not order.kinds.total()
 
 
 # ---- pairs
@@ -206,28 +210,19 @@ def test_order_next_plan_has_the_highest_priority_of_all() -> None:
     """Each choice is the one that comparing all plans gives, whatever was reached and tried before."""
     order = PlanOrder(LearnedPlaces(tuple(PLACES), ranks=ranks_of(PLACES)), OrderSettings(seed=3))
     waiting = {FaultPlan((PlannedFault(place, fault),)) for place in PLACES for fault in order.faults_at(place)}
-    early = {one for one in waiting if is_early(order, one)}
-    assert order.left == len(waiting) > 50 and len(early) > 10
+    assert order.left == len(waiting) > 50 and {order.edge(one) for one in waiting} == {INNER, *EDGES}
     for number in range(len(waiting)):
-        best = max(*map(order.priority, waiting), *(order.priority(one, True) for one in early), 0)
-        reached, again, tried = order.reached.copy(), order.reached_early.copy(), order.tried.copy()
+        best = max(map(order.priority, waiting))
+        counts = order.reached.copy(), order.kinds.copy(), order.tried.copy()
         chosen = order.next()
-        assert chosen in waiting
-        after = order.reached, order.reached_early, order.tried
-        order.reached, order.reached_early, order.tried = reached, again, tried
-        assert best in (order.priority(chosen), order.priority(chosen, True) if chosen in early else None)
-        order.reached, order.reached_early, order.tried = after
+        after = order.reached, order.kinds, order.tried
+        order.reached, order.kinds, order.tried = counts
+        assert chosen in waiting and order.priority(chosen) == best
+        order.reached, order.kinds, order.tried = after
         waiting.discard(chosen)
-        early.discard(chosen)
         if number % 3 == 0:
             order.not_exercised(made_run(chosen, counters=()))
     assert order.next() is None and order.left == 0
-
-
-def is_early(order: PlanOrder, of: FaultPlan) -> bool:
-    """Return True if a plan has one error, at the first of several exchanges of its kind."""
-    (step,) = of.steps
-    return "error" in step.fault.rule and order.learned.ranks.get(step.place) == FIRST_RANK
 
 
 COMMITS_FIRST = (
@@ -252,29 +247,49 @@ COMMITS_FIRST = (
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_order_errors_come_early_at_first_exchanges(seed: int) -> None:
-    """In the planted program, each error at a first exchange is among the first 90 of 167 plans, and half are among
-    the first 55. Without early plans, the last one is plan 151 or later. Each fault comes once in the first 95."""
+def test_order_errors_come_soon_at_first_and_last(seed: int) -> None:
+    """In the planted program, each error at an end of a lane is among the first 95 of 167 plans, and half are among
+    the first 45. Each fault comes once in the first 95."""
+    order, plans = orders_of_planted(seed)
+    ends = [number for number, one in enumerate(plans, 1) if order.edge(one)]
+    assert (len(plans), len(ends)) == (167, 37)
+    assert ends[-1] <= 95 and ends[18] <= 45
+    assert set(fault_names(plans[:95])) == order.all_faults
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_commits_that_nothing_repairs_come_soon(seed: int) -> None:
+    """The only plan that shows the planted `commits_beyond` is a fatal error of the last commit."""
+    _, plans = orders_of_planted(seed)
+    last = next(place for place in stable(COMMITS_FIRST)[::-1] if place.api == "OffsetCommit")
+    fatal = "OffsetCommit: GROUP_AUTHORIZATION_FAILED, before the work"
+    wanted = [one.steps[0].place.mark == last.mark and one.faults == (fatal,) for one in plans]
+    assert wanted.index(True) < 25
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_each_api_and_class_comes_in_a_third(seed: int) -> None:
+    """No API waits until the many faults of another one were tried."""
+    order, plans = orders_of_planted(seed)
+    kinds = {(one.steps[0].place.api, one.steps[0].fault.kind_of) for one in plans}
+    assert {(one.steps[0].place.api, one.steps[0].fault.kind_of) for one in plans[:56]} == kinds
+    assert len(kinds) == 15 and order.left == 0
+
+
+def orders_of_planted(seed: int) -> tuple[PlanOrder, list[FaultPlan]]:
+    """Return the order for COMMITS_FIRST, and all its plans."""
     places = places_of(COMMITS_FIRST)
     order = PlanOrder(common_places(places, places), OrderSettings(depth=1, seed=seed))
-    faults = order.all_faults
-    plans = taken(order)
-    early = [number for number, one in enumerate(plans, 1) if is_early(order, one)]
-    assert (len(plans), len(early)) == (167, 21)
-    assert early[-1] <= 90 and early[10] <= 55
-    assert set(fault_names(plans[:95])) == faults
+    return order, taken(order)
 
 
-def test_order_early_errors_do_not_change_the_order_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without early plans, the other plans come in the same order."""
-    places = places_of(COMMITS_FIRST)
-    learned = common_places(places, places)
-    order = PlanOrder(learned, OrderSettings(depth=1))
-    plans = taken(order)
-    others = [one for one in plans if one not in order._early]
-    monkeypatch.setattr(order_module, "EARLY", 0.0)
-    late = [one for one in taken(PlanOrder(learned, OrderSettings(depth=1))) if one in set(others)]
-    assert len(plans) > len(others) and others[:30] == late[:30]
+def test_order_errors_at_ends_do_not_change_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other plans come in the same order, whatever the weights of the ends are."""
+    order, plans = orders_of_planted(0)
+    others = [one for one in plans if not order.edge(one)]
+    monkeypatch.setattr(order_module, "EDGES", dict.fromkeys(EDGES, 0.0))
+    order, plans = orders_of_planted(0)
+    assert len(plans) > len(others) and [one for one in plans if not order.edge(one)] == others
 
 
 def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +299,9 @@ def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.
     order = PlanOrder(LearnedPlaces(places), OrderSettings())
     compared, priority = [0], order.priority
 
-    def counted(plan: FaultPlan, early: bool = False) -> float:
+    def counted(plan: FaultPlan) -> float:
         compared[0] += 1
-        return priority(plan, early)
+        return priority(plan)
 
     monkeypatch.setattr(order, "priority", counted)
     for _ in range(20):
@@ -294,13 +309,3 @@ def test_many_thousand_plans_cost_no_more_than_their_faults(monkeypatch: pytest.
         assert chosen is not None
         order.not_exercised(made_run(chosen, counters=()))
     assert order.left > 30_000 and compared[0] <= 20 * len(order.all_faults)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_order_each_plan_of_a_long_test_comes_once(seed: int) -> None:
-    """An early error leaves its second entry in another heap, below entries that move."""
-    places = places_of([one for number in range(1, 9) for one in (produce(number), commit(number))])
-    order = PlanOrder(common_places(places, places), OrderSettings(seed=seed))
-    count = order.left
-    assert len(set(taken(order, count))) == count
-    assert order.left == 0 and order.next() is None

@@ -85,8 +85,16 @@ def is_done(consumer: Consumer) -> bool:
 
 
 def next_of(consumer: Consumer) -> Message:
-    """The next record, however long it takes."""
+    """Return the next record, without a time limit. Raises KafkaException."""
     while True:
         message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
+        if message is not None and is_record(message):
             return message
+
+
+def is_record(message: Message) -> bool:
+    """Return True for a record, False for a passing error. Raises KafkaException."""
+    error = message.error()
+    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise KafkaException(error)  # librdkafka reports it once, and reads no more from the partition
+    return error is None
