@@ -66,12 +66,15 @@ class ExchangePairing:
     `unread`: frames without their beginning. `earlier`: responses to requests before the capture, which are skipped.
     `strangers`: other responses without requests. `tokens`: raw SASL tokens, which are skipped.
     `alien`: the first frame is not Kafka's, so none on the connection is read. `apis`: keys of the requests.
+    `early`: correlation ids of `strangers`. `unsure`: a stranger may have a request, since a later request has its id, or
+    since more than MOST_WAITING requests waited.
     """
 
     __slots__ = (
         "alien",
         "apis",
         "earlier",
+        "early",
         "matched",
         "own",
         "pending",
@@ -80,6 +83,7 @@ class ExchangePairing:
         "take",
         "tokens",
         "unread",
+        "unsure",
         "who",
     )
 
@@ -89,7 +93,8 @@ class ExchangePairing:
         self.raw: RawTokens | None = None
         self.unread = self.strangers = self.earlier = self.tokens = 0
         self.apis: set[int] = set()
-        self.alien = self.matched = False
+        self.early: set[int] = set()
+        self.alien = self.matched = self.unsure = False
 
     def request(self, cut: CutFrame, note: Note) -> None:
         """Take the client's next frame. `note`: the note at its last packet."""
@@ -103,6 +108,7 @@ class ExchangePairing:
             return
         key, version, correlation_id = _REQUEST(data)
         self.who.exchanges += 1
+        self.unsure |= correlation_id in self.early
         if key in schema.paths():
             self.apis.add(key)
         seen = ObservedExchange(
@@ -119,6 +125,7 @@ class ExchangePairing:
             return
         self.pending.append(seen)
         if len(self.pending) > MOST_WAITING:
+            self.unsure = True
             self._give_up(self.pending.popleft())
 
     def response(self, cut: CutFrame, note: Note) -> None:
@@ -144,6 +151,10 @@ class ExchangePairing:
             before = self.who.older and not self.matched
             self.earlier += before
             self.strangers += not before
+            if len(self.early) < MOST_WAITING:
+                self.early.add(correlation_id)
+            else:
+                self.unsure = True
             return
         for one in skipped:
             self._give_up(one)
@@ -318,6 +329,12 @@ class TcpConnection:
         if fin is not None and direction.next in (fin, -1):
             self.ended |= 1 << side
         return self.ended == BOTH
+
+    @property
+    def has_all_requests(self) -> bool:
+        """Return True if the capture has all bytes of the client, from its SYN to its FIN."""
+        begun, end, sent = self.initial[0], self.fins[0], self.directions[0]
+        return not self.damaged and begun is not None and end is not None and sent.next == end
 
     @property
     def damaged(self) -> bool:

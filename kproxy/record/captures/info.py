@@ -122,8 +122,8 @@ def losses(capture: Capture) -> Iterator[CaptureLoss]:
         yield CaptureLoss(f"{counts.not_kafka} of {counts.connections} connections are not Kafka, or encrypted", None)
     if counts.unread:
         yield CaptureLoss(f"{counts.unread} frames without a beginning", None, damaged)
-    if counts.strangers:
-        yield CaptureLoss(f"{counts.strangers} responses without requests", None)
+    if counts.requests_lost:
+        yield CaptureLoss(f"{counts.requests_lost} responses without requests", None)
     if counts.older:
         text = f"{counts.older} connections are older than it"
         if counts.earlier:

@@ -60,6 +60,9 @@ class CaptureCounts:
     """Times that frame boundaries were lost until a segment started with a frame."""
     unread: int = 0
     strangers: int = 0
+    """Responses without a request."""
+    requests_lost: int = 0
+    """Responses without a request on connections that may lack requests."""
     tokens: int = 0
     older: int = 0
     """Connections that began before the capture and have exchanges in it."""
@@ -86,6 +89,8 @@ class CaptureCounts:
             self.lost_places += cutter.lost_places
         self.unread += exchanges.unread
         self.strangers += exchanges.strangers
+        if exchanges.unsure or not connection.has_all_requests:
+            self.requests_lost += exchanges.strangers
         self.tokens += exchanges.tokens
         self.not_kafka += not connection.who.exchanges
 

@@ -6,11 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from kproxy.record.captures import connection
 from kproxy.record.captures.capture_file import CaptureFile, CaptureLimits
 from kproxy.record.captures.info import losses, noted_losses
+from kproxy.record.captures.pcapng import interface, section
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture
-from kproxy.record.captures.writer import CaptureWriter
+from kproxy.record.captures.writer import CaptureWriter, Conversation
 from kproxy.record.exchange import ObservedExchange
 from tests.support.capture_files import SERVER, client, frame, metadata, produce, response, written
 
@@ -193,3 +197,33 @@ def test_gap_is_told_with_its_time_and_the_apis_of_its_connection(tmp_path: Path
     assert gap.within == {"Produce"}
     assert gap.apis is None
     assert " from 00:16:4" in gap.text
+
+
+@pytest.mark.parametrize(
+    ("frames", "ended", "lost"),
+    [
+        (">1 <1 <1 >2 <2", True, 0),  # twice
+        (">1 >2 >3 <2 <1 <3", True, 0),  # out of order
+        (">1 <1 <1 >2 <2", False, 1),  # the client's last bytes may be missing
+        (">1 <1 <2 >2 >3 <3", True, 1),  # the packets of the second exchange are in the wrong order
+        (">1 >2 >3 <1 <2 <3", True, 1),  # more requests wait than are kept
+    ],
+)
+def test_strangers_with_lost_requests_are_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: str, ended: bool, lost: int
+) -> None:
+    """A response has no request for certain if the capture has all bytes of the client in order."""
+    monkeypatch.setattr(connection, "MOST_WAITING", 2 if frames.count(">") == 3 and "<1 <2 <3" in frames else 100)
+    talk = Conversation(0, (bytes((127, 0, 0, 1)), 50000), (bytes((127, 0, 0, 1)), 9092))
+    blocks = [section("dumpcap"), interface("lo"), *talk.open(1000.0, "")]
+    for number, text in enumerate(frames.split()):
+        side, one = text[0], metadata(int(text[1]))
+        frame = one.request if side == ">" else one.response
+        assert frame is not None
+        data = (len(frame.data)).to_bytes(4, "big") + frame.data
+        blocks += talk.send("><".index(side), data, len(data), 1001.0 + number, 1001.0 + number, "")
+    blocks += talk.close(2000.0) if ended else ()
+    path = tmp_path / "c"
+    path.write_bytes(b"".join(blocks))
+    counts = read(path).counts
+    assert (counts.strangers, counts.requests_lost) == (1, lost)
