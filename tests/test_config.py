@@ -421,8 +421,8 @@ def test_listeners_share_a_port_by_their_hosts(tmp_path: Path) -> None:
         two.replace("b.example", "A.Example"): '5:73: "a.example.com" is served by listener "a" on the same port',
         two.replace("b{node}", "a{node}"): '5:106: "a{node}.example.com" is served by listener "a" on the same port',
         f"{two}, proxy_protocol: {{from: 10.0.0.1}}": (
-            '5:150: proxy_protocol is read before the name is known, and differs from that of listener "a", '
-            "on the same port"
+            '5:150: expected the proxy_protocol of listener "a", since it is read before the host name; got another '
+            "one on the same port"
         ),
         'bind: "h:443", hosts: [x.test]': "5:49: hosts are asked for in TLS handshakes, and this listener has no tls",
         f"{tls.replace('443', '444')}hosts: [1.2.3.4]": (

@@ -69,7 +69,7 @@ def test_a_bootstrap_server_that_is_kproxy_itself(listen: str, upstream: str, wo
     )
 
     assert done.returncode == 1
-    assert "this is kproxy itself" in done.stderr.splitlines()[-1]
+    assert "got kproxy itself" in done.stderr.splitlines()[-1]
 
 
 def test_a_name_that_leads_to_kproxy_itself(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
@@ -108,7 +108,7 @@ def test_check_finds_it(tmp_path: Path, listener: dict[str, Any], upstream: str,
     found = CliRunner().invoke(main, ["check", str(tmp_path / "config.yaml")])
 
     assert found.exit_code == wrong
-    assert ('is listener "main" itself, connections would go round in a circle' in found.output) is wrong
+    assert ('of listener "main": connections would loop' in found.output) is wrong
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -26,7 +26,7 @@ REST = (
     if os.environ.get("KPROXY_TEST_ALL")
     else []
 )
-ITSELF = "the destination 127.0.0.1:19092 is kproxy itself, going there would never end"
+ITSELF = "the destination 127.0.0.1:19092 is kproxy itself: connections would loop"
 ROOT = Path(__file__).parents[2]
 
 

@@ -1,4 +1,4 @@
-"""Checks of a config document for ports that two listeners want, and for names that both have on a shared port."""
+"""Checks of a config document for ports that two listeners claim, for names on shared ports, and for proxy loops."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ListenerEntry = tuple[int, dict[Any, Any]]
 
 
 def called(index: int, one: dict[Any, Any]) -> str:
-    """Return how a message calls a listener: by its name, or by its number where it has none yet."""
+    """Return a listener's name for messages; its number if it has no valid name."""
     name = one.get("name")
     return f'listener "{name}"' if isinstance(name, str) and name else f"listener {index + 1}"
 
 
 @dataclass(frozen=True)
 class PortClaim:
-    """Range of ports that a listener is to open on one host; `where` is its place in the document."""
+    """Range of ports that a listener opens on one host. `where`: its path in the document."""
 
     where: tuple[Any, ...]
     host: str
@@ -35,7 +35,7 @@ class PortClaim:
         return f"port {self.first}" if self.first == self.last else f"ports {self.first}-{self.last}"
 
     def ranges(self, but: int) -> list[tuple[int, int]]:
-        """Return the claim as ranges, without one port."""
+        """Return the claim without one port."""
         ranges = ((self.first, but - 1), (but + 1, self.last)) if self.first <= but <= self.last else self.all
         return [(first, last) for first, last in ranges if first <= last]
 
@@ -45,8 +45,10 @@ class PortClaim:
 
 
 class PlannedListener:
-    """Listener of a config document with all that its port checks look at, read once: `claims`, its `own` port among
-    them, and the `shared` address of one that is told apart from others there by names."""
+    """Listener of a config document, parsed for the port checks.
+
+    `own`: its claim of the bound port. `shared`: bound address, if the listener is selected by SNI host names.
+    """
 
     def __init__(self, index: int, mapping: dict[Any, Any]) -> None:
         self.index, self.mapping = index, mapping
@@ -58,11 +60,11 @@ class PlannedListener:
 
 
 PortHolder = tuple[PlannedListener, PortClaim]
-"""Listener that has a port, and what it has said to have it."""
+"""Listener that has a port, and its claim."""
 
 
 class HostPorts:
-    """Ports of one host, by whoever claims them first. Ranges are kept in order, and none overlaps with another."""
+    """Ports of one host with their first claims, as sorted ranges without overlaps."""
 
     __slots__ = ("lasts", "owners", "starts")
 
@@ -72,12 +74,12 @@ class HostPorts:
         self.owners: list[PortHolder] = []
 
     def find(self, first: int, last: int) -> PortHolder | None:
-        """Return who has the lowest port of this range that anybody has."""
+        """Return the holder of the lowest claimed port of this range; None if no port is claimed."""
         at = bisect_left(self.lasts, first)
         return self.owners[at] if at < len(self.starts) and self.starts[at] <= last else None
 
     def add(self, first: int, last: int, owner: PortHolder) -> None:
-        """Give the ports of this range to the owner, save for those that somebody has."""
+        """Give the unclaimed ports of this range to the owner."""
         at = bisect_left(self.lasts, first)
         while first <= last:
             taken = at < len(self.starts) and self.starts[at] <= last
@@ -93,47 +95,46 @@ class HostPorts:
 
 
 class AnyPorts:
-    """Ports of many hosts together, by whoever claims each of them first on any of them."""
+    """Ports of many hosts together, each with its first claim on any host."""
 
     __slots__ = ("owners", "taken")
 
     def __init__(self) -> None:
-        self.taken = 0
-        """Set of ports, as the bits of a number: a range of them is looked at in one step."""
+        self.taken = 0  # bit set of ports: a range is checked in one operation
         self.owners: dict[int, PortHolder] = {}
 
     def find(self, first: int, last: int) -> PortHolder | None:
-        """Return who has the lowest port of this range that anybody has."""
+        """Return the holder of the lowest claimed port of this range; None if no port is claimed."""
         found = self.taken >> first & ((1 << last - first + 1) - 1)
         return self.owners[first + (found & -found).bit_length() - 1] if found else None
 
     def add(self, first: int, last: int, owner: PortHolder) -> None:
-        """Give the ports of this range to the owner, save for those that somebody has."""
+        """Give the unclaimed ports of this range to the owner."""
         free = ((1 << last - first + 1) - 1) & ~(self.taken >> first)
         self.taken |= free << first
-        while free:  # each port is met here once
+        while free:  # at most one iteration per port over all calls
             lowest = free & -free
             self.owners[first + lowest.bit_length() - 1] = owner
             free ^= lowest
 
 
 class ClaimedPorts:
-    """Ports that listeners claim, so that what one more claims is compared with those few that may be the same."""
+    """Ports claimed by earlier listeners. Each new claim is compared with claims of the same port only."""
 
     def __init__(self) -> None:
         self.by_host: dict[str, HostPorts] = {}
         self.every, self.every_v4 = AnyPorts(), AnyPorts()
 
     def places(self, host: str) -> list[HostPorts | AnyPorts]:
-        """Return where ports stand that are the same on this host: its own, those of all hosts, and of each host for
-        one that means them all. 0.0.0.0 takes IPv4 only."""
+        """Return the ports that conflict on this host: its own, those of wildcard hosts, and those of each host if this
+        host is a wildcard. 0.0.0.0 includes only IPv4."""
         found = [self.by_host[one] for one in dict.fromkeys((host, *_wild(host))) if one in self.by_host]
         if host == "::":
             return [*found, self.every]
         return [*found, self.every_v4] if host == "0.0.0.0" else list[HostPorts | AnyPorts](found)
 
     def find(self, one: PlannedListener, claim: PortClaim) -> PortHolder | None:
-        """Return who has a port of this claim; the port of listeners that are told apart by names is free for them."""
+        """Return the holder of a port of this claim. Listeners that are selected by host names may share their port."""
         bind, ranges = one.shared, claim.all
         if bind is not None and claim is not one.own:
             ranges = tuple(claim.ranges(but=bind.port))
@@ -152,29 +153,29 @@ class ClaimedPorts:
 
 
 class SharedPort:
-    """Port that listeners share: who serves each name at it, and how the first of them reads clients' addresses."""
+    """Port that listeners share, with the listener of each host name. `first`: its `proxy_protocol` applies to all."""
 
     def __init__(self, first: PlannedListener) -> None:
         self.first = first
         self.names: dict[str, PlannedListener] = {}
 
     def join(self, one: PlannedListener) -> Iterator[Wrong]:
-        """Yield what a listener has in common with others and may not, or not in common and must; it is one of them."""
+        """Add a listener; yield an error for each name in use, and for another `proxy_protocol`."""
         names = list(_names(one.mapping))
         for name, where in names:
             if name in self.names:
                 served = f'"{name}" is served by {_who(self.names[name])} on the same port'
                 yield ("listeners", one.index, *where), served
         if one.mapping.get("proxy_protocol") != self.first.mapping.get("proxy_protocol"):
-            text = f"proxy_protocol is read before the name is known, and differs from that of {_who(self.first)}"
+            text = f"expected the proxy_protocol of {_who(self.first)}, since it is read before the host name"
             place = "proxy_protocol" if "proxy_protocol" in one.mapping else "bind"
-            yield ("listeners", one.index, place), f"{text}, on the same port"
+            yield ("listeners", one.index, place), f"{text}; got another one on the same port"
         for name, _ in names:
             self.names.setdefault(name, one)
 
 
 def overlaps(entries: Iterable[ListenerEntry], admin: Any) -> Iterator[Wrong]:
-    """Yield a mistake for each claim of ports that others have, at the place that comes later in the document."""
+    """Yield an error for each claim of a port that an earlier listener has."""
     earlier, shared = ClaimedPorts(), dict[Address, SharedPort]()
     for index, mapping in entries:
         one = PlannedListener(index, mapping)
@@ -194,7 +195,7 @@ def overlaps(entries: Iterable[ListenerEntry], admin: Any) -> Iterator[Wrong]:
 
 
 def circles(entries: Iterable[ListenerEntry], clusters: Any) -> Iterator[Wrong]:
-    """Yield a mistake for each cluster's server that is a listener of this config: kproxy would connect to itself."""
+    """Yield an error for each server of a cluster that is a listener of this config: a proxy loop."""
     by_host: dict[str, HostPorts] = {}
     for index, mapping in entries:
         one = PlannedListener(index, mapping)
@@ -213,7 +214,7 @@ def circles(entries: Iterable[ListenerEntry], clusters: Any) -> Iterator[Wrong]:
             owners = [owner for one in ports_there if (owner := one.find(address.port, address.port)) is not None]
             if owners:
                 whose = _who(min(owners, key=lambda owner: owner[0].index)[0])
-                problem = f"{address} is {whose} itself, connections would go round in a circle"
+                problem = f"expected the address of a broker, got {address} of {whose}: connections would loop"
                 yield ("clusters", name, *where), problem
 
 
@@ -222,7 +223,7 @@ def _who(listener: PlannedListener) -> str:
 
 
 def _servers(cluster: dict[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield each address at which a cluster is reached, behind its place in the cluster's mapping."""
+    """Yield the addresses of a cluster's servers with their paths in the cluster's mapping."""
     bootstrap, dial = cluster.get("bootstrap"), cluster.get("dial")
     for number, text in enumerate(bootstrap if isinstance(bootstrap, list) else ()):
         yield ("bootstrap", number), text
@@ -235,12 +236,12 @@ def _plain_host(host: str) -> str:
 
 
 def _wild(host: str) -> tuple[str, ...]:
-    """Return the hosts that mean all, this one among them."""
+    """Return the wildcard hosts that include this host."""
     return ("::",) if ":" in host and host != "::" else ("0.0.0.0", "::")
 
 
 def _bound_for(target: str) -> Sequence[str]:
-    """Return the hosts to which a listener may be bound that a connection to `target` reaches, judging by the names."""
+    """Return the bound hosts that a connection to `target` reaches, judging by name."""
     target = _plain_host(target)
     if target == "localhost":
         return (target, "127.0.0.1", "0.0.0.0", "::1", "::")
@@ -250,7 +251,7 @@ def _bound_for(target: str) -> Sequence[str]:
 
 
 def _taken(claim: PortClaim, owner: PortHolder) -> Wrong:
-    """Return the mistake that a claim is, of which somebody has a port."""
+    """Return the error of a claim whose port has a holder."""
     two, other = owner
     if (claim.host, str(claim)) == (other.host, str(other)):
         return claim.where, f"{claim} of {claim.host} is taken by {_who(two)}"
@@ -258,7 +259,7 @@ def _taken(claim: PortClaim, owner: PortHolder) -> Wrong:
 
 
 def _claims(index: int, one: dict[Any, Any]) -> Iterator[PortClaim]:
-    """Yield the ports that a listener is told to take, its own first. Ports that it may choose freely are no claim."""
+    """Yield the ports that a listener's config names, its own first. Ports chosen by the system are not included."""
     bind = _address(one.get("bind"))
     if bind is None:
         return

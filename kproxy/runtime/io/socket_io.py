@@ -148,7 +148,7 @@ def why_not(sock: socket.SocketType, config: Transparent, own_ports: set[int]) -
     except OSError:
         host, port = host_port(sock.getsockname())  # not diverted: the client connected to kproxy itself
     if port in own_ports and is_own(host):
-        return f"the destination {show((host, port))} is kproxy itself, going there would never end"
+        return f"the destination {show((host, port))} is kproxy itself: connections would loop"
     return None
 
 

@@ -117,7 +117,7 @@ class LookUp:
             self.done.set()
 
 
-REASON = "this is kproxy itself, connections would go round in a circle"
+REASON = "expected a broker, got kproxy itself: connections would loop"
 
 
 class OwnPorts:
