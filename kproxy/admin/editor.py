@@ -159,7 +159,7 @@ def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True)
     document = read_document(json_source(KEPT, text.encode()), from_api=True)
     found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records)
     rules = [
-        RuleMatchesShown(name=one.name, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
+        RuleMatchesShown(name=one.rule, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
     ]
     return shown_matches(found.of, found.kept, found.unfit, rules)
 

@@ -19,7 +19,7 @@ from kproxy.lake.columnar.columns import struct as arrow_struct
 from kproxy.lake.lake import struct
 from kproxy.protocol.table import schema
 from kproxy.record.events.column import Column
-from kproxy.tools.rehearse.whatif.candidate import Candidate, RuleTexts, captured_facts
+from kproxy.tools.rehearse.whatif.candidate import Candidate, RuleTexts, facts_of
 from kproxy.tools.rehearse.whatif.exchange import (
     CaptureSummary,
     ExchangeChunk,
@@ -218,7 +218,7 @@ def rows(batches: ArrowBatches, texts: RuleTexts, summaries: Mapping[str, Captur
         if candidate is None:
             topics = {UUID(topic_id): name for topic_id, name in summaries[capture].topics.items()}
             candidate = candidates[capture] = Candidate(texts, summaries[capture].began, topics)
-        caller = RecordedClient(f"{capture}:{number}", captured_facts(capture, exchanges.first))
+        caller = RecordedClient(f"{capture}:{number}", facts_of(exchanges.first, capture))
         for rule, finding in candidate.findings(caller, exchanges):
             sums.add(rule, finding, capture, number, caller, candidate.topics)
             if sums.full:

@@ -13,6 +13,7 @@ the time limit is reached. Rules in force are ignored there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -208,18 +209,13 @@ class PackingConnection:
         self.early: dict[int, PackedExchange | None] = {}
 
     def add(self, number: int, recorded: PackedExchange | None) -> None:
-        """Add an exchange in its turn, or before it; None: one that is not rehearsed."""
-        if number != self.next:
-            self.early[number] = recorded
-            return
-        self.next += 1
-        if recorded is not None:
-            self.ready.append(recorded)
-        while self.early and self.next in self.early:
-            early = self.early.pop(self.next)
+        """Add an exchange, in any order; None: one that is not rehearsed."""
+        self.early[number] = recorded
+        while self.next in self.early:
+            following = self.early.pop(self.next)
             self.next += 1
-            if early is not None:
-                self.ready.append(early)
+            if following is not None:
+                self.ready.append(following)
 
     def end(self) -> None:
         """Put the early exchanges in order, since no more come."""
@@ -274,14 +270,13 @@ class CapturePacking:
         return iter(rows)
 
     def _begin(self, who: CapturedConnection) -> PackingConnection:
-        opaque = self.candidate.opaque(captured_facts(self.path, who))
+        opaque = self.candidate.opaque(facts_of(who, self.path))
         connection = self.open[who] = PackingConnection(who, self.places, opaque)
         self.places += 1
         return connection
 
     def _recorded(self, seen: ObservedExchange, opaque: Opaque) -> PackedExchange | None:
-        request, response = seen.request, seen.response
-        why = unfit(seen)
+        request, why = seen.request, unfit(seen)
         if why is not None or request is None:
             self.summary.unfit[why or NO_REQUEST] = self.summary.unfit.get(why or NO_REQUEST, 0) + 1
             return None
@@ -290,11 +285,7 @@ class CapturePacking:
         if opaque[seen.key << 16 | seen.version & 0xFFFF]:
             self.summary.opaque += 1
             return None
-        answer, when = (None, None) if response is None else (response.data, response.first)
-        return PackedExchange(
-            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first,
-            answer, when,
-        )  # fmt: skip
+        return packed(seen, request)
 
     def _close(self, connection: PackingConnection) -> None:
         """Pack the connection's exchanges into a row, since its chunk is full."""
@@ -318,8 +309,18 @@ class CapturePacking:
 NO_REQUEST = "its request was not recorded"
 
 
-def captured_facts(capture: str, who: CapturedConnection | ExchangeChunk) -> Facts:
-    return Facts(who.listener or "", who.cluster or capture, who.client_address, node=who.node)
+def facts_of(who: Who | ExchangeChunk, cluster: str = "") -> Facts:
+    """Return the recorded facts of a connection. `cluster`: its cluster if none was recorded."""
+    return Facts(who.listener or "", who.cluster or cluster, who.client_address, node=who.node)
+
+
+def packed(seen: ObservedExchange, request: Frame) -> PackedExchange:
+    """Return an exchange as a rehearsal takes it."""
+    data, when = (None, None) if seen.response is None else (seen.response.data, seen.response.first)
+    return PackedExchange(
+        seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first, data,
+        when,
+    )  # fmt: skip
 
 
 def unfit(seen: ObservedExchange) -> str | None:
@@ -347,25 +348,16 @@ MOST_ANSWERS = 20
 
 
 @dataclass(slots=True)
-class RuleMatches:
-    """Matches of one rule: exchanges that its selectors held for, and those that its trigger chose of them. A rule that
-    binds connections has fired where a frame would have been another one."""
-
-    name: str
-    kind: str
-    matched: int = 0
-    fired: int = 0
-
-
-@dataclass(slots=True)
 class KeptMatches:
-    """Matches of rules among kept exchanges. `of`: how many were rehearsed; `unfit`: how many were skipped, since some
-    of their bytes are missing; `kept`: how many there are."""
+    """Matches of rules among `kept` exchanges: `of` were rehearsed, and `unfit` skipped, since bytes are missing.
+
+    The counters of a rule that binds connections are the exchanges with another frame.
+    """
 
     kept: int
     of: int = 0
     unfit: int = 0
-    rules: list[RuleMatches] = field(default_factory=list)
+    rules: list[CandidateCounts] = field(default_factory=list)
 
 
 def rehearse_kept(
@@ -384,47 +376,33 @@ def rehearse_kept(
     began = min((seen.request.first for seen in kept if seen.request is not None), default=0.0)
     store = RuleStore()
     store.put(document, "api", began)
-    rules = store.rule_set
-    by_rule = {rule.name: RuleMatches(rule.name, rule.kind) for rule in rules.rules}
-    found.rules = list(by_rule.values())
-    candidate = Candidate(rules, began, topics_in(kept), records=records)
+    candidate = Candidate(store.rule_set, began, topics_in(kept), records=records)
+    changed: Counter[str] = Counter()
     for number, seen_here in enumerate(by_connection.values()):
         if not in_time():
             break
         seen_here.sort(key=lambda seen: seen.number)
         caller = RecordedClient(str(number), facts_of(seen_here[0].who))
-        for rule, _ in candidate.findings(caller, packed(seen_here, found, in_time)):
-            if rule:
-                by_rule[rule].matched += 1
-                by_rule[rule].fired += 1
-    for counts in candidate.counted():
-        one = by_rule[counts.rule]
-        one.matched, one.fired = counts.matched, counts.fired
+        changed.update(rule for rule, _ in candidate.findings(caller, fit(seen_here, found, in_time)))
+    live = {counts.rule: counts for counts in candidate.counted()}
+    for rule in store.rule_set.rules:
+        times = changed[rule.name]
+        found.rules.append(live.get(rule.name) or CandidateCounts(rule.name, rule.kind, times, times, 0, False))
     return found
 
 
-def packed(
+def fit(
     seen_here: Sequence[ObservedExchange], found: KeptMatches, in_time: Callable[[], bool]
 ) -> Iterator[PackedExchange]:
-    """Yield the exchanges of one connection as a rehearsal takes them, and count them."""
+    """Yield the exchanges of one connection that can be rehearsed, and count them."""
     for seen in seen_here:
         if not in_time():
             return
-        request, response = seen.request, seen.response
-        if request is None or unfit(seen) is not None:
+        if seen.request is None or unfit(seen) is not None:
             found.unfit += 1
-            continue
-        found.of += 1
-        data, when = (None, None) if response is None else (response.data, response.first)
-        yield PackedExchange(
-            seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first, data,
-            when,
-        )  # fmt: skip
-
-
-def facts_of(who: Who) -> Facts:
-    """Return the facts of a connection that rules bind to, as far as the recording has them."""
-    return Facts(who.listener or "", who.cluster or "", who.client_address, node=who.node)
+        else:
+            found.of += 1
+            yield packed(seen, seen.request)
 
 
 def topics_in(kept: Sequence[ObservedExchange]) -> dict[UUID, str]:
