@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.errors import ConfigRefused, DocumentError
-from kproxy.rules.document.store import RuleOrigin, RuleStore, StoreChange, StoredRule
+from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere
+from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange, StoredRule
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.runtime.capacity import numbers
@@ -194,24 +194,22 @@ class RuleKeeper:
         self._has_done(what, rule)
         return change
 
-    def reset(self, name: str | None) -> int:
-        """Set the counters of one rule or of all to 0; see `RuleStore.reset`."""
-        return self.store.reset(name, monotonic())
-
-    def release(self, name: str) -> int:
-        """Release the requests that the rule holds; return their number. Raises NoSuchRule."""
-        running = self.running(name)
-        return 0 if running is None else running.release()
-
-    # ---- overridden for several processes in `workers.crew_keeper`
+    # ---- for requests of operators, in all processes
 
     async def load_everywhere(
         self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
     ) -> StoreChange:
-        """Run `load` in a thread, one operation at a time. Also raises NotEverywhere and the exceptions of `check`."""
+        """Load rules from outside, all or none. The operation runs in a thread, one at a time. Propagates the
+        exceptions of the store and of `check`. Raises NotEverywhere if another process cannot prepare the rules."""
         async with self.one_at_a_time(check):
-            before = self.store.rule_set.id
+            before, saved = self.store.rule_set.id, self.store.saved()
             change = await self._tried(origin, operation)
+            try:
+                await self._commit(saved)
+            except NotEverywhere as error:
+                self.loads.rejected[origin] += 1
+                self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
+                raise
             await self._put_into_force_in_turns(change)
             self._has_loaded(origin, before)
             return change
@@ -224,12 +222,16 @@ class RuleKeeper:
         DocumentError, ConfigRefused if the process is `ending`, and the exceptions of `check`. If other processes
         receive the config (`told`), also raises NotEverywhere and UnusableSetting. Nothing has changed after an
         exception."""
-        async with self.one_at_a_time(check):
-            before = self.store.rule_set.id
-            change = await self._aside(operation)
+
+        def decide() -> None:
             if ending():
                 raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
             commit(self.store.rule_set)
+
+        async with self.one_at_a_time(check):
+            before, saved = self.store.rule_set.id, self.store.saved()
+            change = await self._aside(operation)
+            await self._commit(saved, told, decide)
             await self._put_into_force_in_turns(change)
             if self.store.rule_set.id != before:
                 self._has_loaded("file", before)
@@ -237,19 +239,24 @@ class RuleKeeper:
     async def do_everywhere(
         self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
     ) -> StoreChange:
-        """Run `do` in a thread, one operation at a time. Also raises NotEverywhere and the exceptions of `check`."""
+        """Enable, disable or remove rules like `load_everywhere`."""
         async with self.one_at_a_time(check):
+            saved = self.store.saved()
             change = await self._aside(operation)
+            await self._commit(saved)
             await self._put_into_force_in_turns(change)
             self._has_done(what, rule)
             return change
 
     async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
-        """Run `reset` in all processes. Also raises NotEverywhere and the exceptions of `check`."""
-        return self.reset(name)
+        """Set the counters of one rule or of all to 0; see `RuleStore.reset`."""
+        async with self.one_at_a_time(check):
+            number = self.store.reset(name, monotonic())
+            await self._commit(self.store.saved())
+            return number
 
     async def release_everywhere(self, name: str) -> int:
-        """Run `release` in all processes that hold requests."""
+        """Release all requests that this rule holds now; return their number. Raises NoSuchRule."""
         running = self.running(name)
         return 0 if running is None else await release_in_turns(running)
 
@@ -257,6 +264,17 @@ class RuleKeeper:
         """Update the counters of all rules."""
 
     # ---- inside
+
+    async def _commit(
+        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = do_nothing
+    ) -> None:
+        """Have all processes prepare the store's state, call `decide`, which may refuse, and commit. Restore `saved`
+        and raise if the change is refused. One process has prepared everything already."""
+        try:
+            decide()
+        except KproxyError:
+            self.store.restore(saved, monotonic())
+            raise
 
     @asynccontextmanager
     async def one_at_a_time(self, check: TurnCheck = do_nothing) -> AsyncIterator[None]:
@@ -372,8 +390,15 @@ class RuleKeeper:
 
     async def _expire_everywhere(self) -> None:
         async with self.one_at_a_time():
-            now, before = monotonic(), list(self.store.stored_rules)
-            await self._put_into_force_in_turns(self.store.expire(now))
+            now, before, saved = monotonic(), list(self.store.stored_rules), self.store.saved()
+            change = self.store.expire(now)
+            try:
+                await self._commit(saved)
+            except NotEverywhere as error:  # no new model was needed: a worker hangs
+                self.log.error("rules cannot change now, kproxy tries again", error=str(error))
+                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
+                return
+            await self._put_into_force_in_turns(change)
             await self._has_expired(before, now)
 
     async def _has_expired(self, before: Sequence[str], now: float) -> None:

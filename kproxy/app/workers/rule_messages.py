@@ -12,8 +12,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
-from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange, StoredRule
-from kproxy.rules.rule_set import HowGone, RuleSet, Running
+from kproxy.rules.document.store import RuleStore, Saved, StoredRule
+from kproxy.rules.rule_set import HowGone, Running
 from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rule_keeper import (
@@ -22,9 +22,7 @@ from kproxy.runtime.rule_keeper import (
     CounterName,
     RuleKeeper,
     RuleWaiters,
-    StoreOperation,
     ToldConfig,
-    TurnCheck,
     do_nothing,
 )
 
@@ -164,64 +162,7 @@ class PoolRuleKeeper(RuleKeeper):
 
     # ---- operations
 
-    async def load_everywhere(
-        self, origin: RuleOrigin, operation: StoreOperation, *, check: TurnCheck = do_nothing
-    ) -> StoreChange:
-        """Apply rules from outside, all or none, in all processes. Raises NotEverywhere and what `check` raises."""
-        async with self.one_at_a_time(check):
-            before, saved = self.store.rule_set.id, self.store.saved()
-            change = await self._tried(origin, operation)
-            try:
-                await self._hand_out(saved)
-            except NotEverywhere as error:
-                self.loads.rejected[origin] += 1
-                self.log.error("rules rejected, those in force stay", origin=origin, error=str(error), version=before)
-                raise
-            await self._put_into_force_in_turns(change)
-            self._has_loaded(origin, before)
-            return change
-
-    async def load_with(
-        self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
-    ) -> None:  # fmt: skip
-        """Apply rules together with another config, in all processes or in none."""
-
-        def decide() -> None:
-            if ending():
-                raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
-            commit(self.store.rule_set)
-
-        async with self.one_at_a_time(check):
-            before, saved = self.store.rule_set.id, self.store.saved()
-            change = await self._aside(operation)
-            await self._hand_out(saved, told, decide)
-            await self._put_into_force_in_turns(change)
-            if self.store.rule_set.id != before:
-                self._has_loaded("file", before)
-
-    async def do_everywhere(
-        self, what: str, operation: StoreOperation, *, rule: str | None = None, check: TurnCheck = do_nothing
-    ) -> StoreChange:
-        """Turn something on or off in all processes, or in none. Raises NotEverywhere and what `check` raises."""
-        async with self.one_at_a_time(check):
-            saved = self.store.saved()
-            change = await self._aside(operation)
-            await self._hand_out(saved)
-            await self._put_into_force_in_turns(change)
-            self._has_done(what, rule)
-            return change
-
-    async def reset_everywhere(self, name: str | None, *, check: TurnCheck = do_nothing) -> int:
-        """Reset in all processes as simultaneously as possible."""
-        async with self.one_at_a_time(check):
-            number = self.store.reset(name, monotonic())
-            await self._hand_out(self.store.saved())
-            self._add_up()
-            return number
-
     async def release_everywhere(self, name: str) -> int:
-        """Release all requests that this rule holds now; return their number. Raises NoSuchRule."""
         running = self.running(name)
         if running is None:
             return 0
@@ -240,25 +181,11 @@ class PoolRuleKeeper(RuleKeeper):
 
     # ---- inside
 
-    async def _expire_everywhere(self) -> None:
-        async with self.one_at_a_time():
-            now, before, saved = monotonic(), list(self.store.stored_rules), self.store.saved()
-            change = self.store.expire(now)
-            try:
-                await self._hand_out(saved)
-            except NotEverywhere as error:  # no new model was needed: the worker hangs
-                self.log.error("rules cannot change now, kproxy tries again", error=str(error))
-                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
-                return
-            await self._put_into_force_in_turns(change)
-            await self._has_expired(before, now)
-
-    async def _hand_out(
-        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = lambda: None
+    async def _commit(
+        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = do_nothing
     ) -> None:
-        """Put the store's state into force in all processes, or roll the store back. `told`: a config to send with it;
-        `decide` is called when all are ready, and may still refuse. Raises NotEverywhere, UnusableSetting and what
-        `decide` raises."""
+        """Commit in all workers. `told`: a config to send with the rules. Raises NotEverywhere, UnusableSetting and the
+        exceptions of `decide`."""
         self.attempts += 1
         number = self.attempts
         try:
@@ -290,6 +217,7 @@ class PoolRuleKeeper(RuleKeeper):
         network = None if told is None else told.terms()
         await call_each(self.pool, returned, WorkerRules.commit, number, network)
         await self._forget()
+        self._add_up()
 
     async def _prepared(self, number: int, state: bytes, config: bytes) -> set[int]:
         """Have all workers prepare, and return the ids of the channels of those that are ready. Raises NotEverywhere

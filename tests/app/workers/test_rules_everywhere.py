@@ -16,13 +16,13 @@ from kproxy.app.workers.messages import HandedRule, RulesState, WorkerCalls
 from kproxy.app.workers.rule_messages import PoolRuleKeeper, RuleNewsSender, packed
 from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.worker_rules import WorkerRules
-from kproxy.base.errors import InternalError, NoSuchRule, NotEverywhere
+from kproxy.base.errors import ConfigRefused, InternalError, NoSuchRule, NotEverywhere
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import RuleSet, Running
 from kproxy.rules.values.source import Source
 from kproxy.runtime.io.channel import Channel
 from kproxy.runtime.io.reactor import Reactor
-from kproxy.runtime.rule_keeper import TurnCheck
+from kproxy.runtime.rule_keeper import RuleKeeper, TurnCheck
 from tests.support.holding import LetGo
 
 pytestmark = pytest.mark.trio
@@ -431,7 +431,7 @@ async def test_who_asks_during_a_change_is_answered_after_it(quiet_log: Any) -> 
             assert len(pool.versions) == 1
 
 
-CHANGES: dict[str, Callable[[PoolRuleKeeper, TurnCheck], Awaitable[object]]] = {
+CHANGES: dict[str, Callable[[RuleKeeper, TurnCheck], Awaitable[object]]] = {
     "load": lambda keeper, check: keeper.load_everywhere(
         "api", lambda store, now: store.put(Source("<api>", NTH), "api", now), check=check
     ),
@@ -458,3 +458,25 @@ async def test_what_is_refused_when_its_turn_comes_is_told_to_nobody(quiet_log: 
 
         assert pool.versions == {before}
         assert (pool.keeper.attempts, pool.keeper.store.killed) == (0, False)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_keeper_refused_change_keeps_the_store(quiet_log: Any, workers: int) -> None:
+    """A config that comes while the process ends, and each change that its check refuses: in one process or several."""
+
+    def refuse() -> None:
+        raise InternalError("not any more")
+
+    async with crew_of_two(quiet_log) as pool:
+        keeper: RuleKeeper = pool.keeper
+        if workers == 1:
+            keeper = RuleKeeper(pool.keeper.store, lambda rule_set: None, pool.reactor, pool.log)
+        before = keeper.store.saved()
+        with pytest.raises(ConfigRefused, match="kproxy is going to end"):
+            await keeper.load_with(
+                lambda store, now: store.put(Source("<api>", NTH), "api", now), lambda rules: None, lambda: True
+            )
+        for change in CHANGES.values():
+            with pytest.raises(InternalError, match="not any more"):
+                await change(keeper, refuse)
+        assert keeper.store.saved() == before
