@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import kproxy
 from kproxy.base.bounded_map import BoundedMap, SharedBudget
+
+EVICTION = re.compile(r"popitem\(last=False\)|del [\w.]+\[next\(iter|if len\([^)]*\) >=? [^:]*:\n +[\w.]+\.clear\(\)")
+MOST_OTHERS = 12  # modules that evict by time, turn or the size of others, or that are too hot for a call
 
 
 def test_bounded_map_full_evicts_least_recently_used() -> None:
@@ -45,3 +52,8 @@ def test_budget_exceeded_evicts_from_fullest_map() -> None:
     assert few.evicted == 0
     few.discard(0)
     assert (list(few), few.used, budget.used) == ([1], 0, many.used)
+
+
+def test_evictions_elsewhere_are_few() -> None:
+    modules = Path(kproxy.__file__).parent.rglob("*.py")
+    assert len(found := [path for path in modules if EVICTION.search(path.read_text())]) <= MOST_OTHERS, found
