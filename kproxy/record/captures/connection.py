@@ -66,8 +66,8 @@ class ExchangePairing:
     `unread`: frames without their beginning. `earlier`: responses to requests before the capture, which are skipped.
     `strangers`: other responses without requests. `tokens`: raw SASL tokens, which are skipped.
     `alien`: the first frame is not Kafka's, so none on the connection is read. `apis`: keys of the requests.
-    `early`: correlation ids of `strangers`. `unsure`: a stranger may have a request, since a later request has its id, or
-    since more than MOST_WAITING requests waited.
+    `early`: correlation ids of `strangers`. `unsure`: a stranger may have a request, because a later request has its
+    id, or because more than MOST_WAITING requests waited.
     """
 
     __slots__ = (
