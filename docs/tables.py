@@ -75,13 +75,15 @@ def schemas() -> dict[Path, str]:
 
 
 def decisions_table() -> str:
-    """Return the list of decisions, from the first lines of their files."""
-    lines = ["| | decision | date | |", "|---|---|---|---|"]
+    """Return the list of decisions by area, from the first lines of their files."""
+    rows: dict[str, list[str]] = {}
     for file in sorted((PAGES / "decisions").glob("[0-9]*.md")):
-        title, _, date_and_status = file.read_text().splitlines()[:3]
-        date, _, status = date_and_status.partition(" · ")
-        lines.append(f"| {int(file.name[:3])} | [{title.removeprefix('# ')}]({file.name}) | {date} | {status} |")
-    return "\n".join(lines) + "\n"
+        title, _, facts = file.read_text().splitlines()[:3]
+        status, date, area = (fact.partition(": ")[2] for fact in facts.split(" · "))
+        link = f"[{title.removeprefix('# ')}]({file.name})"
+        rows.setdefault(area, []).append(f"| {area} | {int(file.name[:4])} | {link} | {date} | {status} |")
+    head = ["| area | | decision | date | status |", "|---|---|---|---|---|"]
+    return "\n".join(head + [row for area in rows.values() for row in area]) + "\n"
 
 
 def phases_diagram() -> str:

@@ -604,7 +604,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert (client_named(went.body) if self.bound == "renaming" else went.body) == came.body
 
     def gets_no_session(self, came: Message) -> bool:
-        """Whether a Fetch gives topics by ids, which nobody has named here, while rules go by names (decision 61)."""
+        """Whether a Fetch gives topics by ids, which nobody has named here, while rules go by names (decision 12)."""
         if came.api.key != FETCH or came.version < IDS_SINCE or not self.names_topics:
             return False
         return came.body["session_epoch"] == OPENING and any(topic["topic_id"].int for topic in came.body["topics"])

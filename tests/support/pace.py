@@ -2,7 +2,7 @@
 
 A limit is for a usual server of 2024 without other work. A virtual machine on a busy host has half or a third of that
 speed. So a time over its limit is compared with the time of a known piece of work, measured at the same moment
-(docs/decisions/092).
+(docs/decisions/0034).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class EventGate:
 
     `on_blocked` is called, in the thread that puts, when the sink gets blocked. `call_later` calls a function some
     milliseconds later, once. Lines of requests wait for that long, or until there are many or another event comes: one
-    by one, between two packets, they take twice the time (decision 96). Without `call_later` none waits.
+    by one, between two packets, they take twice the time (decision 23). Without `call_later` none waits.
     """
 
     def __init__(
