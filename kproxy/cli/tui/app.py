@@ -301,12 +301,15 @@ class ViewApp(App[None], inherit_bindings=False):
     # ---- what the screens ask for
 
     def say(self, text: str, good: bool = True) -> None:
+        """Show a message in the bottom line."""
         self.message = (in_line(" ".join(text.split())), "" if good else "bold red")
 
     def work(self, what: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Call `what` in a thread, then `then` with its result in the loop. A KproxyError is shown instead."""
         self.errands.start(what, then)
 
     def change(self, method: str, path: str, body: Any, then: Callable[[Any], None]) -> None:
+        """Send a request that changes the proxy, with this JSON body, and pass the response to `then`."""
         admin = self.admin
         if admin is None:
             self.say(NO_CHANGE, good=False)
@@ -318,6 +321,7 @@ class ViewApp(App[None], inherit_bindings=False):
         self.questions.line(label, value, then)
 
     def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
+        """Ask a question. Only `y`, or `word` if given, confirms it."""
         if word and self.admin is None:
             self.say(NO_CHANGE, good=False)
         else:
@@ -336,6 +340,7 @@ class ViewApp(App[None], inherit_bindings=False):
             event.prevent_default()
 
     def edited(self, text: str, suffix: str) -> str | None:
+        """Return the text after $EDITOR; None if that failed or the text is unchanged."""
         return in_editor(self, text, suffix)
 
     def show(self, screen: str) -> None:
@@ -377,6 +382,7 @@ class ViewApp(App[None], inherit_bindings=False):
         self.chosen = True
 
     def use(self, does: str) -> None:
+        """Run an action by its name: of the focused list, otherwise of its screen, otherwise of the app."""
         for who in (self.focused, self.pane, self.keys):
             method = getattr(who, f"do_{does}", None)
             if method is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -16,8 +16,11 @@ from kproxy.record.filters import topics
 
 from .exchange_actions import make_rule, named_request, save_detail, send_again
 from .frame_fields import FrameField, TerminalFrame, batch_text, frame_of
-from .host import Pane, ViewHost
+from .host import Pane
 from .widgets import Bar, LineList, TextPart
+
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 ACROSS = 12
 """Bytes in a line, as `kproxy show` has them."""
@@ -124,7 +127,7 @@ class DetailPane(Pane):
     """
     hints = "Tab next part  [ ] field  b bytes of  - layout  m rule  w save  q back  ? help"
 
-    def __init__(self, host: ViewHost, widget_id: str = "details") -> None:
+    def __init__(self, host: ViewApp, widget_id: str = "details") -> None:
         super().__init__(host, widget_id)
         self.ident = ""
         self.detail: Mapping[str, Any] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,15 +19,16 @@ from kproxy.cli.admin_client import Refused, segment
 from kproxy.cli.tail import milliseconds
 from kproxy.rules.document.read import parse_rules
 
-from .host import ViewHost
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 
-def make_rule(host: ViewHost, get: Callable[[str], Any]) -> None:
+def make_rule(host: ViewApp, get: Callable[[str], Any]) -> None:
     """Have a document edited that is about exchanges like one, and add it; while files are shown, save it."""
     edit_rule(host, document_of(get))
 
 
-def edit_rule(host: ViewHost, text: str) -> None:
+def edit_rule(host: ViewApp, text: str) -> None:
     """Have a document edited until it is right, or empty."""
     after = host.edited(text, ".yaml")
     if after is None or is_empty(after):
@@ -60,7 +61,7 @@ def edit_rule(host: ViewHost, text: str) -> None:
     host.work(lambda: admin("POST", "/api/check", after.encode(), kind="application/yaml"), asked)
 
 
-def save_detail(host: ViewHost, ident: str) -> None:
+def save_detail(host: ViewApp, ident: str) -> None:
     """Ask for a file, and write an exchange into it as JSON, with its bytes."""
 
     def write(name: str) -> None:
@@ -73,7 +74,7 @@ def save_detail(host: ViewHost, ident: str) -> None:
     host.prompt("save it as:", f"exchange-{ident}.json", write)
 
 
-def save(host: ViewHost, name: str, text: str) -> None:
+def save(host: ViewApp, name: str, text: str) -> None:
     """Write a new file; one that is there stays as it is."""
     path = Path(name.strip()).expanduser()
 
@@ -89,7 +90,7 @@ def save(host: ViewHost, name: str, text: str) -> None:
         host.work(write, lambda nothing: host.say(f"saved as {path}"))
 
 
-def send_again(host: ViewHost, ident: str, api: str, show: Callable[[str], None], what: str, confirm: str = "") -> None:
+def send_again(host: ViewApp, ident: str, api: str, show: Callable[[str], None], what: str, confirm: str = "") -> None:
     """Have a request sent again, and `show` the new exchange. `what`: the request in words.
 
     `confirm`: its API, typed by the user, which the proxy needs for a request that changes something.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 
@@ -13,8 +13,11 @@ from kproxy.rules.filter.parse import quoted
 from .details import DetailPane
 from .exchange_actions import make_rule, named_request, save_detail, send_again
 from .exchange_rows import COLUMNS, ExchangeStore, StreamRow, cells, colour, heads, placed
-from .host import Pane, ViewHost
+from .host import Pane
 from .widgets import LineList, Painted, TextPart
+
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 ROOM = 20
 """Cells that outcome and what it is about grow by before more columns are shown."""
@@ -104,7 +107,7 @@ class ExchangePane(Pane):
 
     hints = "Enter open  f filter  / search  F follow  o only its…  m rule  i hold  ? help"
 
-    def __init__(self, host: ViewHost, details: DetailPane) -> None:
+    def __init__(self, host: ViewApp, details: DetailPane) -> None:
         super().__init__(host, "exchanges")
         self.rows = ExchangeList(host.store)
         self.details = details

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 
@@ -16,9 +16,12 @@ from kproxy.cli.admin_client import Admin, segment
 from .details import FieldList
 from .exchange_rows import ReadValue, TerminalColumn, named, sized
 from .frame_fields import TerminalFrame, as_yaml, changes, frame_of, values_of
-from .host import ViewHost, user
+from .host import user
 from .tables import ListedItem, TablePane
 from .widgets import TextPart
+
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 CLAIM = 10.0
 """Seconds between two claims of a frame that is edited; each lasts thirty."""
@@ -63,7 +66,7 @@ class HeldPane(TablePane):
         TerminalColumn("client", 6, 11, lambda get: "ended" if get("client_ended") else ""),
     )  # fmt: skip
 
-    def __init__(self, host: ViewHost, widget_id: str) -> None:
+    def __init__(self, host: ViewApp, widget_id: str) -> None:
         super().__init__(host, widget_id)
         self.edits: dict[str, list[dict[str, Any]]] = {}
         self.drafts: dict[str, str] = {}

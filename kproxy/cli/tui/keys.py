@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.cli.admin_client import segment
 from kproxy.cli.filters import is_file
 
-from .host import KeyHost, user
+from .host import user
 from .sources import ViewedFiles
+
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 EVERYWHERE, LISTS, EXCHANGES, DETAILS = "everywhere", "in lists", "exchanges", "details"
 HELD, RULES, CONNECTIONS, CAPTURES = "held", "rules", "connections", "captures"
@@ -121,7 +124,7 @@ INTERCEPT_TTL = "10m"
 class AppKeys:
     """Methods for the keys that act everywhere."""
 
-    def __init__(self, app: KeyHost) -> None:
+    def __init__(self, app: ViewApp) -> None:
         self.app = app
 
     def do_help(self) -> None:

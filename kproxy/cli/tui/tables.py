@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from textual.app import ComposeResult
@@ -13,8 +13,11 @@ from kproxy.cli.admin_commands import state
 
 from .details import TextList
 from .exchange_rows import ReadValue, TerminalColumn, cells, heads, named, placed, sized
-from .host import Pane, ViewHost
+from .host import Pane
 from .widgets import LineList, Painted, TextPart
+
+if TYPE_CHECKING:
+    from .app import ViewApp
 
 ListedItem = Mapping[str, Any]
 """Description of one rule, connection, capture or held frame, as the API gives it."""
@@ -78,7 +81,7 @@ class TablePane(Pane):
     columns: tuple[TerminalColumn, ...] = ()
     every = 2
 
-    def __init__(self, host: ViewHost, widget_id: str) -> None:
+    def __init__(self, host: ViewApp, widget_id: str) -> None:
         super().__init__(host, widget_id)
         self.table = TableList(self.columns, self.key)
         self.answer: ListedItem = {}
