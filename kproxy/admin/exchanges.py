@@ -24,7 +24,7 @@ from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
 from kproxy.record.live_view.watch import UNKNOWN, ViewPart
 
 from .guard import BYTES, JSON
-from .held import check_view_writes, worker_gone
+from .held import check_view_writes
 from .kept import FoundExchanges, SourceExchanges
 from .models import AS_TEXT, Query, SentAgainShown, Shown, duration
 from .operation import Operation, OperationCall
@@ -296,10 +296,7 @@ async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:
     assert isinstance(call.body, SendAgainBody), "the table says so"
     check_view_writes(backend)
     member, number = live_member(backend, call.path["id"])
-    try:
-        shown = await member.send_again(number, call.body.confirm)
-    except Problem as error:
-        raise worker_gone(error) from None
+    shown = await member.send_again(number, call.body.confirm)
     backend.log.info("exchange sent again", of=shown.again_of, exchange=shown.id, outcome=shown.outcome,
                      who=call.who or None)  # fmt: skip
     return shown
@@ -310,6 +307,6 @@ SEND_OPERATIONS = (
         "POST", "/api/exchanges/{id}/send", "send_exchange_again",
         "Send the request again, by the listener that it came by.", send_again, SentAgainShown, body=SendAgainBody,
         refusals=(*(one for one in REFUSALS if one not in ("no_such_source", "too_many_answers")), "not_sendable",
-                  "cannot_log_in", "not_let_in", "confirm_first", "too_many_sent", "worker_gone", "invalid_body"),
+                  "cannot_log_in", "not_let_in", "confirm_first", "too_many_sent", "invalid_body"),
     ),
 )  # fmt: skip

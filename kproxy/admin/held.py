@@ -22,7 +22,7 @@ from kproxy.session.held_frames import LONGEST_HOLD, HeldFrame
 from .guard import JSON
 from .models import AS_TEXT, LONGEST_NUMBER, Query, Shown, duration, printable
 from .operation import Operation, OperationCall
-from .problem import MemberGone, Problem
+from .problem import Problem
 from .responses import CountedResponse
 
 if TYPE_CHECKING:
@@ -264,20 +264,14 @@ def most_of(rule: LiveRule) -> int:
 
 async def get_held(backend: Backend, call: OperationCall) -> CountedResponse:
     number = call.path["id"]
-    try:
-        text = await holder(backend, number).held_frame(number, call.query.first)
-    except Problem as error:
-        raise worker_gone(error) from None
+    text = await holder(backend, number).held_frame(number, call.query.first)
     return CountedResponse(text, media_type=JSON)
 
 
 async def preview(backend: Backend, call: OperationCall) -> CountedResponse:
     number, body = call.path["id"], call.body
     assert isinstance(body, ResumeBody), "the table says so"
-    try:
-        text = await holder(backend, number).held_preview(number, body)
-    except Problem as error:
-        raise worker_gone(error) from None
+    text = await holder(backend, number).held_preview(number, body)
     return CountedResponse(text, media_type=JSON)
 
 
@@ -286,10 +280,7 @@ async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     assert isinstance(body, HeldBody), "the table says so"
     check_view_writes(backend)
     who = body.who or call.who
-    try:
-        shown = await holder(backend, number).held_action(number, body.model_copy(update={"who": who}))
-    except Problem as error:
-        raise worker_gone(error) from None
+    shown = await holder(backend, number).held_action(number, body.model_copy(update={"who": who}))
     if action != "claim":
         backend.log.info("held frame", action=action, held=number, rule=shown.rule, who=who or None)
     return shown
@@ -322,14 +313,7 @@ def check_view_writes(backend: Backend) -> None:
         raise Problem(403, "read_only", "the config has `view: {write: false}`")
 
 
-def worker_gone(error: Problem) -> Problem:
-    """Convert errors of a lost worker to `worker_gone`; return others unchanged."""
-    if not isinstance(error, MemberGone) and not (error.code == "internal" and error.message.startswith("worker ")):
-        return error
-    return Problem(503, "worker_gone", f"what it held is gone with it: {error.message}")
-
-
-REFUSALS = ("no_such_held", "held_changed", "worker_gone", "view_off", "invalid_body")
+REFUSALS = ("no_such_held", "held_changed", "view_off", "invalid_body")
 EDITS = ("not_editable", "invalid_edit", "too_large")
 
 
@@ -345,7 +329,7 @@ OPERATIONS = (
     Operation("POST", "/api/held/resume", "resume_all_held", "Let go all that a rule holds, or all that is held.",
               resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
     Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown, HeldQuery,
-              refusals=("no_such_held", "worker_gone", "view_off", "too_many_answers")),
+              refusals=("no_such_held", "view_off", "too_many_answers")),
     Operation("POST", "/api/held/{id}/preview", "preview_held", "The frame as it would leave with an edit; nothing "
               "happens.", preview, HeldFrameShown, body=ResumeBody, changes=False,
               refusals=(*REFUSALS, *EDITS, "too_many_answers")),

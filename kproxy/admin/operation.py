@@ -233,7 +233,8 @@ def _words(error: Any) -> str:
 
 
 SCHEMAS = "#/components/schemas/{model}"
-ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "foreign_site", "invalid_query", "internal")
+ALWAYS = ("unauthorized", "foreign_host", "foreign_origin", "foreign_site", "invalid_query", "internal",
+          "worker_gone")  # fmt: skip
 """Codes that any operation may answer with."""
 
 DESCRIPTION = """\

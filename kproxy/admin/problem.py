@@ -86,7 +86,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
           "too_many_sources": "the limit of open files is reached",
           "too_many_answers": "the limit of bytes of all long responses is reached"},
     500: {"internal": "an error of kproxy; its log has details"},
-    503: {"worker_gone": "the process that held the frame has ended",
+    503: {"worker_gone": "the worker process for the request has ended, or does not respond",
           "not_everywhere": "a worker process could not apply the change, so nothing was changed",
           "too_many_connections": "the limit of connections to this address is reached"},
 }  # fmt: skip

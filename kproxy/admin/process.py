@@ -104,7 +104,7 @@ async def get_topology(backend: Backend, call: OperationCall) -> TopologyShown:
     """Return what any member knows, with the addresses that listeners give to clients."""
     topologies = await backend.ask_members(lambda member: member.topology())
     if not topologies:
-        raise Problem(500, "internal", "no worker is running")
+        raise Problem(503, "worker_gone", "no worker is running")
     listeners = {
         name: ListenerShown(**{
             **dict(listener), "connections": sum(topology.listeners[name].connections for topology in topologies),

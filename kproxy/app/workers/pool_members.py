@@ -57,7 +57,7 @@ class RemoteMember:
         """Return the result of the worker's member. Raises Problem."""
         channel = member.worker.channel
         if channel is None:
-            raise MemberGone(500, "internal", f"worker {member.index} is not running")
+            raise MemberGone(503, "worker_gone", f"worker {member.index} is not running")
         return await member.result(channel, result_decoder(method), method, arguments)
 
     async def result(
@@ -69,7 +69,8 @@ class RemoteMember:
             if "status" in error.details:
                 raise Problem(message=str(error), **error.details) from None
             gone = self.worker.channel is not channel or channel.closed  # closed: it has ended, or is about to
-            raise (MemberGone if gone else Problem)(500, "internal", f"worker {self.index}: {error}") from None
+            status, code = (500, "internal") if error.raised else (503, "worker_gone")
+            raise (MemberGone if gone else Problem)(status, code, f"worker {self.index}: {error}") from None
 
 
 class RemoteStream:

@@ -80,11 +80,11 @@ DETAILS = ("status", "code", "mistakes", "where")
 
 class Unanswered(InternalError):
     """Call without a result: the other process has ended, hangs or raised an exception; the message has the reason.
-    `details`: those of the exception."""
+    `raised`: it raised an exception. `details`: those of the exception."""
 
     def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.details = details or {}
+        self.raised, self.details = details is not None, details or {}
 
 
 def remote(patience: float = PATIENCE) -> Callable[[M], M]:

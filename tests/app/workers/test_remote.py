@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from kproxy.admin.problem import Problem
 from kproxy.app.workers import supervisor_client as module
 from kproxy.app.workers.messages import (
     ClusterNodes,
@@ -21,9 +22,10 @@ from kproxy.app.workers.messages import (
     WorkerCalls,
     unpack_advertise,
 )
+from kproxy.app.workers.pool_members import RemoteMember
 from kproxy.app.workers.supervisor_client import RemotePorts, Reporter
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
-from kproxy.runtime.io.channel import Channel, remote
+from kproxy.runtime.io.channel import Channel, Unanswered, remote
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.port_service import AddressRequest
 from kproxy.runtime.upstreams.dialler import Topology
@@ -188,6 +190,32 @@ async def test_who_is_answered_knows_the_load(quiet_log: Any) -> None:
         told.clear()
         await trio.sleep(2 * module.SOON)
         assert told == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (Unanswered("no answer to held within 10 s"), 503, "worker_gone"),
+        (Unanswered("boom", {}), 500, "internal"),
+        (Unanswered("no", {"status": 404, "code": "no_such_held"}), 404, "no_such_held"),
+        (None, 503, "worker_gone"),
+    ],
+)
+async def test_remote_member_without_result_reports_the_reason(
+    failure: Unanswered | None, status: int, code: str
+) -> None:
+    """A worker that has ended or hangs is not an error of kproxy. None: the worker has no channel."""
+
+    async def result(*call: Any) -> None:
+        assert failure is not None
+        raise failure
+
+    channel = None if failure is None else SimpleNamespace(closed=False, result=result)
+    worker: Any = SimpleNamespace(index=0, ready=True, channel=channel)
+    with pytest.raises(Problem) as raised:
+        await RemoteMember(worker).held()
+
+    assert (raised.value.status, raised.value.code) == (status, code)
 
 
 async def until(condition: Callable[[], Any]) -> None:
