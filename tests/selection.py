@@ -49,9 +49,7 @@ FOLDERS = {
     "tests/lab/bench/": "process",
 }
 SWEEPS = {
-    "tests/docs/test_develop_pages.py": (2, 4),
     "tests/docs/": (1, 1),
-    "tests/test_howto_pages.py": (2, 2),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # a way around a rule may exist in one API and version only
     "tests/session/test_addresses.py": (1, 1),
