@@ -233,7 +233,7 @@ PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
             "aiokafka-stop-hang",
             client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, "aiokafka-0.14.0"),
         ),
-        ("", client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, PYTHON)),
+        ("librdkafka-commit", client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, PYTHON)),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.9.9")),
         ("", client_finding(known_plan(HANG), "hang", None, "apache-kafka-java/4.1.0")),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/")),
