@@ -166,6 +166,7 @@ class Connection:
         "session",
         "since",
         "tap",
+        "tapped",
         "turn",
         "unread",
         "wakes",
@@ -196,6 +197,7 @@ class Connection:
         self.route: Route | None = None
         self.leaving: CloseBoth | None = None
         self.tap: SplicedTap | None = None  # forwards traffic to observers
+        self.tapped: Callable[[], tuple[Feed, Feed]] | None = None  # feeds of a tap around those of the session
         self.flow: ConnectionShaper | None = None
         self.half_closing: Side | None = None  # gets its FIN after its queued bytes
         self.wakes: Sequence[Deadline] = ()
@@ -536,8 +538,20 @@ class Connection:
     def leave(self, close: CloseBoth) -> None:
         if self.leaving is None:
             self.leaving = close
-            self.client.feed = self.until_idle(self.client.feed)
-            self.broker.feed = self.until_idle(self.broker.feed)
+            self.chain_feeds()
+
+    def chain_feeds(self) -> None:
+        """Set the feeds of both sides after a change of the tap or of `leaving`.
+
+        A tap contains the session's feeds, and the check for idleness contains both. Those of a closing connection
+        stay as they are."""
+        if self.phase is not ConnectionPhase.OPEN:
+            return
+        session, tapped = self.session, self.tapped
+        client, broker = (session.from_client, session.from_broker) if tapped is None else tapped()
+        if self.leaving is not None:
+            client, broker = self.until_idle(client), self.until_idle(broker)
+        self.client.feed, self.broker.feed = client, broker
 
     def until_idle(self, feed: Feed) -> Feed:
         """Wrap `feed` with a check whether the session is idle afterwards."""

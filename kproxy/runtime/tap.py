@@ -28,7 +28,7 @@ from kproxy.session.commands import CLIENT
 from kproxy.session.inflight import ANSWERED, ASKED
 
 from .connection_view import ConnectionWho
-from .protocols import ConnectionPhase, Feed
+from .protocols import Feed
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -76,8 +76,9 @@ class Tap:
         self.connection, self.fanout = connection, fanout
         self.summary_for, self.journal_for = summary_for, journal_for
         self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
-        self.from_client: Feed = connection.client.feed
-        self.from_broker: Feed = connection.broker.feed
+        self.from_client: Feed = connection.session.from_client
+        self.from_broker: Feed = connection.session.from_broker
+        connection.tapped = self.feeds
         self.again = False
         self.wake(late=late)
         self.refocus()
@@ -111,30 +112,21 @@ class Tap:
 
     # ---- what passes
 
-    def put_in_place(self) -> None:
-        """Wrap the session's feeds with the cheapest variant."""
-        connection = self.connection
-        if connection.leaving is not None:  # another wrapper is in place and must stay
-            return
-        if connection.phase is not ConnectionPhase.OPEN:  # later bytes are discarded
-            return
+    def feeds(self) -> tuple[Feed, Feed]:
+        """Return the cheapest feeds of client and broker around those of the session."""
         if self.fanout.samplers:
-            connection.client.feed, connection.broker.feed = self.sampled_requests, self.sampled_responses
-        elif self.settled and self.behind is None:
-            connection.client.feed = watched_requests(self, self.from_client)
-            connection.broker.feed = watched_responses(self.observer.to_client, self.from_broker)
-        else:
-            connection.client.feed, connection.broker.feed = self.client_feed, self.broker_feed
+            return self.sampled_requests, self.sampled_responses
+        if self.settled and self.behind is None:
+            requests = watched_requests(self, self.from_client)
+            return requests, watched_responses(self.observer.to_client, self.from_broker)
+        return self.client_feed, self.broker_feed
 
-    def take_away(self) -> bool:
-        """Restore the session's feeds. Return False if another wrapper is in place."""
-        connection = self.connection
-        if connection.leaving is not None or connection.phase is not ConnectionPhase.OPEN:
-            return False
+    def remove(self) -> None:
+        """Stop observing, and restore the session's feeds."""
         if not self.asleep:
             self.sleep()
-        connection.client.feed, connection.broker.feed = self.from_client, self.from_broker
-        return True
+        self.connection.tapped = None
+        self.connection.chain_feeds()
 
     def sampled_requests(self, view: memoryview, n: int, now: float) -> int:
         """Variant of `client_feed` for samplers, which charges the observers' time to their budget."""
@@ -286,7 +278,7 @@ class Tap:
             self.behind = ConnectionObserver(self.who, fanout.depth, fanout.take_behind, most=fanout.frame_limit)
             self.behind.awaiting([one for one in awaited if one[1] != ANSWERED])
         self.settled = True
-        self.put_in_place()
+        self.connection.chain_feeds()
 
     def refocus(self) -> None:
         """Update the observers after sinks were added or removed."""
@@ -306,7 +298,7 @@ class Tap:
             self.settled = False
         else:
             self.behind.refocus(fanout.depth)
-        self.put_in_place()
+        self.connection.chain_feeds()
 
     def end(self, now: float) -> None:
         """End the observers at the end of the connection. Open requests count as closed if kproxy closed it."""

@@ -64,7 +64,7 @@ class Taps:
     def closed(self, connection: Connection, now: float) -> None:
         tap = self.by_connection.pop(connection, None)
         if tap is not None:
-            connection.session.observer = connection.tap = None
+            connection.session.observer = connection.tap = connection.tapped = None
             tap.end(now)
             tap.who.end = ended(connection, tap, now)
             tap.fanout.closed(tap.who, now)
@@ -107,8 +107,9 @@ class Taps:
             self.watch(connection, now, late=True)
 
     def forget(self, connection: Connection, tap: Tap) -> None:
-        """Remove the tap of a connection without sinks, if the tap can be removed."""
-        if not self.fanout.wanted and tap.take_away():
+        """Remove the tap of a connection without sinks."""
+        if not self.fanout.wanted:
+            tap.remove()
             self.by_connection.pop(connection, None)
         else:
             tap.refocus()

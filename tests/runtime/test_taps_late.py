@@ -10,7 +10,7 @@ import pytest
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.summary import Summary
-from kproxy.session.commands import BROKER, CLIENT
+from kproxy.session.commands import BROKER, CLIENT, CloseBoth
 from kproxy.tools.rehearse.dialogue import request, response, sized
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
@@ -129,3 +129,20 @@ def test_waits_of_requests_without_an_answer_are_in_the_summary(chunk: int, dept
         seen = [seen for seen in sink.seen if seen.key == PRODUCE]
         assert [(one.outcome, one.rules) for one in seen] == [("no_answer_due", ["slow"])] * 3
         assert line.rule_ms == pytest.approx(1000 * sum(sum(one.rule_wait) for one in seen))
+
+
+def test_tap_on_draining_connection_observes_and_closes() -> None:
+    """The check for idleness contains the feeds of a tap that is added later, and remains when that is removed."""
+    talk, sink = Tapped(chances=Random(1)), Hungry()
+    talk.feed(CLIENT, request(HEARTBEAT, 4, 1))
+    talk.link.leaving = CloseBoth("drained", "kproxy is shutting down")
+    talk.link.chain_feeds()
+    talk.fanout.add(sink)
+    talk.feed(CLIENT, request(HEARTBEAT, 4, 2) + request(HEARTBEAT, 4, 3))
+    talk.feed(BROKER, response(HEARTBEAT, 4, 1) + response(HEARTBEAT, 4, 2), 5)
+    talk.fanout.remove(sink)
+    assert (talk.closed, talk.link.tapped) == (None, None)
+    talk.feed(BROKER, response(HEARTBEAT, 4, 3))
+
+    assert [(one.correlation_id, one.outcome) for one in sink.seen] == [(1, "answered"), (2, "answered")]
+    assert talk.closed is talk.link.leaving

@@ -21,10 +21,11 @@ import structlog
 from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.record.fanout import Fanout, Sink
 from kproxy.record.observer.summary import Summary
+from kproxy.runtime.connection import Connection
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.side import VIEW
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
-from kproxy.runtime.protocols import ConnectionPhase
+from kproxy.runtime.protocols import ConnectionPhase, Feed
 from kproxy.runtime.tap import JournalFor
 from kproxy.runtime.taps import Taps
 from kproxy.session.commands import BROKER, CLIENT
@@ -108,7 +109,7 @@ class Tapped(Driver):
             listener=SimpleNamespace(name="main", tls=None), client_address=("10.0.0.1", 50000), cause="", message="",
             connected_after=0.0, phase=ConnectionPhase.OPEN,
             client=SimpleNamespace(feed=session.from_client, sock=None, mute=lambda reason: None), tap=None,
-            broker=SimpleNamespace(feed=session.from_broker, sock=None),
+            broker=SimpleNamespace(feed=session.from_broker, sock=None), tapped=None,
         )  # fmt: skip
         for side in (CLIENT, BROKER):
             self.out[side] = out = Out()
@@ -181,6 +182,12 @@ class Link(SimpleNamespace):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def chain_feeds(self) -> None:
+        Connection.chain_feeds(cast("Connection", self))
+
+    def until_idle(self, feed: Feed) -> Feed:
+        return Connection.until_idle(cast("Connection", self), feed)
 
     def watch(self, look: Callable[[], None]) -> None:
         """Call `look` at once: this connection is never put aside."""
