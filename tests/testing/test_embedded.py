@@ -1,4 +1,4 @@
-"""The proxy in its own thread: starting, being asked, stopping."""
+"""The proxy in its own thread: start, calls, end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.base.errors import InternalError
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.embedded import Embedded
+from kproxy.testing.embedded import Embedded, FrontThread, front, front_config
 from kproxy.testing.process import free_port
 
 
@@ -70,3 +70,35 @@ def test_warnings_of_its_log_are_kept(engine: Embedded) -> None:
 
     assert len(engine.log().splitlines()) == 200
     assert engine.log().splitlines()[-1].endswith("number=204")
+
+
+def test_front_thread_ends_by_itself_calls_ended() -> None:
+    """The command that started it would wait, and tests would use a proxy that has ended."""
+    over = threading.Event()
+    with MockCluster(1) as cluster:
+        thread = FrontThread(front_config(cluster.bootstrap, "127.0.0.1:0"), over.set)
+        thread.start()
+        assert not over.is_set()
+        thread.token.run_sync_soon(thread.scope.cancel)
+        assert over.wait(60)
+        thread.stop()
+    assert thread.failure.startswith("the proxy has ended: ") and not thread.thread.is_alive()
+
+
+def end_by_itself(thread: FrontThread) -> None:
+    """End a proxy that was not stopped, and wait for its end."""
+    thread.token.run_sync_soon(thread.scope.cancel)
+    thread.thread.join(60)
+
+
+def test_front_ended_before_its_block_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that is stopped at the end of its block raises no error."""
+    over = threading.Event()
+    with MockCluster(1) as cluster:
+        config = front_config(cluster.bootstrap, "127.0.0.1:0")
+        with front(config, over.set):
+            pass
+        assert not over.is_set()
+        monkeypatch.setattr(FrontThread, "stop", end_by_itself)
+        with pytest.raises(InternalError, match="the proxy has ended"), front(config, over.set):
+            pass
