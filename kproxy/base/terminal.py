@@ -242,3 +242,13 @@ class LazyGroup(click.Group):
         close = get_close_matches(name, self.table, n=1)
         hint = f', did you mean "{close[0]}"?' if close else ","
         return f'unknown command "{name}"{hint} there are: {", ".join(self.table)}'
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number of things: `no rules`, `1 rule`, `2 rules`."""
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in seconds as text: `200 ms`, `1.5 s`."""
+    return f"{round(seconds * 1000, 3):g} ms" if seconds < 1 else f"{round(seconds, 3):g} s"

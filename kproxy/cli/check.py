@@ -1,4 +1,4 @@
-"""`kproxy check`: check rules, config documents and tests of rules."""
+"""`kproxy check`: check rule files, config files and rule tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import say
+from kproxy.base.terminal import counted, say
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
 from kproxy.rules.values.source import Source, told
@@ -19,42 +19,44 @@ from kproxy.rules.values.source import Source, told
 
 @dataclass
 class CheckReport:
-    """Report of one check: mistakes and warnings in the order of files, a line in `right` for each document or set
-    without mistakes, and the numbers of rules and tests."""
+    """Report of one check: errors and warnings in the order of files, a line in `right` for each document or rule set
+    without errors, and the numbers of rules and tests."""
 
-    mistakes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
     rules: int = 0
     tests: int = 0
 
-    def add(self, mistakes: Iterable[str]) -> None:
-        """Add mistakes that are not there yet: two paths or configs may lead to the same file."""
-        self.mistakes = list(dict.fromkeys((*self.mistakes, *mistakes)))
+    def add(self, errors: Iterable[str]) -> None:
+        """Add errors without duplicates: two paths or configs may lead to the same file."""
+        self.errors = list(dict.fromkeys((*self.errors, *errors)))
 
     def warn(self, warnings: Iterable[str]) -> None:
         self.warnings = list(dict.fromkeys((*self.warnings, *warnings)))
 
     @property
     def summary(self) -> str:
-        """Return a summary such as `3 rules, 2 tests, 1 warning`, or of mistakes and warnings if there are mistakes."""
-        warnings = _count(len(self.warnings), "warning")
-        if self.mistakes:
-            return ", ".join([_count(len(self.mistakes), "mistake"), *([warnings] if self.warnings else [])])
-        return ", ".join([_count(self.rules, "rule"), *([_count(self.tests, "test")] if self.tests else []), warnings])
+        """Return a summary such as `3 rules, 2 tests, 1 warning`; with errors, it counts only errors and warnings."""
+        warnings = counted(len(self.warnings), "warning")
+        if self.errors:
+            return ", ".join([counted(len(self.errors), "error"), *([warnings] if self.warnings else [])])
+        return ", ".join(
+            [counted(self.rules, "rule"), *([counted(self.tests, "test")] if self.tests else []), warnings]
+        )
 
 
 @click.command("check")
 @click.argument("paths", metavar="PATHS…", nargs=-1)
-@click.option("--strict", is_flag=True, help="Warnings are mistakes.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of rule files instead, for editors.")
+@click.option("--strict", is_flag=True, help="Exit with code 1 after warnings.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of rule files, for editors.")
 @click.pass_context
 def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool) -> None:
-    """Check rule files, config files, tests of rules, and folders of them.
+    """Check rule files, config files, rule tests, and folders of them.
 
-    Each mistake is a line `file:line:column: message`, each warning (what a rule will not do though one may think so)
-    a line `file:line:column: warning: message`. A config file is checked together with the rules that it names; all
-    other rules are checked as one set. Exit code 1 if there is any mistake, with --strict also if there is any warning.
+    Each error is a line `file:line:column: message`. Each warning is a line `file:line:column: warning: message`: the
+    rule is valid, but lacks an effect that its text suggests. A config file is checked together with its rules. All
+    other rules are checked as one set. The exit code is 1 after an error, with --strict also after a warning.
     """
     if schema:
         from kproxy.cli.printouts import rules_schema
@@ -62,21 +64,21 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
         say(json.dumps(rules_schema(), indent=2))
         return
     if not paths:
-        raise click.UsageError("say what is to be checked: files or folders")
+        raise click.UsageError("expected files or folders to check, got none")
     report = check(paths)
-    for line in report.mistakes or report.right:
+    for line in report.errors or report.right:
         say(line)
     for line in report.warnings:
         place, _, text = line.partition(": ")
         say(f"{place}: warning: {text}")
-    failed = bool(report.mistakes or (strict and report.warnings))
+    failed = bool(report.errors or (strict and report.warnings))
     if failed or report.rules or report.tests:
         say(report.summary, err=failed)
     ctx.exit(1 if failed else 0)
 
 
 def check(paths: tuple[str, ...]) -> CheckReport:
-    """Check the documents in files and folders; mistakes in them are reported, not raised."""
+    """Check the documents in files and folders. Errors in them are reported, not raised."""
     from kproxy.tools.rehearse.cases.document import case_files, is_case_file
 
     report = CheckReport()
@@ -88,7 +90,7 @@ def check(paths: tuple[str, ...]) -> CheckReport:
     rest = [(path, source) for path, source in sources if not is_config(source) and real(path) not in covered]
     tests = [path for path in case_files(paths) if is_case_file(path)]
     report.right += [
-        f"{path}: no rule files, that is *.yaml or *.yml"
+        f"{path}: no rule files (*.yaml or *.yml)"
         for path in paths
         if not rule_files([path]) and not case_files([path])
     ]
@@ -100,7 +102,7 @@ def check(paths: tuple[str, ...]) -> CheckReport:
 
 
 def real(path: Path) -> Path:
-    """Return the path without links, or unchanged if it has none (links in a circle, a current folder that is gone)."""
+    """Return the path without symbolic links; unchanged if they form a loop or the current folder is deleted."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -108,12 +110,12 @@ def real(path: Path) -> Path:
 
 
 def _check_config(path: Path, source: Source, report: CheckReport) -> set[Path]:
-    """Check a config with its rules. Returns the rule files, so that they are not checked once more without it."""
+    """Check a config with its rules. Return the rule files, so that they are not checked again without it."""
     config = config_from(source, path.parent)
     files = rule_files(rule_paths(source, path.parent, config))
     report.add(told(source.lines(), source.untold))
     if config is not None:
-        clusters, listeners = _count(len(config.clusters), "cluster"), _count(len(config.listeners), "listener")
+        clusters, listeners = counted(len(config.clusters), "cluster"), counted(len(config.listeners), "listener")
         report.right.append(f"{path}: {clusters}, {listeners}")
     if files:
         _check_rules([Source.open(file) for file in files], [str(file) for file in files], report, config)
@@ -126,15 +128,15 @@ def _check_rules(sources: list[Source], names: list[str], report: CheckReport, c
     check_documents(documents, places)
     parsed_rules = [one for document in documents for one in document.parsed_rules]
     report.warn(map(str, lint_rules(parsed_rules, places)))
-    mistakes = told([line for source in sources for line in source.lines()], sum(one.untold for one in sources))
-    report.add(mistakes)
-    if mistakes:
+    errors = told([line for source in sources for line in source.lines()], sum(one.untold for one in sources))
+    report.add(errors)
+    if errors:
         return
     report.rules += len(parsed_rules)
     for name, document in zip(names, documents, strict=True):
         kinds = [one.rule.kind for one in document.parsed_rules if one.rule is not None]
         what = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        report.right.append(f"{name}: {_count(len(kinds), 'rule')}{f' ({what})' if what else ''}")
+        report.right.append(f"{name}: {counted(len(kinds), 'rule')}{f' ({what})' if what else ''}")
 
 
 def _check_tests(path: Path, report: CheckReport) -> None:
@@ -146,8 +148,4 @@ def _check_tests(path: Path, report: CheckReport) -> None:
         report.add(error.mistakes)
     else:
         report.tests += len(cases)
-        report.right.append(f"{path}: {_count(len(cases), 'test')}")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
+        report.right.append(f"{path}: {counted(len(cases), 'test')}")

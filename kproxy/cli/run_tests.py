@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import StyledLine, print_styled, say
+from kproxy.base.terminal import StyledLine, counted, print_styled, say
 
 if TYPE_CHECKING:
     from kproxy.tools.rehearse.cases.document import Ready
@@ -22,30 +22,30 @@ DEFAULT = "rules"
 
 @dataclass
 class FileReport:
-    """Results of the tests of one file. If it has `mistakes`, lines with their places, then no test was played.
-    `left_out` counts the tests that were not asked for."""
+    """Results of the tests of one file. `errors`: lines with their places; with any, no test was run.
+    `left_out`: number of tests that were not selected."""
 
     file: Path
     played: list[tuple[Ready, list[CaseFailure]]] = field(default_factory=list)
-    mistakes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     left_out: int = 0
 
     @property
     def failed(self) -> int:
-        """Return how many of the tests that were played do not hold."""
+        """Return the number of failed tests."""
         return sum(1 for _, failures in self.played if failures)
 
 
 @click.command("test")
 @click.argument("paths", metavar="[PATHS…]", nargs=-1, type=click.Path(exists=True))
-@click.option("-k", "words", metavar="TEXT", help="Only tests whose file or name has this in it, in any case.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of test files instead, for editors.")
+@click.option("-k", "words", metavar="TEXT", help="Run only tests with this text in file or name, in any case.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of test files, for editors.")
 @click.pass_context
 def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool) -> None:
-    """Run the tests of rules: files NAME.test.yaml, most of them beside the NAME.yaml that they are about.
+    """Run rule tests: files NAME.test.yaml, usually in the folder of the rule file NAME.yaml that they test.
 
-    PATHS are such files, or folders of them; rules/ if left out. No broker is needed and no time passes: each test is
-    a dialogue of frames. Exit code 1 if a test fails, or a file has mistakes, or there is no test at all.
+    PATHS are such files, or folders of them (default: rules/). No broker runs and no time passes: each test is a
+    dialogue of frames. The exit code is 1 if a test fails, a file has errors, or no test was found.
     """
     if schema:
         from kproxy.cli.printouts import tests_schema
@@ -60,7 +60,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
 
 
 def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[FileReport]:
-    """Play the tests of all files, or those with `words` in file or name. Mistakes are reported, not raised."""
+    """Run the tests of all files, or those with `words` in file or name. Errors are reported, not raised."""
     from kproxy.tools.rehearse.cases.document import case_files, load_cases
     from kproxy.tools.rehearse.cases.play import play
 
@@ -73,24 +73,24 @@ def run(paths: tuple[str, ...], words: str | None = None) -> Iterator[FileReport
                 else:
                     report.left_out += 1
         except DocumentError as error:
-            report.mistakes = error.mistakes
+            report.errors = error.mistakes
         yield report
 
 
 def all_good(reports: list[FileReport]) -> bool:
-    """Return True if tests were played, and all of them hold."""
+    """Return True if tests were run, and all of them passed."""
     played = sum(len(report.played) for report in reports)
-    return played > 0 and not any(report.failed or report.mistakes for report in reports)
+    return played > 0 and not any(report.failed or report.errors for report in reports)
 
 
 def lines_of(reports: list[FileReport]) -> Iterator[StyledLine]:
     """Yield the lines of the printed report; the last one sums up."""
     for report in reports:
-        if not report.mistakes and not report.played:
+        if not report.errors and not report.played:
             continue
         yield StyledLine(str(report.file), "bold")
-        for mistake in report.mistakes:
-            yield StyledLine(f"  {mistake}", "red")
+        for error in report.errors:
+            yield StyledLine(f"  {error}", "red")
         for ready, failures in report.played:
             yield StyledLine(f"  {'FAIL' if failures else 'ok  '}  {ready.name}", "red" if failures else "green")
             for failure in failures:
@@ -109,15 +109,15 @@ def diff(failure: CaseFailure) -> Iterator[StyledLine]:
 
 
 def summary(reports: list[FileReport]) -> StyledLine:
-    """Return the line that counts the tests passed, failed and left out, and the mistakes."""
+    """Return the line with the numbers of passed, failed and skipped tests, and of errors."""
     played, failed = sum(len(report.played) for report in reports), sum(report.failed for report in reports)
-    mistakes, left_out = sum(len(report.mistakes) for report in reports), sum(report.left_out for report in reports)
+    errors, left_out = sum(len(report.errors) for report in reports), sum(report.left_out for report in reports)
     parts = [f"{played - failed} passed"] if played else []
     parts += [f"{failed} failed"] if failed else []
-    parts += [f"{mistakes} mistake{'s'[: mistakes != 1]}"] if mistakes else []
+    parts += [counted(errors, "error")] if errors else []
     parts += [f"{left_out} left out"] if left_out else []
     if not parts:
         return StyledLine("no tests found: they are in files called NAME.test.yaml", "yellow")
-    if not played and not mistakes:
+    if not played and not errors:
         return StyledLine(f"no test has that in its name, {left_out} left out", "yellow")
     return StyledLine(", ".join(parts), "green" if all_good(reports) else "red")

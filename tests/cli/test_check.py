@@ -51,7 +51,7 @@ def test_rules_are_checked_against_the_config_that_names_them(folder: Path) -> N
 
     assert code == 1
     assert out == f'{folder}/rules/r.yaml:2:69: unknown listener "outsid", did you mean "outside"? allowed: outside\n'
-    assert err == "1 mistake\n"
+    assert err == "1 error\n"
     assert check(folder / "rules")[0] == 0
 
 
@@ -66,7 +66,7 @@ def test_mistakes_in_a_config_do_not_hide_those_in_its_rules(folder: Path) -> No
         'unknown key "stat", did you mean "state"? allowed',
         f'unknown kind "renam_topic", did you mean "rename_topic"? {ALL_KINDS}',
     ]
-    assert err == "2 mistakes\n"
+    assert err == "2 errors\n"
 
 
 def test_rule_files_are_one_set(folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_no_paths_is_a_usage_error() -> None:
 
 def test_a_folder_without_rules_is_said_to_be_one(tmp_path: Path) -> None:
     """No mistake, since folders may fill later, but not silence either."""
-    assert check(tmp_path) == (0, f"{tmp_path}: no rule files, that is *.yaml or *.yml\n", "")
+    assert check(tmp_path) == (0, f"{tmp_path}: no rule files (*.yaml or *.yml)\n", "")
 
 
 def test_links_in_a_circle_are_a_mistake_at_their_file(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_warnings_do_not_hide_mistakes(folder: Path) -> None:
     file.write_text(WARNS.replace("]", ", {name: u, kind: dorp}]"))
     code, out, err = check(file)
 
-    assert (code, err) == (1, "1 mistake, 1 warning\n")
+    assert (code, err) == (1, "1 error, 1 warning\n")
     assert [line.split(": ")[1].split(" ")[0] for line in out.splitlines()] == ["unknown", "warning"]
 
 

@@ -100,7 +100,7 @@ rules/s.test.yaml
   rules/s.test.yaml:9:25: unknown key "tims", did you mean "times"? allowed: times, wait, release, connection, client, \
 to_broker, broker, to_client, closed, muted, held, flow, counts
   rules/s.test.yaml:9:45: untouched, nothing or a mapping is wanted, found text "untuched", did you mean "untouched"?
-2 passed, 3 mistakes
+2 passed, 3 errors
 """
     )
 

@@ -9,6 +9,7 @@ from math import inf
 from uuid import UUID
 
 from kproxy.base.errors import KproxyError
+from kproxy.base.terminal import counted, duration
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.rule_set import Running
@@ -205,14 +206,14 @@ class Player:
         """Let the time of `after` pass. Return True if nothing came before it, and something when it was over."""
         began = self.world.now
         if connection.arrived[side]:
-            self.fail((*where, "after"), f"expected nothing for {seconds(after[0])}, it came at once")
+            self.fail((*where, "after"), f"expected nothing for {duration(after[0])}, it came at once")
             return False
         self.world.wait(max(0.0, after[0] - MOMENT))
         early = bool(connection.arrived[side])
         self.world.wait(max(0.0, began + after[-1] + MOMENT - self.world.now))
         if early or not connection.arrived[side]:
-            came = f"it came after {seconds(connection.arrived[side][0].when - began)}" if early else "it did not come"
-            span = " to ".join(map(seconds, after))
+            came = f"it came after {duration(connection.arrived[side][0].when - began)}" if early else "it did not come"
+            span = " to ".join(map(duration, after))
             self.fail((*where, "after"), f"expected it after {span}, {came}{self.why(connection)}")
             return False
         return True
@@ -273,12 +274,3 @@ class Player:
                 wrong.append(Difference(name, str(getattr(counts, name)), str(found)))
         if wrong:
             self.fail(("counts", rule), f'counters of "{rule}"', wrong)
-
-
-def counted(number: int, word: str) -> str:
-    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
-
-
-def seconds(time: float) -> str:
-    """Return a time in seconds as text for a failure: `200 ms`, `1.5 s`."""
-    return f"{round(time * 1000, 3):g} ms" if time < 1 else f"{round(time, 3):g} s"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kproxy.base.terminal import duration
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity
@@ -96,10 +97,6 @@ def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
 def error(code: int) -> str:
     known = error_codes.numbers().get(code)
     return f"{known.name} ({code})" if known is not None else str(code)
-
-
-def duration(seconds: float) -> str:
-    return f"{round(seconds * 1000, 3):g} ms" if seconds < 1 else f"{round(seconds, 3):g} s"
 
 
 def told(entities: Sequence[Entity]) -> str:
