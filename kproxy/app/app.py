@@ -210,7 +210,6 @@ class ProxyProcess:
                 continue
             session = connection.session
             live = self.bind(connection.facts).live
-            assert isinstance(connection.listener, Listener), "connections of a server come in at its listeners"
             connection.use(self.plan_for(connection.listener, session.rules, live, session.plan.bound.telemetry))
             yield
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from kproxy.app.config.document import Config
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.watch import AuditTotals, ViewWatch
 from kproxy.runtime.connection_view import ConnectionWho
-from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.server import Server
 from kproxy.session.counters import ApiTally
 
@@ -19,31 +17,16 @@ if TYPE_CHECKING:
     from kproxy.record.filters import FilterJudge
     from kproxy.session.session_state import SessionState
 
-    from .recording import Audit
+    from .app import ProxyProcess
 
 NUMBERS = 1_000_000_000
 """Numbers that one process may give to exchanges before its replacement starts."""
 
 
-class ViewedProxy(Protocol):
-    """Proxy process, as the live view needs it: `app.ProxyProcess`."""
-
-    index: int
-    generation: int
-    config: Config
-    reactor: Reactor
-    server: Server
-    audit: Audit | None
-
-    def counted(self) -> Iterable[ApiTally]: ...
-    def bytes_read(self) -> tuple[int, int]: ...
-    def held_bytes(self) -> Mapping[str, int]: ...
-
-
 class ProxyTraffic:
     """Traffic of a proxy process, as the live view reads it."""
 
-    def __init__(self, proxy: ViewedProxy) -> None:
+    def __init__(self, proxy: ProxyProcess) -> None:
         self.proxy = proxy
 
     def tallies(self) -> Iterable[ApiTally]:
@@ -73,7 +56,7 @@ class ProxyTraffic:
         )  # fmt: skip
 
 
-def make_watch(proxy: ViewedProxy) -> ViewWatch:
+def make_watch(proxy: ProxyProcess) -> ViewWatch:
     """Return the live view of a process, with viewer numbers that differ from those of its predecessor."""
     watch = ViewWatch(
         proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.io.shaper import ConnectionShaper
@@ -47,13 +47,13 @@ from .protocols import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPo
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Facts
     from kproxy.runtime.io.pollers import Deadline
-    from kproxy.runtime.io.reactor import Reactor, SlowWork
     from kproxy.runtime.io.scheduler import Turn
     from kproxy.runtime.io.socket_io import Route
     from kproxy.runtime.io.splice import SplicedTap
+    from kproxy.runtime.listeners.listener import Listener
     from kproxy.runtime.listeners.listener_ports import ClientAddresses
+    from kproxy.runtime.server import Server
     from kproxy.runtime.upstreams.dialler import Cancellable
-    from kproxy.runtime.upstreams.upstream import Upstream
     from kproxy.session.plan import Plan
     from kproxy.session.sasl.login import LoggedIn
 
@@ -76,43 +76,6 @@ def entry(method: EntryMethod) -> EntryMethod:
             self.reactor.aside.enter(self, method, self, *args, **named)
 
     return cast("EntryMethod", enter)
-
-
-class ConnectionTaps(Protocol):
-    """Taps of all connections: callbacks for events of a connection."""
-
-    def sent(self, connection: Connection, side: int, data: bytes | bytearray | memoryview, now: float) -> None: ...
-    def closed(self, connection: Connection, now: float) -> None: ...
-
-
-class ConnectionServer(Protocol):
-    """Server that a connection belongs to."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def taps(self) -> ConnectionTaps: ...
-    @property
-    def slow_work(self) -> SlowWork: ...
-    def wake(self, sessions: Sequence[Any]) -> None: ...
-    def report(self, connection: Connection, now: float) -> None: ...
-    def ended(self, connection: Connection) -> None: ...
-
-
-class ConnectionListener(Protocol):
-    """Listener of a connection. `connections`: number of its open connections."""
-
-    connections: int
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tls(self) -> object: ...
-    @property
-    def side(self) -> type[Side]: ...
-    @property
-    def upstream(self) -> Upstream: ...
-    def ensure(self, nodes: Mapping[int, HostPort], connection: Connection) -> ClientAddresses | None: ...
 
 
 class ConnectionEnding(NamedTuple):
@@ -172,9 +135,12 @@ class Connection:
         "wakes",
     )  # fmt: skip
     anonymous = False
+    client: Side
+    broker: Side
+    since: float
 
     def __init__(
-        self, server: ConnectionServer, listener: ConnectionListener, facts: Facts, session: DrivenSession,
+        self, server: Server, listener: Listener, facts: Facts, session: DrivenSession,
         client: HostPort, node: int | None, now: float,
     ) -> None:  # fmt: skip
         self.server, self.listener, self.facts, self.session = server, listener, facts, session

@@ -9,7 +9,7 @@ that kproxy itself holds; see `Session.drain`.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,10 +22,10 @@ from kproxy.rules.permissions import permissions
 from .protocols import show
 
 if TYPE_CHECKING:
-    from kproxy.runtime.config.network import Limits
     from kproxy.runtime.io.reactor import Reactor
 
     from .connection import Connection
+    from .server import Server
 
 SOON = 1.0
 """Seconds until the pending connections are logged."""
@@ -37,24 +37,10 @@ CUT = {"drain_timeout", "shutdown"}
 """Causes of connections that the drain ended."""
 
 
-class DrainedServer(Protocol):
-    """Server with connections to drain."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    @property
-    def connections(self) -> Collection[Connection]: ...
-    def for_each(self, connections: Iterable[Connection], act: Callable[[Connection], object]) -> None: ...
-
-
 class Drain:
     """Drain of `server`, from the first signal to the end of the last connection."""
 
-    def __init__(self, server: DrainedServer) -> None:
+    def __init__(self, server: Server) -> None:
         self.server, self.log = server, server.log
         self.since = monotonic()
         self.ended = self.cut = 0

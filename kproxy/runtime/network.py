@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.base.errors import UnusableSetting
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike
 from kproxy.runtime.io.scheduler import Background, a_few_at_a_time
-from kproxy.runtime.listeners.listener import Listener, ListenerServer
+from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.upstreams.resolve import REASON, OwnPorts
 from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
 
@@ -50,23 +50,10 @@ if TYPE_CHECKING:
     from kproxy.runtime.listeners.port_service import PreparedPorts
 
     from .capacity import ConnectionCounts
-    from .connection import Connection, ConnectionListener
+    from .connection import Connection
+    from .server import Server
 
 LOOPBACK = "127.0.0.1"
-
-
-class NetworkServer(ListenerServer, Protocol):
-    """Server of a network that changes. `own`: ports of this kproxy. `locating`: running locators by cluster. `alone`:
-    no other process belongs to it. `former`: its removed listeners."""
-
-    alone: bool
-    former: FormerListeners
-    network: ServedNetwork
-    own: OwnPorts | None
-    locating: dict[str, tuple[NodeLocator, Background]]
-    retired: Retired
-
-    def for_each(self, connections: Iterable[Connection], act: Callable[[Connection], object]) -> None: ...
 
 
 class ServedNetwork(NamedTuple):
@@ -168,7 +155,7 @@ class ConfigChange:
 class NetworkChange(ConfigChange):
     """Change of `server` to another config. Raises UnusableSetting when it is made, and nothing has changed then."""
 
-    def __init__(self, server: NetworkServer, config: Config) -> None:
+    def __init__(self, server: Server, config: Config) -> None:
         super().__init__(config)
         self.server = server
         self.before = before = server.network
@@ -257,7 +244,7 @@ class NetworkChange(ConfigChange):
         server.port_service.set_topologies({name: one.topology for name, one in after.upstreams.items()})
         for one in (*self.before.listeners.values(), *server.retired.listeners):
             name = one.name
-            if after.listeners.get(name) is one or not isinstance(one, Listener) or one.gone is not None:
+            if after.listeners.get(name) is one or one.gone is not None:
                 continue
             one.left_ports = ports.left.get(name)
             if name in ports.left:
@@ -267,12 +254,12 @@ class NetworkChange(ConfigChange):
         follow_locators(server)
 
 
-def follow_locators(server: NetworkServer) -> None:
+def follow_locators(server: Server) -> None:
     """Stop the locators of removed clusters and start those of new ones, a few at a time."""
     server.reactor.spawn(a_few_at_a_time, locators_in_turns(server))
 
 
-def locators_in_turns(server: NetworkServer) -> Iterator[None]:
+def locators_in_turns(server: Server) -> Iterator[None]:
     """Stop or start one locator in each step. The config may change between steps."""
     for name, (locator, task) in list(server.locating.items()):
         if server.network.locators.get(name) is not locator and server.locating.get(name) == (locator, task):
@@ -290,15 +277,15 @@ class Retired:
 
     def __init__(self, prune: Callable[[str], object]) -> None:
         self.prune = prune
-        self.listeners: set[ConnectionListener] = set()
+        self.listeners: set[Listener] = set()
         self.of_name = Counter[str]()
 
-    def add(self, listener: ConnectionListener) -> None:
+    def add(self, listener: Listener) -> None:
         if listener not in self.listeners:
             self.listeners.add(listener)
             self.of_name[listener.name] += 1
 
-    def look(self, listener: ConnectionListener) -> None:
+    def look(self, listener: Listener) -> None:
         """Close the ports that only earlier configs of this listener had, unless it still has connections."""
         if not listener.connections and listener in self.listeners:
             name = listener.name
@@ -333,7 +320,7 @@ def check_bootstrap(upstreams: Iterable[Upstream], is_own: Callable[[object], bo
                 raise UnusableSetting(where, text)
 
 
-def end_connections(server: NetworkServer, connections: Iterable[Connection]) -> Iterator[None]:
+def end_connections(server: Server, connections: Iterable[Connection]) -> Iterator[None]:
     """End the connections of removed listeners, one in each step. Connections of removed listeners answer requests in
     flight first. Connections to a changed cluster are closed."""
     now, timeout = monotonic(), server.limits.drain_timeout
@@ -346,7 +333,7 @@ def end_connections(server: NetworkServer, connections: Iterable[Connection]) ->
     server.reactor.call_at(now + timeout, out_of_time)
     for connection in connections:
         listener = connection.listener
-        if not isinstance(listener, Listener) or listener.gone is None or connection.phase is not ConnectionPhase.OPEN:
+        if listener.gone is None or connection.phase is not ConnectionPhase.OPEN:
             continue
         cause, reason = listener.gone
         if cause == "cluster_changed":

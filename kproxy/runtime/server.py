@@ -120,7 +120,7 @@ class Server:
         """Return True if the connection's listener was removed, or has a different `word` in the config in force."""
         listener = connection.listener
         current = self.network.listeners.get(listener.name)
-        if current is listener or not isinstance(listener, Listener):
+        if current is listener:
             return False
         return current is None or current.word != listener.word
 
@@ -136,7 +136,7 @@ class Server:
                 self.retired.add(listener)
         for retired in list(self.retired.listeners):
             self.retired.look(retired)
-        if any(isinstance(one, Listener) and one.gone is not None for one in (*before, *self.retired.listeners)):
+        if any(one.gone is not None for one in (*before, *self.retired.listeners)):
             work_through(self.reactor, end_connections(self, list(self.connections)))
 
     def use_limits(self, config: Config) -> None:

@@ -5,15 +5,13 @@ Progress is derived from byte counts, so the fast path stores no timestamps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import nsmallest
 from math import inf
 from operator import attrgetter
 from random import uniform
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from kproxy.rules.rule_set import HowGone
 from kproxy.runtime.config.network import Limits
@@ -27,13 +25,14 @@ from kproxy.session.held_frames import HeldFrame, HoldingDesk
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 
 from .connection import Connection
-from .drain import DrainedServer
 from .protocols import ConnectionPhase
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from kproxy.app.config.document import Config
+
+    from .server import Server
 
 FLUSH = 30.0
 """Seconds without progress before a closing connection discards queued bytes."""
@@ -48,17 +47,10 @@ AWAY = 1.0
 in that time are not read yet, so timeouts restart."""
 
 
-class SweptServer(DrainedServer, Protocol):
-    """Server with connections to sweep."""
-
-    def swept(self) -> None:
-        """Called after each sweep of all connections."""
-
-
 class Sweep:
     """Periodic sweep of `server`, active while there are connections."""
 
-    def __init__(self, server: SweptServer, ages: MaxAges) -> None:
+    def __init__(self, server: Server, ages: MaxAges) -> None:
         self.server, self.ages = server, ages
         self.planned = False
         self.last = 0.0  # start of the last sweep
@@ -238,23 +230,13 @@ FULL = {"full"}
 """Reasons of `FlowControl` for pausing a client with too many requests in flight."""
 
 
-class MemoryServer(Protocol):
-    """Server with connections that share the watched memory."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    def wake(self, sessions: Sequence[Any]) -> None: ...
-
-
 # Eviction of held frames when memory is short: `session/held_memory.py` decides, this class measures and closes.
 #
 # Runs only while frames wait for memory, every `MEMORY_INTERVAL` seconds, in short steps.
 class MemoryWatch:
     """Monitor of one memory budget for held frames."""
 
-    def __init__(self, memory: HeldMemory, server: MemoryServer) -> None:
+    def __init__(self, memory: HeldMemory, server: Server) -> None:
         self.memory, self.server = memory, server
         self.planned = False
         memory.on_wait = self.begin

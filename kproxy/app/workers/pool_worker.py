@@ -18,9 +18,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Protocol
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from kproxy.base.errors import DocumentError, InternalError, KproxyError
 from kproxy.runtime.io.channel import Channel, Unanswered
@@ -28,7 +26,10 @@ from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import IN, Reactor
 
 from .fd_passing import HandOver
-from .messages import Start, SupervisorCalls, WorkerCalls
+from .messages import SupervisorCalls, WorkerCalls
+
+if TYPE_CHECKING:
+    from .worker_pool import WorkerPool
 
 STABLE = 10.0
 """Seconds of life after which a process is replaced at once; faults of config or rules show earlier."""
@@ -86,34 +87,11 @@ class WorkerProcess:
             self.descriptor = -1
 
 
-class Supervising(Protocol):
-    """Pool that a worker belongs to."""
-
-    reactor: Reactor
-    log: FilteringBoundLogger
-    ending: bool
-
-    def start_for(self, worker: PoolWorker) -> Start: ...
-    def descriptors(self) -> Mapping[str, int]: ...
-    def begins(self, worker: PoolWorker) -> None:
-        """Called for a new process: the channel is new, and no message has been sent."""
-
-    async def admit(self, worker: PoolWorker) -> None:
-        """Prepare the worker for its first connection. Raises Unanswered."""
-
-    def is_ready(self, worker: PoolWorker) -> None: ...
-    def has_room(self, worker: PoolWorker) -> None: ...
-    def returned(self, worker: PoolWorker) -> None:
-        """Take back the connections in `worker.queue`, which the worker has not taken."""
-
-    def is_down(self, worker: PoolWorker, failed: KproxyError) -> None: ...
-
-
 class PoolWorker:
     """Worker of the pool. `channel` and `process` are None while it is down. `restarts`: processes that have replaced
     another. `behind`: it has not yet put the supervisor's config in force, and gets no clients."""
 
-    def __init__(self, pool: Supervising, index: int, *, by_address: bool = False) -> None:
+    def __init__(self, pool: WorkerPool, index: int, *, by_address: bool = False) -> None:
         self.pool, self.index, self.by_address = pool, index, by_address
         self.log = pool.log.bind(of_worker=index)
         self.process: WorkerProcess | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -27,7 +27,7 @@ from kproxy.rules.values.address import network_of
 from kproxy.rules.values.tls import MOST_FILE, ListenerTls
 from kproxy.runtime.capacity import LogThrottle
 from kproxy.runtime.config.network import ListenerConfig, ListenerSasl, users_in
-from kproxy.runtime.connection import Connection, ConnectionServer
+from kproxy.runtime.connection import Connection
 from kproxy.runtime.io.side import Side
 from kproxy.runtime.io.socket_io import Route, destination, why_not
 from kproxy.runtime.io.tls import ClientSocket, ClientTls, SentHeader, TlsSide, UnmappedCertificate, reason
@@ -40,58 +40,16 @@ from .listener_ports import ClientAddresses
 from .port_service import AddressRequest, LeftPorts
 
 if TYPE_CHECKING:
-    from kproxy.rules.kinds.advertise import Advertise
-    from kproxy.rules.rule_set import BoundRules, Gate
-    from kproxy.runtime.capacity import ConnectionCounts, ConnectionPlaces, HalfOpen
-    from kproxy.runtime.config.network import Limits, Transparent
-    from kproxy.runtime.protocols import SessionFactory
-    from kproxy.runtime.taps import Taps
+    from kproxy.runtime.config.network import Transparent
+    from kproxy.runtime.server import Server
     from kproxy.runtime.upstreams.upstream import NodeLocator
 
-    from .port_service import PortService
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 UNREAD = 1 << 16
 """Bytes read from a client before it is refused; a close with unread bytes would be a reset."""
 SAME = 1024
 """Client addresses with cached facts: few clients connect only once."""
-
-
-class ListenerNetwork(Protocol):
-    """Network of the current config, with at most one listener per name."""
-
-    @property
-    def listeners(self) -> Mapping[str, Listener]: ...
-
-
-class ListenerServer(ConnectionServer, Protocol):
-    """Interface of a listener's server."""
-
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def counts(self) -> ConnectionCounts: ...
-    @property
-    def half_open(self) -> HalfOpen: ...
-    @property
-    def places(self) -> ConnectionPlaces: ...
-    @property
-    def port_service(self) -> PortService: ...
-    @property
-    def session_factory(self) -> SessionFactory: ...
-    @property
-    def gate(self) -> Callable[[], Gate]: ...
-    @property
-    def advertise(self) -> Callable[[Listener, Facts, BoundRules | None], Advertise | Literal[False]]: ...
-    @property
-    def taps(self) -> Taps: ...
-    @property
-    def network(self) -> ListenerNetwork: ...
-    def own_ports(self) -> set[int]: ...
-    def refusal(self, client: HostPort) -> tuple[str, str] | None: ...
-    def began(self, connection: Connection) -> None: ...
 
 
 class Listener:
@@ -106,7 +64,7 @@ class Listener:
     """Its former ports, once it is removed or has moved to another address."""
 
     def __init__(
-        self, server: ListenerServer, config: ListenerConfig, upstream: Upstream, locator: NodeLocator | None,
+        self, server: Server, config: ListenerConfig, upstream: Upstream, locator: NodeLocator | None,
         index: int = 0, before: Listener | None = None,
     ) -> None:  # fmt: skip
         """`index`: its index in the config. `before`: the previous listener of this name. Files of unchanged settings
@@ -341,7 +299,7 @@ class Handshake:
 
     idle = True
 
-    def __init__(self, server: ListenerServer, host: str) -> None:
+    def __init__(self, server: Server, host: str) -> None:
         self.server, self.host = server, host
         self.address, self.active = network_of(host), monotonic()
         self.scope = trio.CancelScope()
