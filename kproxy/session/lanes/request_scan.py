@@ -101,9 +101,10 @@ class RequestScan(Lane):
                 ):
                     answered, plain = known.answered, step.plain
             elif how == WHOLE and (heads := step.request_heads) is not None:
-                met = heads.met_request(buf, pos, min(n, pos + 4 + size), id_length)
+                met = heads.met_before(buf, at := pos + HEADER_BYTES + max(id_length, 0), min(n, pos + 4 + size))
                 if met is not None:
-                    stop, head, answered = met
+                    (stop, head), at = met, at + len(heads.front)
+                    answered = bool(buf[at] or buf[at + 1])  # acks
                     if head.changes:
                         new = new or NewHeads(pos)
                         new.write(buf, pos, size, stop, head)

@@ -239,12 +239,13 @@ class FrameTemplate:
     have arrived. `answered` is False for acks=0, `passes` True if the request needs no second look, `applies` True if a
     rule can apply to it, by `candidates` those with these numbers. `waiting` are the matching rules in file order, if
     only their triggers have to be evaluated; otherwise it is empty. `terms` has those of them that may fire without an
-    effect, with the input of their effects for such a request. `alone`: the request is about one partition.
+    effect, with the input of their effects for such a request. `read_index` reads `head` with the index of the only
+    partition; None: the request may be about more.
     """
 
     __slots__ = (
-        "alone", "answered", "applies", "candidates", "client_id", "end", "head", "passes", "read", "step", "terms",
-        "waiting",
+        "answered", "applies", "candidates", "client_id", "end", "head", "passes", "read", "read_index", "step",
+        "terms", "waiting",
     )  # fmt: skip
 
     def __init__(self, step: Step, head: bytes, answered: bool) -> None:
@@ -258,7 +259,8 @@ class FrameTemplate:
         self.applies = False
         self.candidates: frozenset[int] | None = None
         compact = step.key in OF_ONE_TOPIC and plain_head(step.key, step.version, "request").compact
-        self.alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
+        alone = step.key == PRODUCE and head.endswith(ONE_PARTITION if compact else ONE_PARTITION_CLASSIC)
+        self.read_index = reader(len(head) + INDEX_BYTES) if alone else None
 
     def begins(self, frame: RequestView) -> bool:
         """Return True if the request begins so."""
@@ -318,26 +320,20 @@ class HeadCache(BoundedMap[tuple[Step, bytes], FrameTemplate | Selection]):
 
     def selection(self, frame: RequestView, known: FrameTemplate) -> Selection | None:
         """Return the cached selection of a complete request with this template."""
-        if not known.alone or frame.have < frame.end:
+        if known.read_index is None or not frame.start + known.end + INDEX_BYTES <= frame.end == frame.have:
             return None
-        found = self.get((frame.step, selection_key(frame, known)))
+        found = self.get((frame.step, known.read_index(frame.buf, frame.start + CLIENT_ID)[0]))
         return found if isinstance(found, Selection) else None
 
     def learn_selection(self, frame: RequestView, known: FrameTemplate, selection: Selection) -> None:
         """Cache the selection of a request with this template, unless it depends on other bytes."""
-        if known.alone and selection.names_one:
-            self[frame.step, selection_key(frame, known)] = selection
-
-
-def selection_key(frame: RequestView, known: FrameTemplate) -> bytes:
-    """Return the bytes of the request's beginning and of its partition's index."""
-    at = frame.start + CLIENT_ID
-    return bytes(frame.buf[at : at + len(known.head) + INDEX_BYTES])
+        if known.read_index is not None and selection.names_one:
+            self[frame.step, known.read_index(frame.buf, frame.start + CLIENT_ID)[0]] = selection
 
 
 @cache
 def reader(size: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
-    """Return a reader of `size` bytes, at most LONGEST; so at most as many are ever made."""
+    """Return a reader of `size` bytes, at most LONGEST + INDEX_BYTES, which limits this cache."""
     return Struct(f"{size}s").unpack_from
 
 

@@ -285,15 +285,6 @@ class SingleTopicRewriter:
         head = self.known.get(bytes(buf[at + self.count_at : stop]))
         return None if head is None else (stop, head)
 
-    def met_request(self, buf: Buffer, pos: int, end: int, id_length: int) -> tuple[int, KnownHead, bool] | None:
-        """Return the same for the Produce with its size at `pos`, and False if its acks is 0."""
-        at = pos + REQUEST_HEAD + max(id_length, 0)
-        met = self.met_before(buf, at, end)
-        if met is None:
-            return None
-        acks_at = at + len(self.front)
-        return *met, bool(buf[acks_at] or buf[acks_at + 1])
-
     def remember(self, buf: Buffer, at: int, name: tuple[int, int], other: bytes) -> None:
         """Remember how the head of the frame that begins at `at` is written on the other side, unless something in
         front of it is optional, the name is long or counted each time, or it takes too much memory."""
