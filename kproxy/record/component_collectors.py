@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import platform
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -28,6 +28,12 @@ from kproxy.record.audit.event_sink import EventSink
 from kproxy.record.metrics.traffic import counter_family
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.base.rule import Family
+
+if TYPE_CHECKING:
+    from kproxy.app.config.keeper import ConfigKeeper
+    from kproxy.app.workers.worker_pool import WorkerPool
+    from kproxy.runtime.capacity import ConnectionCounts
+    from kproxy.runtime.rule_keeper import Loads
 
 OTHER = "other"
 RULE_COUNTERS = {
@@ -58,17 +64,10 @@ AUDIT_BY_REASON = {
 }
 
 
-class RuleSetCounts(Protocol):
-    """Counts of the rule sets that were taken in or refused, by origin."""
-
-    loaded: dict[str, int]
-    rejected: dict[str, int]
-
-
 class RuleCollector(Collector):
     """Collector of the counters of the rules in a store, and of the version in force."""
 
-    def __init__(self, store: RuleStore, loads: RuleSetCounts, most: int) -> None:
+    def __init__(self, store: RuleStore, loads: Loads, most: int) -> None:
         self.store, self.loads, self.most = store, loads, most
 
     def collect(self) -> Iterator[Metric]:
@@ -111,21 +110,10 @@ class RuleCollector(Collector):
         return counts
 
 
-class KeptConfig(Protocol):
-    """Config in force, and counts of the attempts to change it."""
-
-    @property
-    def version(self) -> str: ...
-    @property
-    def applied(self) -> int: ...
-    @property
-    def rejected(self) -> int: ...
-
-
 class ConfigCollector(Collector):
     """Collector of the version of the config in force, and of how often it was changed."""
 
-    def __init__(self, configs: KeptConfig) -> None:
+    def __init__(self, configs: ConfigKeeper) -> None:
         self.configs = configs
 
     def collect(self) -> Iterator[Metric]:
@@ -140,30 +128,13 @@ class ConfigCollector(Collector):
                                   value=self.configs.rejected)  # fmt: skip
 
 
-class CountedWorkers(Protocol):
-    """Workers of a supervisor, as their metrics see them."""
-
-    @property
-    def restarts(self) -> int: ...
-    @property
-    def workers(self) -> Sequence[object]: ...
-    @property
-    def ready(self) -> Sequence[object]: ...
-
-
-class RefusedClients(Protocol):
-    """Counts of clients that were refused, by cause."""
-
-    refused: dict[str, int]
-
-
 class WorkerCollector(Collector):
     """Collector of a supervisor's own counts.
 
     Workers also count refused connections with a failed TLS handshake.
     """
 
-    def __init__(self, pool: CountedWorkers, counts: RefusedClients) -> None:
+    def __init__(self, pool: WorkerPool, counts: ConnectionCounts) -> None:
         self.pool, self.counts = pool, counts
 
     def collect(self) -> Iterator[Metric]:

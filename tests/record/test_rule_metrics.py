@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.record.component_collectors import RuleCollector
 from kproxy.record.metrics.traffic import exposition, registry
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
+from kproxy.runtime.rule_keeper import Loads
 
 RULES = """
 rules:
@@ -24,19 +23,11 @@ rules:
 LABELS = ("rule", "kind", "state", "family", "version", "origin")
 
 
-@dataclass
-class Loads:
-    """One of each."""
-
-    loaded: dict[str, int] = field(default_factory=lambda: {"file": 3})
-    rejected: dict[str, int] = field(default_factory=lambda: {"api": 2})
-
-
 WORDS = ("matched", "fired", "applied", "problems")
 
 
 def samples(store: RuleStore, most: int) -> dict[tuple[str, tuple[str, ...]], float]:
-    text = b"".join(exposition(registry(RuleCollector(store, Loads(), most)))).decode()
+    text = b"".join(exposition(registry(RuleCollector(store, Loads({"file": 3}, {"api": 2}), most)))).decode()
     return {
         (sample.name, tuple(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
@@ -97,7 +88,7 @@ rules:
 """
     store = RuleStore()
     store.replace_files([Source("r.yaml", rules)], 0)
-    text = b"".join(exposition(registry(RuleCollector(store, Loads(), 1000)))).decode()
+    text = b"".join(exposition(registry(RuleCollector(store, Loads({"file": 3}, {"api": 2}), 1000)))).decode()
     found = {
         sample.labels["rule"]: sample.labels["fault"]
         for family in text_string_to_metric_families(text)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -318,20 +318,13 @@ def pieces(value: Any, gaps: list[int]) -> Iterator[bytes]:
         yield _encode(value).replace(b"%", b"%%")
 
 
-class ClientAccount(Protocol):
-    """Record of an open connection that the audit keeps."""
-
-    who: LiveWho
-    client_id: str | None
-
-
 class RequestLines:
     """`record.observer.templated_lines.Journal` of a connection. `most`: topics, partitions and resources, each, in an
     event."""
 
     __slots__ = ("about", "account", "events", "most", "wall", "who")
 
-    def __init__(self, account: ClientAccount, events: EventGate, wall: ToWallTime, most: int) -> None:
+    def __init__(self, account: ConnectionAccount, events: EventGate, wall: ToWallTime, most: int) -> None:
         """`account`: receives the client id of the last exchange."""
         who = account.who
         self.account, self.who, self.events, self.wall, self.most = account, who, events, wall, most

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kproxy.record.events.column import EventData
 from kproxy.record.events.schema import REQUEST_EVENT
+
+if TYPE_CHECKING:
+    from .audit_sink import RequestLines
 
 WhenFull = Literal["drop", "block"]
 """drop: events that cannot be written are counted and lost. block: `blocked` asks that no new ones be made."""
@@ -93,14 +96,6 @@ def ignore_unblocked() -> None:
     """Do nothing: an `Unblocked` for those who look at `blocked` themselves."""
 
 
-class LineMaker(Protocol):
-    """Maker of request events as text."""
-
-    def encode(self, exchanges: Sequence[Any], now: float) -> list[EncodedEvent]:
-        """Return the events of exchanges with responses sent at `now`."""
-        ...
-
-
 class EventGate:
     """Gate that passes events on to a sink.
 
@@ -115,7 +110,7 @@ class EventGate:
     ) -> None:  # fmt: skip
         self.events, self.on_blocked, self.call_later = events, on_blocked, call_later
         self.shut = self.called = False
-        self.waiting: list[tuple[LineMaker, Sequence[Any], float]] = []
+        self.waiting: list[tuple[RequestLines, Sequence[Any], float]] = []
         self.exchanges_waiting = 0
 
     def put(self, type_name: str, time: float, data: EventData) -> None:
@@ -125,7 +120,7 @@ class EventGate:
         if self.events.blocked and not self.shut:
             self.close()
 
-    def put_lines(self, maker: LineMaker, exchanges: Sequence[Any], now: float) -> None:
+    def put_lines(self, maker: RequestLines, exchanges: Sequence[Any], now: float) -> None:
         """Put the events that the maker makes of these exchanges, now or a little later, in the order of all events."""
         self.waiting.append((maker, exchanges, now))
         self.exchanges_waiting += len(exchanges)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,16 +16,8 @@ from prometheus_client.registry import Collector
 
 from kproxy.session.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
 
-
-class Connections(Protocol):
-    """Counts of the connections' beginnings and ends, by listener, cause or cluster."""
-
-    opened: dict[str, int]
-    closed: dict[str, int]
-    refused: dict[str, int]
-    unreachable: dict[str, int]
-    logins: dict[str, int]
-    logins_refused: dict[str, int]
+if TYPE_CHECKING:
+    from kproxy.runtime.capacity import ConnectionCounts
 
 
 class OpenConnections(Protocol):
@@ -51,7 +43,7 @@ class TrafficCollector(Collector):
     def __init__(
         self,
         counters: Counters,
-        connections: Connections,
+        connections: ConnectionCounts,
         tallies: ReadTallies,
         live: OpenConnections,
         held: Callable[[], Mapping[str, int]],
