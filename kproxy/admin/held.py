@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from kproxy.base.cooperative import yield_now
-from kproxy.record.exchange import Frame, ObservedExchange
-from kproxy.record.filters import SessionWho, whole_frame
+from kproxy.record.exchange import Frame, ObservedExchange, SessionWho
+from kproxy.record.filters import whole_frame
 from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame, show_records
 from kproxy.record.live_view.rows import encode, joined
 from kproxy.rules.bodies import carries_records

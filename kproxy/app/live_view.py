@@ -91,7 +91,7 @@ class RuleFilters:
         return FilterJudge(whole_event, self.who, records=self.records)
 
     def who(self, session: SessionState) -> Who:
-        from kproxy.record.filters import SessionWho
+        from kproxy.record.exchange import SessionWho
 
         if session.owner is None:
             return SessionWho(session)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import schema
+
+if TYPE_CHECKING:
+    from kproxy.session.session_state import SessionState
 
 
 class Depth(IntEnum):
@@ -123,6 +126,69 @@ class Who(Protocol):
     def topic_of(self, topic_id: str) -> str | None:
         """Return the client's name of the topic with this id (hex and dashes), None where it is not known."""
         ...
+
+
+class SessionWho:
+    """Connection as its session describes it, read on access. Subclasses add values of a driver or of a tape."""
+
+    __slots__ = ("session",)
+
+    def __init__(self, session: SessionState) -> None:
+        self.session = session
+
+    @property
+    def number(self) -> int:
+        return self.session.number
+
+    @property
+    def cluster(self) -> str | None:
+        return self.session.facts.cluster
+
+    @property
+    def listener(self) -> str | None:
+        return self.session.facts.listener
+
+    @property
+    def client_address(self) -> str:
+        return self.session.facts.client_address
+
+    @property
+    def client_port(self) -> int:
+        return 0
+
+    @property
+    def node(self) -> int | None:
+        return self.session.facts.node
+
+    @property
+    def broker(self) -> str | None:
+        return None
+
+    @property
+    def principal(self) -> str | None:
+        return self.session.identity.principal
+
+    @property
+    def software_name(self) -> str | None:
+        software = self.session.identity.software
+        return None if software is None else software.partition("/")[0]
+
+    @property
+    def software_version(self) -> str | None:
+        software = self.session.identity.software
+        return None if software is None else software.partition("/")[2]
+
+    def broker_topic(self, topic: str) -> str | None:
+        """Return None: a session without a driver does not look up the broker's names."""
+        return None
+
+    def broker_group(self, group: str) -> str | None:
+        """Return None, as `broker_topic`."""
+        return None
+
+    def topic_of(self, topic_id: str) -> str | None:
+        """Return None: the name is unknown."""
+        return None
 
 
 @dataclass(slots=True)

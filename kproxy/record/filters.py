@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol.table import schema
-from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, Who
+from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, SessionWho, Who
 from kproxy.record.observer.credentials import take_out
 from kproxy.record.observer.records import LIVE, FoundRecord, NotKept, RecordLimits, records_of
 from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
@@ -304,45 +304,6 @@ class AskedRecords:
 
 MOST_FILTERS = 100
 """Filters that are kept compiled; there is one for each rule that has one."""
-
-
-class SessionWho:
-    """Description of a connection by its session alone, without a driver."""
-
-    def __init__(self, session: SessionState) -> None:
-        facts, self.identity = session.facts, session.identity
-        self.number = session.number
-        self.cluster: str | None = facts.cluster
-        self.listener: str | None = facts.listener
-        self.client_address, self.client_port = facts.client_address, 0
-        self.node = facts.node
-        self.broker: str | None = None
-
-    @property
-    def principal(self) -> str | None:
-        return self.identity.principal
-
-    @property
-    def software_name(self) -> str | None:
-        software = self.identity.software
-        return None if software is None else software.partition("/")[0]
-
-    @property
-    def software_version(self) -> str | None:
-        software = self.identity.software
-        return None if software is None else software.partition("/")[2]
-
-    def broker_topic(self, topic: str) -> str | None:
-        """Return None: names at the broker are not looked up."""
-        return None
-
-    def broker_group(self, group: str) -> str | None:
-        """Return None: names at the broker are not looked up."""
-        return None
-
-    def topic_of(self, topic_id: str) -> str | None:
-        """Return None: no answer of the broker is known."""
-        return None
 
 
 class FilterJudge:

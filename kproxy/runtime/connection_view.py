@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.record.audit.state_events import Ended
+from kproxy.record.exchange import SessionWho
 from kproxy.session.sasl.principal import LoginOutcome
 
 from .capacity import LogThrottle
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata
     from kproxy.rules.names.composed import NameMap
     from kproxy.rules.rule_set import BoundRules
+    from kproxy.session.session_state import SessionState
 
     from .connection import Connection
 
@@ -40,7 +42,7 @@ class EndedConnection:
         known = session.identity
         identity = SimpleNamespace(principal=known.principal, outcome=known.outcome, software=known.software,
                                    is_anyone=known.is_anyone)  # fmt: skip
-        self.session = SimpleNamespace(number=session.number, identity=identity, plan=session.plan)
+        self.session = SimpleNamespace(number=session.number, facts=self.facts, identity=identity, plan=session.plan)
 
 
 MOST_ENDS = 100
@@ -77,12 +79,13 @@ class ConnectionEnd:
 NO_INVALID: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
 
 
-class ConnectionWho:
-    """Connection as a `record.exchange.Who`. Values are read on access while the connection lives."""
+class ConnectionWho(SessionWho):
+    """Connection of this process. Values are read on access; `let_go` replaces them by a snapshot."""
 
     __slots__ = ("connection", "end", "invalid", "picture", "server", "stood")
 
     def __init__(self, connection: Connection, picture: ClusterMetadata) -> None:
+        super().__init__(cast("SessionState", connection.session))
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
         self.invalid = NO_INVALID  # set at the end of the connection, see `Tap.invalid`
@@ -94,6 +97,7 @@ class ConnectionWho:
     def let_go(self) -> None:
         """Replace the ended connection by a snapshot, because exchanges may be stored for a long time."""
         self.connection = EndedConnection(self.connection)  # type: ignore[assignment] # has all attributes used here
+        self.session = cast("SessionState", self.connection.session)
 
     @property
     def tls(self) -> bool:
@@ -127,22 +131,6 @@ class ConnectionWho:
         return stood
 
     @property
-    def number(self) -> int:
-        return self.connection.session.number
-
-    @property
-    def cluster(self) -> str:
-        return self.connection.facts.cluster
-
-    @property
-    def listener(self) -> str:
-        return self.connection.listener.name
-
-    @property
-    def client_address(self) -> str:
-        return self.connection.client_address[0]
-
-    @property
     def client_port(self) -> int:
         return self.connection.client_address[1]
 
@@ -154,20 +142,6 @@ class ConnectionWho:
     def broker(self) -> str | None:
         address = self.connection.broker_address
         return None if address is None else show(address)
-
-    @property
-    def principal(self) -> str | None:
-        return self.connection.session.identity.principal
-
-    @property
-    def software_name(self) -> str | None:
-        software = self.connection.session.identity.software
-        return None if software is None else software.partition("/")[0]
-
-    @property
-    def software_version(self) -> str | None:
-        software = self.connection.session.identity.software
-        return None if software is None else software.partition("/")[2]
 
     def broker_topic(self, topic: str) -> str | None:
         """Return the topic's name at the broker. None: the same name, or an unreachable one."""

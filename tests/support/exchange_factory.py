@@ -20,9 +20,9 @@ from kproxy.record.observer.credentials import take_out
 from tests.support.frames import message
 
 
-@dataclass
+@dataclass(eq=False)
 class Somebody:
-    """The connection of an exchange (a `Who`), with everything known about it given by the test."""
+    """Connection of an exchange (`record.exchange.Who`) with the values that a test gives."""
 
     number: int = 1
     cluster: str | None = "main"

@@ -6,14 +6,15 @@ The buffer that is fed is used again and scribbled over after each call, as a dr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import SummaryRow
+from tests.support.exchange_factory import Somebody
 from tests.support.random_peers import Broker, Manners, random_traffic
 
 CLIENT, BROKER = 0, 1
@@ -21,29 +22,7 @@ Talk = list[tuple[int, bytes]]
 """(who speaks, what) in order."""
 
 
-@dataclass
-class Nobody:
-    """A connection of which nothing is known."""
-
-    number: int = 1
-    cluster: str | None = None
-    listener: str | None = None
-    client_address: str = "10.0.0.9"
-    client_port: int = 5000
-    node: int | None = None
-    broker: str | None = None
-    principal: str | None = None
-    software_name: str | None = None
-    software_version: str | None = None
-
-    def broker_topic(self, topic: str) -> str | None:
-        return None
-
-    def broker_group(self, group: str) -> str | None:
-        return None
-
-    def topic_of(self, topic_id: str) -> str | None:
-        return "found" if topic_id.endswith("7") else None
+TOPICS = {str(UUID(int=7)): "found"}
 
 
 class Watching:
@@ -59,7 +38,9 @@ class Watching:
     ) -> None:
         self.seen: list[ObservedExchange] = []
         interest = depth if callable(depth) else lambda key, version: depth
-        self.observer = ConnectionObserver(Nobody(), interest, self.seen.append, most=most, summary=summary)
+        self.observer = ConnectionObserver(
+            Somebody(topics=TOPICS), interest, self.seen.append, most=most, summary=summary
+        )
         self.kind, self.now = kind, 100.0
         self.buffer = bytearray(1 << 18)
 
@@ -142,4 +123,4 @@ def counted(lines: list[SummaryRow]) -> list[tuple[Any, ...]]:
 
 def whole_summary(most: int = 2000) -> Summary:
     """One that wants everything."""
-    return Summary(lambda key, version: True, who=Nobody(), most=most)
+    return Summary(lambda key, version: True, who=Somebody(topics=TOPICS), most=most)

@@ -30,32 +30,8 @@ from kproxy.tools.replay.report import ReplayReport
 from kproxy.tools.replay.request_fixes import OutgoingRequest
 from kproxy.tools.replay.sockets import Authenticate, ReplayClient
 from kproxy.tools.replay.target import TargetCluster
+from tests.support.exchange_factory import Somebody
 from tests.support.frames import message
-
-
-@dataclass(eq=False)
-class Someone:
-    """A connection, as far as a replay wants to know."""
-
-    number: int
-    client_address: str = "127.0.0.1"
-    client_port: int = 0
-    cluster: str | None = None
-    listener: str | None = None
-    node: int | None = None
-    broker: str | None = None
-    principal: str | None = None
-    software_name: str | None = None
-    software_version: str | None = None
-
-    def broker_topic(self, topic: str) -> str | None:
-        return None
-
-    def broker_group(self, group: str) -> str | None:
-        return None
-
-    def topic_of(self, topic_id: str) -> str | None:
-        return None
 
 
 class Tap:
@@ -82,7 +58,7 @@ class Tap:
                 far = socket.create_connection(self.target)
                 self.sockets += [near, far]
                 self.numbers += 1
-                who = Someone(self.numbers, client_port=address[1])
+                who = Somebody(self.numbers, None, None, client_port=address[1], node=None, broker=None)
                 observer = ConnectionObserver(who, lambda key, version: Depth.FULL, self.seen.append)
                 over = threading.Barrier(2, partial(self.end, observer))  # the later of the two pumps ends it
                 self.start(self.pump, near, far, observer.from_client, over)
@@ -151,14 +127,14 @@ class Tools:
     record = staticmethod(record)
 
     def __init__(self) -> None:
-        self.people: dict[int, Someone] = {}
+        self.people: dict[int, Somebody] = {}
 
     def seen(
         self, key: int, version: int, asked: dict[str, Any], answered: dict[str, Any] | None = None, *,
         at: float = 0.0, seconds: float = 0.001, line: int = 1,
     ) -> ObservedExchange:  # fmt: skip
         """One exchange on connection `line`: fields not given have their defaults, `answered` None: no answer."""
-        who = self.people.setdefault(line, Someone(line))
+        who = self.people.setdefault(line, Somebody(line, None, None, client_port=0, node=None, broker=None))
         data = message(key, version, "request", asked, int(at * 1000))
         one = ObservedExchange(
             who, 0, key, version, int(at * 1000), "tester", Frame(len(data) + 4, at, at, data, Form.WHOLE)
