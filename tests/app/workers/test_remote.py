@@ -47,16 +47,10 @@ class Both:
         self.asked: list[SimpleNamespace] = []
         self.supervisor.on(SupervisorCalls.find_addresses, self.ensure)
 
-    def ensure(
-        self, listener: str, nodes: Any, advertise: bytes, local_host: str, ports: int, topology: int
-    ) -> dict[int, Any]:
-        self.asked.append(
-            SimpleNamespace(
-                listener=listener, nodes=nodes, advertise=advertise, local_host=local_host, ports=ports,
-                topology=topology,
-            )
-        )  # fmt: skip
-        return {node: None if node == 9 else ("k", 9100 + node) for node in nodes}
+    def ensure(self, *given: Any) -> dict[int, Any]:
+        names = ("listener", "nodes", "advertise", "local_host", "ports", "topology")
+        self.asked.append(SimpleNamespace(**dict(zip(names, given, strict=True))))
+        return {node: None if node == 9 else ("k", 9100 + node) for node in given[1]}
 
     async def places(self, asked: AddressRequest) -> Any:
         """What is known of them, at once or later."""

@@ -443,35 +443,19 @@ CHANGES: dict[str, Callable[[RuleKeeper, TurnCheck], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_what_is_refused_when_its_turn_comes_is_told_to_nobody(quiet_log: Any, change: str) -> None:
-    """Such as a change by a token that another config has put out of force meanwhile."""
-
-    def refuse() -> None:
-        assert pool.keeper.changing.locked(), "its turn has come"
-        raise InternalError("not any more")
-
-    async with crew_of_two(quiet_log) as pool:
-        before = pool.keeper.store.rule_set.id
-        with pytest.raises(InternalError, match="not any more"):
-            await CHANGES[change](pool.keeper, refuse)
-
-        assert pool.versions == {before}
-        assert (pool.keeper.attempts, pool.keeper.store.killed) == (0, False)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_keeper_refused_change_keeps_the_store(quiet_log: Any, workers: int) -> None:
     """A config that comes while the process ends, and each change that its check refuses: in one process or several."""
 
     def refuse() -> None:
+        assert keeper.changing.locked(), "the check runs when the change has its turn"
         raise InternalError("not any more")
 
     async with crew_of_two(quiet_log) as pool:
         keeper: RuleKeeper = pool.keeper
         if workers == 1:
             keeper = RuleKeeper(pool.keeper.store, lambda rule_set: None, pool.reactor, pool.log)
-        before = keeper.store.saved()
+        before, versions = keeper.store.saved(), pool.versions
         with pytest.raises(ConfigRefused, match="kproxy is going to end"):
             await keeper.load_with(
                 lambda store, now: store.put(Source("<api>", NTH), "api", now), lambda rules: None, lambda: True
@@ -480,3 +464,4 @@ async def test_keeper_refused_change_keeps_the_store(quiet_log: Any, workers: in
             with pytest.raises(InternalError, match="not any more"):
                 await change(keeper, refuse)
         assert keeper.store.saved() == before
+        assert (pool.versions, pool.keeper.attempts) == (versions, workers - 1)
