@@ -101,7 +101,7 @@ def make_app(
     async def scrape(request: Request) -> Response:
         readiness = await backend.readiness()
         collector.ready, collector.clusters = readiness.flags(backend.need)
-        await trio.to_thread.run_sync(collector.look, collector.files)
+        await trio.to_thread.run_sync(collector.read_expiries, collector.files)
         own = b"".join(exposition(process_registry))
         return Response(await backend.scraped() + own, media_type=OPEN_METRICS)
 

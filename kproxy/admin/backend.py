@@ -240,7 +240,7 @@ class PageLeases:
         self.streams[page] -= 1
         if not self.streams[page]:
             del self.streams[page]
-            self.leave(page)
+            self.page_left(page)
 
     def add(self, page: str, names: Iterable[str]) -> None:
         """Lease rules of the store to this page; "" removes their leases."""
@@ -252,15 +252,15 @@ class PageLeases:
                 pages = {page} if before is None else {*before.pages, page}
                 self.rules[name] = LeasedRule(stored[name].stored_document, pages)
         if page not in self.streams:
-            self.leave(page)
+            self.page_left(page)
 
-    def leave(self, page: str) -> None:
+    def page_left(self, page: str) -> None:
         """Start the grace period of a page that has rules."""
         if any(page in leased.pages for leased in self.rules.values()):
             due = self.left[page] = self.clock() + GRACE
-            self.keeper.reactor.call_at(due, lambda: self.look(page))
+            self.keeper.reactor.call_at(due, lambda: self.expire(page))
 
-    def look(self, page: str) -> None:
+    def expire(self, page: str) -> None:
         """Remove the rules of pages with an expired grace period."""
         due = self.left.get(page)
         if due is None or self.clock() < due:

@@ -25,8 +25,8 @@ from kproxy.record.live_view.sink import Resent
 from kproxy.rules.kinds.read_only import CREATES
 from kproxy.rules.permissions import permissions
 from kproxy.rules.select.mentions import made
-from kproxy.runtime.connection_view import ConnectionWho
-from kproxy.runtime.listeners.listener import RESET, Listener, NotLetIn, OwnClient, secured
+from kproxy.runtime.connection_view import ConnectionInfo
+from kproxy.runtime.listeners.listener import RESET, ClientRefused, Listener, OwnClient, secured
 from kproxy.runtime.server import Server
 from kproxy.tools.replay.player import CLOSED, Pace, ReplayPlayer
 from kproxy.tools.replay.recording import Recording, ReplayOutcome, record
@@ -78,7 +78,7 @@ class ExchangeSender:
         for. Raises Problem."""
         who = seen.who
         listener = next((one for one in self.server.listeners if one.name == who.listener), None)
-        if listener is None or not isinstance(who, ConnectionWho):
+        if listener is None or not isinstance(who, ConnectionInfo):
             raise Problem(409, "not_sendable", f"expected a listener of the config, got {who.listener!r}")
         why = login_at(listener, who)
         if why:
@@ -102,7 +102,7 @@ class ExchangeSender:
             run = partial(talk, single, client, listener, name, ends)
             broken = await trio.to_thread.run_sync(run, abandon_on_cancel=True)
             await self.seen(resent)
-        except NotLetIn as error:
+        except ClientRefused as error:
             raise Problem(409, "not_let_in", str(error)) from None
         except OSError as error:
             raise Problem(409, "not_let_in", f"listener {listener.name}: {error.strerror or error}") from None
@@ -126,7 +126,7 @@ class ExchangeSender:
             await trio.sleep(LOOK)
 
 
-def login_at(listener: Listener, who: ConnectionWho) -> str:
+def login_at(listener: Listener, who: ConnectionInfo) -> str:
     """Return why a client of this listener has to authenticate; empty if it does not."""
     if listener.config.sasl is not None:
         return f"listener {listener.name} asks for a login"

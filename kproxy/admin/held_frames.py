@@ -26,7 +26,7 @@ from kproxy.rules.select.selected import error_number
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.session.held_edit import BadEdit, MessageEdit, answer_of
-from kproxy.session.held_frames import LONGEST_HOLD, MOST_BYTES, HeldFrame, HoldingDesk
+from kproxy.session.held_frames import LONGEST_HOLD, MOST_BYTES, HeldFrame, HeldRegistry
 
 from .held import (
     MOST_LISTED,
@@ -71,10 +71,10 @@ class MadeRow(NamedTuple):
 class HeldFrames:
     """Held frames of one process. `most_bytes`: limit of one frame; `records`: users' records may be shown."""
 
-    def __init__(self, desk: HoldingDesk, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
+    def __init__(self, desk: HeldRegistry, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
         self.desk, self.reactor, self.most_bytes, self.records = desk, reactor, most_bytes, records
         self.made: dict[str, MadeRow] = {}
-        desk.tell.append(self.told)
+        desk.tell.append(self.on_change)
 
     # ---- look
 
@@ -104,7 +104,7 @@ class HeldFrames:
             made = self.made[held.id] = MadeRow(now + FRESH, (shown.since, shown.id, shown.model_dump_json()))
         return made.row
 
-    def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
+    def on_change(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
         """Evict the row of a changed or released frame."""
         self.made.pop(held.id, None)
         self.made.pop(first_of(held).id, None)

@@ -54,9 +54,9 @@ class HeldNews:
         self.frames = frames
         self.number = 0
         self.latest: deque[tuple[int, str, str | GoneShown]] = deque(maxlen=MOST_NEWS)
-        frames.desk.tell.append(self.told)
+        frames.desk.tell.append(self.on_change)
 
-    def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
+    def on_change(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
         """Record a change. A frame that another rule still holds continues with the id of that hold."""
         first = first_of(held)
         if how is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kproxy.record.captures.captured_connection import CapturedConnection
     from kproxy.record.captures.writer import CaptureEndpoint, ToWallTime
     from kproxy.record.live_view.reading import OpenedCapture
-    from kproxy.runtime.connection_view import ConnectionWho
+    from kproxy.runtime.connection_view import ConnectionInfo
 
 READERS = trio.CapacityLimiter(2)  # Details of exchanges are read in at most two threads
 VIEW_NETWORK = "view"
@@ -117,7 +117,7 @@ class KeptExchanges(ExchangeReader):
         self.watch, self.reactor = watch, reactor
 
     def server_of(self, kept: KeptExchange) -> CaptureEndpoint:
-        return cast("ConnectionWho", kept.seen.who).server
+        return cast("ConnectionInfo", kept.seen.who).server
 
     async def exchanges(self, text: str, before: int | None, limit: int, after: int | None = None) -> FoundExchanges:
         """Return those that a filter holds for, at most `limit`, with numbers below `before`, that have changed behind
@@ -183,7 +183,7 @@ class SourceExchanges(ExchangeReader):
         wanted = Filter(text)
         rows: list[tuple[float, int, str]] = []
         looked: list[int] = []
-        steps = self.look(wanted, before, limit, rows, looked)
+        steps = self.evaluate(wanted, before, limit, rows, looked)
         try:
             if wanted.needs_records:
                 await self.read(partial(deque, steps, 0))
@@ -194,7 +194,7 @@ class SourceExchanges(ExchangeReader):
         last = looked[-1] if looked and looked[-1] > 1 else None
         return FoundExchanges(rows=rows, next=last, searched=len(looked), unknown=wanted.unknown)
 
-    def look(
+    def evaluate(
         self, wanted: Filter, before: int | None, limit: int, rows: list[tuple[float, int, str]], looked: list[int]
     ) -> Iterator[None]:
         """Evaluate one exchange per step, until a limit is reached."""

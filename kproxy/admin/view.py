@@ -230,7 +230,7 @@ class ViewStream(MemberStream):
         """Send totals each second."""
         keeper = self.backend.totals
         before = await keeper.latest()
-        await self.tell(event("rules", {"version": before.rules_version})
+        await self.send(event("rules", {"version": before.rules_version})
                         + event("captures", {"version": before.captures_version}))  # fmt: skip
         ticks = 0
         while True:
@@ -238,7 +238,7 @@ class ViewStream(MemberStream):
             now = await keeper.latest()
             if now is before or not before.known:  # no response: asked again in a second
                 before = now
-                await self.tell(b":\n\n")
+                await self.send(b":\n\n")
                 continue
             ticks += 1
             matched, self.matched = self.matched, 0
@@ -253,15 +253,15 @@ class ViewStream(MemberStream):
             if ticks % COMMENTS == 0:
                 text += b":\n\n"
             before = now
-            await self.tell(text)
+            await self.send(text)
 
     async def hold(self) -> None:
         """Send held frames and their changes."""
         async with aclosing(held_changes(self.backend)) as changes:
             async for changed in changes:
-                await self.tell(written("held", changed))
+                await self.send(written("held", changed))
 
-    async def tell(self, text: bytes) -> None:
+    async def send(self, text: bytes) -> None:
         """Send an event that belongs to no process."""
         await self.into.send((-1, 0, text))
 
@@ -351,7 +351,7 @@ class ViewSource:
                 if found is not None and found.place != place:
                     yield
                     continue
-                fits = found is not None and self.wanted.holds(ExchangeView(found.seen, self.watch.whole))
+                fits = found is not None and self.wanted.holds(ExchangeView(found.seen, self.watch.event_data))
                 self.viewer.matched += fits and found is not None and found.over
                 self.missing += found is None and self.missing != UNKNOWN
             else:

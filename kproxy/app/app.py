@@ -20,41 +20,41 @@ from kproxy.rules import rule_set
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import Gate, RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, Gate, RuleSet
 from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.runtime.config.network import Limits
 from kproxy.runtime.drain import drain_on_signal
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.network import NetworkChange
-from kproxy.runtime.readiness import DRAINING, GOING_TO_END, ClusterWatch, Readiness, tell
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, ClusterWatch, Readiness, report_waiting
 from kproxy.runtime.rule_files import RuleFiles
 from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
 from kproxy.runtime.timeouts import HeldWatch, MemoryWatch
 from kproxy.session.counters import ApiTally, Counters, Tallies
-from kproxy.session.held_frames import HoldingDesk
+from kproxy.session.held_frames import HeldRegistry
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.partition_session import Room
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.rewrite.response_cache import KeptAnswers
+from kproxy.session.partition_session import SessionPartitionLimit
+from kproxy.session.plan import ConnectionSettings, Plan
+from kproxy.session.rewrite.response_cache import ResponseCache
 from kproxy.session.sasl.login import NO_SASL
 from kproxy.session.sasl_server import SaslServer
 from kproxy.session.session import Session
-from kproxy.session.shared import CircleMark, Shared
+from kproxy.session.shared import ClusterState, LoopToken
 
 from . import garbage
 from .live_view import RuleFilters
 from .main import (
     advertising,
     certificates_of,
+    log_listeners,
+    log_start,
     need_of,
     open_admin,
     read_rules,
     run_all,
     sweep,
-    tell_listeners,
-    tell_start,
     tokens_of,
     use_at_once,
 )
@@ -95,14 +95,14 @@ class ProxyProcess:
         self.config, self.log = config, log
         self.take(rules)
         self.counters, self.counts, self.tallies = Counters(), ConnectionCounts(), Tallies()
-        self.mark = CircleMark(self.instance_mark)
+        self.mark = LoopToken(self.instance_mark)
         limits = config.limits
-        self.held: WeakSet[Shared] = WeakSet()  # also of clusters that the config no longer has
-        self.room = Room(limits.session_partitions)
-        self.desk = HoldingDesk(limits.held_bytes)
-        self.answers = KeptAnswers()
-        self.shared: dict[str, Shared] = {}
-        self.plans: dict[tuple[str, bool, bool, str, tuple[Running, ...]], Plan] = {}
+        self.held: WeakSet[ClusterState] = WeakSet()  # also of clusters that the config no longer has
+        self.room = SessionPartitionLimit(limits.session_partitions)
+        self.desk = HeldRegistry(limits.held_bytes)
+        self.answers = ResponseCache()
+        self.shared: dict[str, ClusterState] = {}
+        self.plans: dict[tuple[str, bool, bool, str, tuple[ActiveRule, ...]], Plan] = {}
         self.number = 0  # connections that this process has opened so far
         self.reactor = Reactor(log, self.counters.proxy_time.add)
         self.server = self.make_server()
@@ -116,7 +116,7 @@ class ProxyProcess:
         self.watch = ClusterWatch(self.reactor, self.mark)
         self.watch.use(self.server.upstreams)
         self.mark.on_return = self.leads_back
-        self.server.on_growth = self.watch.look_for_circles
+        self.server.on_growth = self.watch.detect_loops
         self.listening = False
         self.admin_url = ""
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
@@ -169,7 +169,7 @@ class ProxyProcess:
         return session
 
     def plan_for(
-        self, listener: Listener, bound: rule_set.BoundRules, live: tuple[Running, ...], telemetry: str
+        self, listener: Listener, bound: rule_set.MatchingRules, live: tuple[ActiveRule, ...], telemetry: str
     ) -> Plan:
         """Return the plan of a connection of this listener that is bound to these rules, while these live rules are in
         force. `listener` and `telemetry` (how the client's own metrics are taken) may belong to an earlier config,
@@ -183,7 +183,9 @@ class ProxyProcess:
         plan = self.plans.get(key)
         if plan is None:
             hide = self.config.limits.unknown_apis == "hide"
-            fixed = Bound.of(bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl, telemetry=telemetry)
+            fixed = ConnectionSettings.of(
+                bound, advertise=advertise, hide=hide, ends_sasl=ends_sasl, telemetry=telemetry
+            )
             plan = self.plans[key] = Plan(fixed, live, self.tallies)
         return plan
 
@@ -204,7 +206,7 @@ class ProxyProcess:
                 return
             if connection.closed:
                 continue
-            if rules.gate and (barred := self.gate().look(connection.facts)) is not None and barred.closes:
+            if rules.gate and (barred := self.gate().check_quietly(connection.facts)) is not None and barred.closes:
                 connection.cut(barred.how, barred.why, "not_allowed")
                 yield
                 continue
@@ -214,13 +216,13 @@ class ProxyProcess:
             yield
 
     def advertise(
-        self, listener: Listener, facts: Facts, bound: rule_set.BoundRules | None = None
+        self, listener: Listener, facts: Facts, bound: rule_set.MatchingRules | None = None
     ) -> Advertise | Literal[False]:
         """Return the advertised addresses of a connection: a rule has priority over the listener's setting. `bound`:
         the rules of a connection that is open already."""
         return (bound or self.bind(facts)).advertise or listener.config.advertise
 
-    def bind(self, facts: Facts) -> rule_set.BoundRules:
+    def bind(self, facts: Facts) -> rule_set.MatchingRules:
         return self.rules.bind(facts)
 
     def gate(self) -> Gate:
@@ -246,7 +248,7 @@ class ProxyProcess:
                 memories = HeldMemory(limits.held_bytes), HeldMemory(limits.held_bytes)
                 for memory in memories:
                     MemoryWatch(memory, self.server)
-                shared = Shared(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
+                shared = ClusterState(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
                                 answers=self.answers)  # fmt: skip
                 self.held.add(shared)
             self.shared[name] = shared
@@ -273,7 +275,7 @@ class ProxyProcess:
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
         """Put a prepared change in force, at once, together with these rules. Cannot fail."""
         if self.audit is not None:
-            self.audit.rules.tell()  # of removed rules, for the last time
+            self.audit.rules.report()  # of removed rules, for the last time
         config = self.config = change.config
         gone = {name for name, fate in change.fates.items() if fate != "kept"}
         gone |= change.before.upstreams.keys() - config.clusters.keys()
@@ -384,14 +386,14 @@ class ProxyProcess:
 
     def started(self) -> None:
         """Log that the proxy serves, and start the tasks that wait for that."""
-        self.watch.look_for_circles()
+        self.watch.detect_loops()
         self.keeper.started()
         self.announce()
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:
         """Start to probe the clusters, and log when the proxy is ready."""
         self.watch_clusters()
-        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+        nursery.start_soon(report_waiting, self.waiting_for, self.log, self.about())
 
     def watch_clusters(self) -> None:
         """Start to probe the clusters: until they have answered, or all the time if metrics are scraped or exported."""
@@ -501,13 +503,13 @@ class ProxyProcess:
         self.announce_listeners(one for one in self.server.listeners if one.name in left or one.name not in before)
 
     def announce_listeners(self, listeners: Iterable[Listener]) -> None:
-        tell_listeners([(one.config, one.port) for one in listeners], self.reactor, self.log)
+        log_listeners([(one.config, one.port) for one in listeners], self.reactor, self.log)
 
 
 def run(config: Config, origin: Origin = FLAGS) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a drain, 1 when it could not start."""
     log, lines = log_of_process(config.log.format, config.log.level)
-    tell_start(config, origin, log)
+    log_start(config, origin, log)
 
     def made() -> Callable[[], Awaitable[None]]:
         proxy = prepared(config, log)

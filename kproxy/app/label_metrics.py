@@ -30,7 +30,7 @@ from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.worker_totals import LabelShare, make_share
 from kproxy.record.observer.summary import Summary
 from kproxy.rules.values.address import network_of
-from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.connection_view import ConnectionInfo
 from kproxy.runtime.io.reactor import SlowWork
 from kproxy.runtime.io.scheduler import SLICE, in_a_turn, in_turns
 from kproxy.runtime.server import Server
@@ -38,7 +38,7 @@ from kproxy.runtime.upstreams.own_connection import MAX_METADATA, own_connection
 from kproxy.runtime.upstreams.upstream import Upstream
 from kproxy.session.cluster import BY_ID_VERSION, named_topics_request, read_topics
 from kproxy.session.session_state import SessionState
-from kproxy.session.telemetry import TelemetryGateway, TelemetryPush, TelemetryTerms
+from kproxy.session.telemetry import TelemetryGateway, TelemetryPush, TelemetrySettings
 
 if TYPE_CHECKING:
     from kproxy.record.audit.audit_sink import AuditSink
@@ -62,7 +62,7 @@ class Labelling:
 
     def ready_for(self, config: Config) -> Callable[[], None]:
         """Return a callback that counts by the labels of this config and cannot fail."""
-        tells, metrics = config.tells_labels, config.metrics
+        tells, metrics = config.exports_labels, config.metrics
         use = self.totals.ready_for(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
 
         def follow() -> None:
@@ -71,7 +71,7 @@ class Labelling:
                 self.sink.unnamed.give_up(monotonic())
             use()
             if self.sink is not None and not (tells and metrics.by):
-                self.leave(self.sink)
+                self.drop_sink(self.sink)
             elif self.sink is not None:
                 self.sink.use_labels()
                 # otherwise observers would forget the names that they have learned
@@ -99,9 +99,9 @@ class Labelling:
         if self.started:
             self.server.taps.fanout.add(sink, slowly=True)
 
-    def leave(self, sink: LabelSink) -> None:
+    def drop_sink(self, sink: LabelSink) -> None:
         self.sink = None
-        sink.leave()
+        sink.close()
         if self.audit is not None:
             self.audit.labels = None
         else:
@@ -198,7 +198,7 @@ class ClientTelemetry:
         self.listeners = listeners_of(config)
         """Names of the listeners with subscribed clients; None: all. There may be thousands."""
         self.reader = PushReader(config)
-        self.terms = WeakValueDictionary[str, TelemetryTerms]()
+        self.terms = WeakValueDictionary[str, TelemetrySettings]()
         """Terms of the clients of a listener, by its name, while it has clients."""
         self.also: PushTarget | None = None
         self.audit: PushTarget | None = None
@@ -244,7 +244,7 @@ class ClientTelemetry:
         listener = session.facts.listener
         terms = self.terms.get(listener)
         if terms is None:
-            terms = self.terms[listener] = TelemetryTerms(self.config.serve, *self.wanted(listener), self)
+            terms = self.terms[listener] = TelemetrySettings(self.config.serve, *self.wanted(listener), self)
         return TelemetryGateway(session, terms)
 
     def put(self, push: TelemetryPush) -> bool:
@@ -262,7 +262,7 @@ class ClientTelemetry:
         self.work.add(network, PushJob(self, push, self.who(push)), partial(self.reader.read, push))
         return True
 
-    def leave(self, push: TelemetryPush) -> None:
+    def drop_push(self, push: TelemetryPush) -> None:
         size, network = size_of(push), network_of(push.address)
         self.waiting -= size
         self.by_network[network] -= size
@@ -277,11 +277,11 @@ class ClientTelemetry:
         if push.owner is None:
             return {}
         connection: Connection = push.owner
-        return connection_columns(ConnectionWho(connection, self.server.taps.fanout.picture(connection.facts.cluster)))
+        return connection_columns(ConnectionInfo(connection, self.server.taps.fanout.picture(connection.facts.cluster)))
 
     def take(self, push: TelemetryPush, read: PushRead | None, who: dict[str, Any] | None) -> None:
         """Add up the metrics of a payload; None: it could not be read. `who`: as at its arrival."""
-        self.leave(push)
+        self.drop_push(push)
         push.done, push.unreadable = True, read is None
         if read is None:
             self.counters.count("telemetry_unreadable")

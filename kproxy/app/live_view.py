@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.live_view.watch import AuditTotals, ViewWatch
-from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.connection_view import ConnectionInfo
 from kproxy.runtime.server import Server
 from kproxy.session.counters import ApiTally
 
@@ -68,7 +68,7 @@ def make_watch(proxy: ProxyProcess) -> ViewWatch:
 
 
 class RuleFilters:
-    """Filters of all rules of a server, as `HoldingDesk.judge`. `records`: whether they may ask about records."""
+    """Filters of all rules of a server, as `HeldRegistry.judge`. `records`: whether they may ask about records."""
 
     def __init__(self, server: Server, records: bool = True) -> None:
         self.server, self.records = server, records
@@ -95,4 +95,4 @@ class RuleFilters:
 
         if session.owner is None:
             return SessionWho(session)
-        return ConnectionWho(session.owner, self.server.taps.fanout.picture(session.facts.cluster))
+        return ConnectionInfo(session.owner, self.server.taps.fanout.picture(session.facts.cluster))

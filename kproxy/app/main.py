@@ -52,14 +52,14 @@ def advertising(rules: RuleSet) -> list[Advertise]:
     return [rule for rule in rules.rules if isinstance(rule, Advertise)]
 
 
-def tell_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
+def log_start(config: Config, origin: Origin, log: FilteringBoundLogger) -> None:
     """Log the version, config and listeners of the starting proxy."""
     listeners = [f"{one.name} {one.bind} to {one.cluster}" for one in config.listeners]
     log.info("kproxy starts", version=own_version(), config=origin.name, listeners=listeners,
              workers=config.workers, pid=os.getpid())  # fmt: skip
 
 
-def tell_listeners(opened: Iterable[tuple[ListenerConfig, int]], reactor: Reactor, log: FilteringBoundLogger) -> None:
+def log_listeners(opened: Iterable[tuple[ListenerConfig, int]], reactor: Reactor, log: FilteringBoundLogger) -> None:
     """Log listeners with their ports, the first ones at once, others in later turns: there may be thousands."""
 
     def lines() -> Iterator[None]:

@@ -173,7 +173,7 @@ class OtlpExport:
 
     async def snapshot(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
         self.process.ready, self.process.clusters = (await readiness()).flags(need_of(self.config))
-        await trio.to_thread.run_sync(self.process.look, self.process.files)
+        await trio.to_thread.run_sync(self.process.read_expiries, self.process.files)
         metrics.offer([*await gather(), *collect_samples([self.process])])
 
     # ---- beginning and end

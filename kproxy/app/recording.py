@@ -23,7 +23,7 @@ from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.outlets import make_recorder
 from kproxy.record.audit.state_events import RuleEvents, TopologyEvents, telemetry_event
 from kproxy.record.events.schema import TELEMETRY_EVENT
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.runtime.io.scheduler import SLICE, Background, a_few_at_a_time, in_a_turn
 from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.upstream import MetadataPoller, Upstream
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kproxy.record.metrics.client_telemetry import PushRead
     from kproxy.record.metrics.label_sink import LabelSink
     from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
-    from kproxy.runtime.connection_view import ConnectionWho
+    from kproxy.runtime.connection_view import ConnectionInfo
     from kproxy.session.telemetry import TelemetryPush
 
 TICK = 1.0
@@ -65,7 +65,7 @@ class Audit:
     topologies."""
 
     def __init__(
-        self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[Running]],
+        self, config: Config, audit: AuditConfig, server: Server, live: Callable[[], Iterable[ActiveRule]],
         log: FilteringBoundLogger, *, worker: int = 0, labels: LabelSink | None = None,
         otlp: tuple[OtlpSettings, OtlpCounters] | None = None,
     ) -> None:  # fmt: skip
@@ -125,10 +125,10 @@ class Audit:
         self.rules.tick(time())
         if not self.telling and self.topology.due(time()):
             self.telling = True
-            self.reactor.spawn(self.tell_topology)
+            self.reactor.spawn(self.record_topology)
         self.reactor.call_at(monotonic() + TICK, self.tick)
 
-    async def tell_topology(self) -> None:
+    async def record_topology(self) -> None:
         """Put the events of changed clusters, in turns with others."""
         try:
             await in_a_turn(self.reactor, "topology", lambda: self.topology.tick(time()))
@@ -161,7 +161,7 @@ class Audit:
 
     async def close(self) -> None:
         """Write the remaining events, after all connections have ended; log those that cannot be written."""
-        self.rules.tell()
+        self.rules.report()
         self.topology.tick(time())
         self.gate.time_is_over()
         done = await trio.to_thread.run_sync(self.recorder.close, LAST_WORDS)
@@ -183,7 +183,7 @@ def make_captures(config: Config, server: Server) -> Captures:
     captures = Captures(
         config.captures,
         server.taps.fanout,
-        server=lambda who: cast("ConnectionWho", who).server,
+        server=lambda who: cast("ConnectionInfo", who).server,
         wall=WallClock,
         soon=token.run_sync_soon,
         view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),

@@ -60,7 +60,7 @@ class ProcessParts:
         then."""
         steps: list[Follow] = []
         labelling = self.labelling
-        if labelling is None and config.tells_labels:
+        if labelling is None and config.exports_labels:
             from .label_metrics import Labelling
 
             labelling = Labelling(self.server, tells=self.worker is None)
@@ -146,7 +146,7 @@ class PoolParts:
         """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
         then."""
         steps: list[Follow] = []
-        tells, labels, otlp = config.tells_labels, self.labels, self.otlp
+        tells, labels, otlp = config.exports_labels, self.labels, self.otlp
         if labels is None and tells:
             from kproxy.record.metrics.totals import LabelTotals
             from kproxy.record.metrics.worker_totals import ToldShares

@@ -37,21 +37,21 @@ from kproxy.runtime.drain import ShutdownDelay, drain_on_signal
 from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.listeners.listener_ports import ListenerPorts
-from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, tell, together
+from kproxy.runtime.readiness import DRAINING, GOING_TO_END, Readiness, report_waiting, together
 from kproxy.runtime.rule_files import RuleFiles
-from kproxy.session.shared import CircleMark
+from kproxy.session.shared import LoopToken
 
 from . import garbage
 from .main import (
     advertising,
     certificates_of,
+    log_listeners,
+    log_start,
     need_of,
     open_admin,
     read_rules,
     run_all,
     sweep,
-    tell_listeners,
-    tell_start,
     tokens_of,
     use_at_once,
 )
@@ -89,7 +89,7 @@ class Supervisor:
         self.backend: Backend | None = None
         self.certificates: dict[tuple[CertificateSide, str], str] = {}
         self.rule_metrics: RuleCollector | None = None
-        self.mark = CircleMark()
+        self.mark = LoopToken()
         self.keeper = PoolRuleKeeper(store, self.pool, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else RuleNewsSender(self.pool)
         self.pool.on_worker += [self.talk, self.keeper.worker_begins]
@@ -249,12 +249,12 @@ class Supervisor:
         self.log.info("serving", **self.about())
         garbage.settle()
         nursery.start_soon(sweep)
-        nursery.start_soon(tell, self.waiting_for, self.log, self.about())
+        nursery.start_soon(report_waiting, self.waiting_for, self.log, self.about())
         await self.pool.finished.wait()
         self.log.info("workers have ended", seconds=round(monotonic() - self.drained_since, 3))
 
     def announce(self, opened: Mapping[str, ListenerPorts]) -> None:
-        tell_listeners([(ports.config, ports.port) for ports in opened.values()], self.reactor, self.log)
+        log_listeners([(ports.config, ports.port) for ports in opened.values()], self.reactor, self.log)
 
     def about(self) -> Mapping[str, Any]:
         """Return the fields of the log line at the start of serving."""
@@ -281,7 +281,7 @@ def run(config: Config, origin: Origin = FLAGS) -> int:
     lines = os.memfd_create("kproxy log", os.MFD_CLOEXEC)
     log, queue = log_of_process(config.log.format, config.log.level, lines)
 
-    tell_start(config, origin, log)
+    log_start(config, origin, log)
 
     def made() -> Callable[[], Awaitable[None]]:
         store, files = read_rules(config, log)

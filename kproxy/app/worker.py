@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.app.config.document import Config
 from kproxy.app.workers.fd_passing import Arrivals
-from kproxy.app.workers.messages import NetworkTerms, Start, SupervisorCalls, WorkerCalls, unpack_config
+from kproxy.app.workers.messages import NetworkSettings, Start, SupervisorCalls, WorkerCalls, unpack_config
 from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.supervisor_client import RemotePortChange, RemotePorts, Reporter
 from kproxy.app.workers.worker_rules import WorkerRules
@@ -53,13 +53,13 @@ class WorkerServer(Server):
 
     def began(self, connection: Connection) -> None:
         super().began(connection)
-        self.tell(connection)
+        self.report_end(connection)
 
     def ended(self, connection: Connection) -> None:
         super().ended(connection)
-        self.tell(connection)
+        self.report_end(connection)
 
-    def tell(self, connection: Connection) -> None:
+    def report_end(self, connection: Connection) -> None:
         if self.reporter is not None:
             self.reporter.changed(connection.client_address[0] if self.limits.max_connections_per_address else None)
 
@@ -114,7 +114,7 @@ class Worker(ProxyProcess):
     def swap(self, rules: RuleSet) -> Iterator[None]:
         """Put another rule set in force, after recording the counts of the old rules."""
         if self.audit is not None:
-            self.audit.rules.tell()
+            self.audit.rules.report()
         self.keeper.store.rule_set = rules
         yield from super().swap(rules)
 
@@ -128,7 +128,7 @@ class Worker(ProxyProcess):
         await change.open()
         return change
 
-    def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkTerms) -> None:
+    def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkSettings) -> None:
         """Put a config in force, on the supervisor's terms. Clients that were handed over earlier belong to the
         previous config. Cannot fail."""
         self.arrivals.take_all()
@@ -142,7 +142,7 @@ class Worker(ProxyProcess):
         self.put_in_force(change, rules)
         self.arrivals.arrived = {listener.name: listener.arrived for listener in self.server.listeners}
         if self.config.limits.max_connections_per_address and not by_address:
-            self.reporter.tell_all()
+            self.reporter.report_all()
 
     def announce_listeners(self, listeners: Iterable[Listener]) -> None:
         """Do nothing: the supervisor logs which listeners are open."""
@@ -184,7 +184,7 @@ class Worker(ProxyProcess):
         self.watch_clusters()
 
     def started(self) -> None:
-        self.watch.look_for_circles()
+        self.watch.detect_loops()
         self.channel.send(SupervisorCalls.ready)
         self.reporter.beat()
 

@@ -112,7 +112,7 @@ def command(
     try:
         wanted = make_filter(filter_text)
         if following:
-            verdict = follow(admin, wanted, terms, form.tell)
+            verdict = follow(admin, wanted, terms, form.write)
         else:
             verdict = verdict_of(files, wanted, terms, as_json=form.as_json)
         policy.decide(verdict, level)
@@ -140,7 +140,7 @@ class ReportForm(NamedTuple):
     def wants(self, finding: Finding) -> bool:
         return self.policy.fails(finding) or LEVELS.index(finding.level) <= LEVELS.index(self.level)
 
-    def tell(self, finding: Finding) -> None:
+    def write(self, finding: Finding) -> None:
         if self.wants(finding) and not self.as_json:
             print_styled([*finding_lines(finding), StyledLine("")])
 

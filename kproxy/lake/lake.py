@@ -64,7 +64,7 @@ class Files:
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
         self._path = jvm.org.apache.hadoop.fs.Path  # each attribute access is a call to Java
 
-    def whole(self, path: str) -> str:
+    def absolute(self, path: str) -> str:
         """Return the absolute path with its scheme: file:/srv/lake for lake."""
         where, system = self._at(path)
         return str(system.makeQualified(where).toString())
@@ -234,7 +234,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark, self.files = spark, Files(spark)
-        self.path = self.files.whole(path)
+        self.path = self.files.absolute(path)
         if self.files.exists(path) and not self.files.is_folder(path):
             raise LakeError(f"{path} is a file, a folder is expected")
 

@@ -246,7 +246,7 @@ class ProcessCollector(Collector):
     def files(self) -> Collection[str]:
         return set(self.certificates.values())
 
-    def look(self, files: Collection[str]) -> None:
+    def read_expiries(self, files: Collection[str]) -> None:
         """Find out when the certificates in these files expire. Blocks. A file is read again only after a change.
         Unreadable files have no number: the next handshake logs the error."""
         before, found = self.read, dict[str, Expiry]()

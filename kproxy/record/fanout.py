@@ -226,7 +226,7 @@ class Fanout:
         self._begin_turn()
         changed()
 
-    def look(self, looking: bool) -> None:
+    def set_sampling(self, looking: bool) -> None:
         """Start or stop showing exchanges to samplers; connections apply it before their next bytes."""
         if looking is not self.looking:
             self.looking = looking

@@ -307,8 +307,8 @@ MOST_FILTERS = 100
 
 
 class FilterJudge:
-    """Judge of filters for rules, as `HoldingDesk.judge`. `make`: an exchange's data for filters. `who`: the best known
-    description of a session's connection. `records`: users' records may be read."""
+    """Judge of filters for rules, as `HeldRegistry.judge`. `make`: an exchange's data for filters. `who`: the best
+    known description of a session's connection. `records`: users' records may be read."""
 
     def __init__(
         self, make: MakeData, who: Callable[[SessionState], Who] = SessionWho, *, records: bool = True

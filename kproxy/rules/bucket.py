@@ -38,11 +38,11 @@ class FetchReservations:
 
     def give(self, fetch: int, amount: float, now: float) -> None:
         """Reserve bytes for the Fetch with the id `fetch`, instead of an earlier reservation with this id."""
-        self.settle(fetch)
+        self.end(fetch)
         self.given[fetch] = now + LIFE, amount
         self.total += amount
 
-    def settle(self, fetch: int) -> None:
+    def end(self, fetch: int) -> None:
         if fetch in self.given:
             self.total -= self.given.pop(fetch)[1]
 
@@ -157,8 +157,8 @@ class FetchBucket(Bucket):
         """Reserve the expected bytes of a Fetch."""
         self.reservations.give(fetch, amount, now)
 
-    def settle(self, fetch: int, now: float) -> None:
-        self.reservations.settle(fetch)
+    def end_fetch(self, fetch: int, now: float) -> None:
+        self.reservations.end(fetch)
 
 
 class Buckets(Generic[BucketKey]):
@@ -269,7 +269,7 @@ class SharedFetchBucket(StoredCharges, FetchBucket):
         finally:
             self.store()
 
-    def settle(self, fetch: int, now: float) -> None:
+    def end_fetch(self, fetch: int, now: float) -> None:
         if fetch in self.given:
             self.load(now)
             try:
@@ -353,7 +353,7 @@ class QuotaTurn:
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
 
-    def leave(self, now: float, unsent: float = 0.0) -> None:
+    def give_up(self, now: float, unsent: float = 0.0) -> None:
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
             unsent = 1.0

@@ -101,7 +101,7 @@ class Close:
     how: How = "fin"
 
 
-class Turn(Protocol):
+class QuotaPlace(Protocol):
     """Place of one request in the lines of the limits that it is charged to.
 
     `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: waiters at the
@@ -119,7 +119,7 @@ class Turn(Protocol):
     def step_aside(self) -> None:
         """Leave the line until the next `ask`. The request cannot go on now, and others would wait for it."""
 
-    def leave(self, now: float, unsent: float = 0.0) -> None:
+    def give_up(self, now: float, unsent: float = 0.0) -> None:
         """Give up all places. Take back the `unsent` part of its charges, or all of them if it had a place."""
 
     def has_late(self, now: float) -> bool:
@@ -128,7 +128,7 @@ class Turn(Protocol):
     def note_late(self, now: float) -> None:
         """Note at all limits that bytes of the request are late."""
 
-    def part(self, share: float) -> Turn:
+    def part(self, share: float) -> QuotaPlace:
         """Return a new turn with this share of the charges."""
 
 
@@ -284,7 +284,7 @@ class ConnectionView:
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
-        self.turns: list[Turn] = []
+        self.turns: list[QuotaPlace] = []
 
     @property
     def principal(self) -> str | None:

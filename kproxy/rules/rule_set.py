@@ -27,7 +27,7 @@ from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
 
-from .exchange import Facts, Turn
+from .exchange import Facts, QuotaPlace
 from .trigger import SharedTrigger
 
 HowGone = Literal["resumed", "edited", "answered", "dropped", "closed", "timed_out", "client_left", "rule_gone"]
@@ -45,7 +45,7 @@ ACTS = object()
 """Terms of an observing rule, for requests that it would always act on."""
 
 
-class Running:
+class ActiveRule:
     """Live rule at work, with its counters (promise 7): matched (the selectors matched), fired (the trigger fired),
     applied (the change was handed to the kernel). A rule that only observes fires where it would act. `on_count` is
     called after one of them grew.
@@ -143,7 +143,7 @@ class Running:
         except Exception:  # noqa: BLE001  # it is evaluated then, where an effect that raises is named
             return False
 
-    def turn(self, terms: Any, size: int, now: float) -> Turn | None:
+    def turn(self, terms: Any, size: int, now: float) -> QuotaPlace | None:
         return None if terms is ACTS else self.effect.turn(terms, size, now)
 
     def restart(self, began: float, common: SharedNumbers | None = None) -> None:
@@ -177,7 +177,7 @@ CACHED_BINDINGS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class BoundRules:
+class MatchingRules:
     """Rules that match one connection when it opens. Connections that match the same rules share one object.
 
     `rules` and `kinds` are names and kinds of the rules that stay until the connection closes. `names`, `advertise`,
@@ -191,7 +191,7 @@ class BoundRules:
     advertise: Advertise | None = None
     versions: VersionLimits | None = None
     rack: str | None = None
-    live: tuple[Running, ...] = ()
+    live: tuple[ActiveRule, ...] = ()
     key: str = ""
 
 
@@ -204,14 +204,14 @@ class RuleSet:
     """
 
     def __init__(
-        self, rules: Sequence[Rule] = (), origins: Sequence[str] = (), running: Iterable[Running] = ()
+        self, rules: Sequence[Rule] = (), origins: Sequence[str] = (), running: Iterable[ActiveRule] = ()
     ) -> None:
         self.rules = tuple(rules)
         self.origins = tuple(origins)
         self.id = content_id(self.rules)
         given = {one.name: one for one in running}
         self._live = {
-            index: given.get(rule.name) or Running(rule, "", 0, 0.0)
+            index: given.get(rule.name) or ActiveRule(rule, "", 0, 0.0)
             for index, rule in enumerate(self.rules)
             if isinstance(rule, LiveRule)
         }
@@ -224,19 +224,19 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self.rules)
 
-    def bind(self, facts: Facts) -> BoundRules:
+    def bind(self, facts: Facts) -> MatchingRules:
         """Return the rules that match a connection, decided when it opens. Live rules are selected again with each rule
         set."""
         return self._constant or self._bound(
             frozenset(index for index in self._selective if not self.rules[index].holds(facts))
         )
 
-    def bind_without(self, without: frozenset[int]) -> BoundRules:
+    def bind_without(self, without: frozenset[int]) -> MatchingRules:
         """Return the rules for a connection, except those at these indexes."""
         indexes = [index for index in range(len(self.rules)) if index not in without]
         rules = [self.rules[index] for index in indexes if index not in self._live]
         limits = tuple(rule.limit for rule in rules if isinstance(rule, LimitVersions))
-        return BoundRules(
+        return MatchingRules(
             rules=tuple(rule.name for rule in rules),
             kinds=tuple(rule.kind for rule in rules),
             names=NameMaps.of(layer for rule in rules if isinstance(rule, NameRule) for layer in rule.layers()),
@@ -263,7 +263,7 @@ class Barred:
     """Refusal of a client. rules: at least one of them would have to allow it."""
 
     client_address: str
-    rules: tuple[Running, ...]
+    rules: tuple[ActiveRule, ...]
 
     @property
     def how(self) -> Literal["rst", "fin"]:
@@ -288,7 +288,7 @@ class Gate:
 
     __slots__ = ("rules",)
 
-    def __init__(self, live: Iterable[Running]) -> None:
+    def __init__(self, live: Iterable[ActiveRule]) -> None:
         self.rules = tuple(one for one in live if isinstance(one.rule, AllowFrom))
 
     def __bool__(self) -> bool:
@@ -305,18 +305,18 @@ class Gate:
                 rule.was_applied()
         return barred
 
-    def look(self, facts: Facts) -> Barred | None:
+    def check_quietly(self, facts: Facts) -> Barred | None:
         """Return the same, of a connection that is open, without counting it."""
         return self.evaluate(facts, [one for one in self.rules if one.rule.holds(facts)])
 
     @staticmethod
-    def evaluate(facts: Facts, holding: Iterable[Running]) -> Barred | None:
+    def evaluate(facts: Facts, holding: Iterable[ActiveRule]) -> Barred | None:
         deciding = tuple(one for one in holding if not one.observes)
         if not deciding or any(_model(one).lets_in(facts.client_address) for one in deciding):
             return None
         return Barred(facts.client_address, deciding)
 
 
-def _model(running: Running) -> AllowFrom:
+def _model(running: ActiveRule) -> AllowFrom:
     assert isinstance(running.rule, AllowFrom)
     return running.rule

@@ -47,7 +47,7 @@ from .protocols import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPo
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Facts
     from kproxy.runtime.io.pollers import Deadline
-    from kproxy.runtime.io.scheduler import Turn
+    from kproxy.runtime.io.scheduler import Fiber
     from kproxy.runtime.io.socket_io import Route
     from kproxy.runtime.io.splice import SplicedTap
     from kproxy.runtime.listeners.listener import Listener
@@ -167,7 +167,7 @@ class Connection:
         self.flow: ConnectionShaper | None = None
         self.half_closing: Side | None = None  # gets its FIN after its queued bytes
         self.wakes: Sequence[Deadline] = ()
-        self.turn: Turn | None = None  # turn with suspended work
+        self.turn: Fiber | None = None  # turn with suspended work
         self.frozen = False  # suspended work blocks all other calls
         self.put_off = NO_CALLS  # calls deferred until then
 
@@ -200,7 +200,7 @@ class Connection:
         """Return True if no request is in flight."""
         return bool(self.session.idle)
 
-    def freeze(self, turn: Turn) -> None:
+    def freeze(self, turn: Fiber) -> None:
         """Pause events while work of this connection is suspended in `turn`.
 
         Its request leaves the queue of a quota, because the head of the queue must act when it is due.
@@ -497,11 +497,11 @@ class Connection:
         elif self.session.idle:
             self.close("client_closed", "client closed the connection")
         else:  # the client may still read responses
-            self.leave(CloseBoth("client_closed", "client closed the connection"))
+            self.disconnect(CloseBoth("client_closed", "client closed the connection"))
             if self.broker.out is None:
                 self.broker.shut()
 
-    def leave(self, close: CloseBoth) -> None:
+    def disconnect(self, close: CloseBoth) -> None:
         if self.leaving is None:
             self.leaving = close
             self.chain_feeds()
@@ -629,7 +629,7 @@ class Connection:
     def drain(self, now: float, cause: str = "drained", message: str = "kproxy is shutting down") -> None:
         """Answer requests in flight, then close."""
         if self.phase is ConnectionPhase.OPEN:
-            self.leave(CloseBoth(cause, message))
+            self.disconnect(CloseBoth(cause, message))
             self.session.drain(now)
             self.obey(now)
 

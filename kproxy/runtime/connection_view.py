@@ -19,7 +19,7 @@ from .protocols import HostPort, host_port, show
 if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata
     from kproxy.rules.names.composed import NameMap
-    from kproxy.rules.rule_set import BoundRules
+    from kproxy.rules.rule_set import MatchingRules
     from kproxy.session.session_state import SessionState
 
     from .connection import Connection
@@ -79,7 +79,7 @@ class ConnectionEnd:
 NO_INVALID: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
 
 
-class ConnectionWho(SessionWho):
+class ConnectionInfo(SessionWho):
     """Connection of this process. Values are read on access; `let_go` replaces them by a snapshot."""
 
     __slots__ = ("connection", "end", "invalid", "picture", "server", "stood")
@@ -108,7 +108,7 @@ class ConnectionWho(SessionWho):
         return self.connection.facts.sni
 
     @property
-    def bound(self) -> BoundRules:
+    def bound(self) -> MatchingRules:
         return self.connection.session.rules
 
     @property

@@ -48,7 +48,7 @@ class Drain:
 
     def start(self) -> None:
         reactor, timeout = self.server.reactor, self.server.limits.drain_timeout
-        reactor.call_at(self.since + min(SOON, timeout / 2), self.tell)
+        reactor.call_at(self.since + min(SOON, timeout / 2), self.log_pending)
         if timeout > READS:
             reactor.call_at(self.since + READS, self.end_reads)
 
@@ -59,7 +59,7 @@ class Drain:
         else:
             self.ended += 1
 
-    def tell(self) -> None:
+    def log_pending(self) -> None:
         """Log the pending connections, if any."""
         connections = self.server.connections
         if connections and not self.finished:

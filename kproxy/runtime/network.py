@@ -159,7 +159,7 @@ class NetworkChange(ConfigChange):
         super().__init__(config)
         self.server = server
         self.before = before = server.network
-        self.told: None = None
+        self.report: None = None
         """Empty, because a supervisor sends configs to its workers (process.workers.pool_change)."""
         upstreams = {name: self.upstream(name, mark) for name, mark in config.marks().items()}
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
@@ -285,7 +285,7 @@ class Retired:
             self.listeners.add(listener)
             self.of_name[listener.name] += 1
 
-    def look(self, listener: Listener) -> None:
+    def close_unused(self, listener: Listener) -> None:
         """Close the ports that only earlier configs of this listener had, unless it still has connections."""
         if not listener.connections and listener in self.listeners:
             name = listener.name

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from kproxy.rules.exchange import Facts
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.commands import Command, Observer
 from kproxy.session.plan import Plan
 from kproxy.session.sasl.identity import Identity
@@ -88,7 +88,7 @@ class DrivenSession(Protocol):
     def sent(self, token: int, now: float) -> None: ...
     def granted(self, now: float) -> None: ...
     @property
-    def rules(self) -> BoundRules: ...
+    def rules(self) -> MatchingRules: ...
     @property
     def identity(self) -> Identity: ...
     @property

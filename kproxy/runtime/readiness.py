@@ -25,7 +25,7 @@ from kproxy.runtime.io.socket_io import attempt
 from kproxy.runtime.upstreams.dialler import DialOptions, Race
 from kproxy.runtime.upstreams.own_connection import own_connection, send_request
 from kproxy.runtime.upstreams.upstream import Upstream
-from kproxy.session.shared import CircleMark
+from kproxy.session.shared import LoopToken
 
 from .protocols import HostPort
 
@@ -90,7 +90,9 @@ def together(own: Sequence[str], clusters: Sequence[str], workers: Mapping[int, 
     return Readiness(missing, by_cluster)
 
 
-async def tell(ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogger, fields: Mapping[str, Any]) -> None:
+async def report_waiting(
+    ask: Callable[[], Awaitable[list[str]]], log: FilteringBoundLogger, fields: Mapping[str, Any]
+) -> None:
     """Log each change between ready and not ready, until cancelled."""
     before: list[str] | None = None
     while True:
@@ -178,28 +180,28 @@ class Probing(NamedTuple):
 class ClusterWatch:
     """Checks and probes of clusters, by name. `probing`: the probes that run, or have run once."""
 
-    def __init__(self, reactor: Reactor, mark: CircleMark) -> None:
+    def __init__(self, reactor: Reactor, mark: LoopToken) -> None:
         self.reactor, self.mark = reactor, mark
-        self.circles: dict[str, CircleCheck] = {}
+        self.circles: dict[str, LoopCheck] = {}
         self.probes: dict[str, Probe] = {}
         self.probing: dict[str, Probing] = {}
-        self.new: deque[CircleCheck] = deque()
+        self.new: deque[LoopCheck] = deque()
         """Checks that have not started yet."""
-        self.left: deque[CircleCheck] = deque()
+        self.left: deque[LoopCheck] = deque()
         """Checks of clusters that were removed or are reached in another way."""
         self.once: bool | None = None
         """True: one response per cluster is enough. None: clusters are not probed."""
 
-    def use(self, upstreams: Mapping[str, Upstream]) -> list[CircleCheck]:
+    def use(self, upstreams: Mapping[str, Upstream]) -> list[LoopCheck]:
         """Create a check and a probe for each new cluster, and drop those of removed clusters. Return the new
         checks."""
-        new: list[CircleCheck] = []
+        new: list[LoopCheck] = []
         for name in [name for name, probe in self.probes.items() if upstreams.get(name) is not probe.upstream]:
             self.left.append(self.circles.pop(name))
             del self.probes[name]
         for name, upstream in upstreams.items():
             if name not in self.probes:
-                self.circles[name], self.probes[name] = CircleCheck(upstream, self.mark), Probe(upstream)
+                self.circles[name], self.probes[name] = LoopCheck(upstream, self.mark), Probe(upstream)
                 new.append(self.circles[name])
         return new
 
@@ -214,9 +216,9 @@ class ClusterWatch:
         self.once = once
         self.reactor.spawn(a_few_at_a_time, self._settle())
 
-    def look_for_circles(self) -> None:
+    def detect_loops(self) -> None:
         """Check each cluster for connections to its brokers that lead back to kproxy."""
-        self.reactor.spawn(a_few_at_a_time, map(CircleCheck.start, list(self.circles.values())))
+        self.reactor.spawn(a_few_at_a_time, map(LoopCheck.start, list(self.circles.values())))
 
     def leads_back(self, cluster: str) -> None:
         """Record that a loop-detection request to this cluster came back, unless the cluster was removed."""
@@ -250,10 +252,10 @@ LOOP_TIMEOUT = 5.0
 """Seconds for the response."""
 
 
-class CircleCheck:
+class LoopCheck:
     """Loop detection for one cluster. The request is the first frame of a separate connection, before any login."""
 
-    def __init__(self, upstream: Upstream, mark: CircleMark) -> None:
+    def __init__(self, upstream: Upstream, mark: LoopToken) -> None:
         self.upstream, self.mark = upstream, mark
         self.log = upstream.reactor.log.bind(cluster=upstream.name)
         self.asking = self.came_back = False

@@ -38,7 +38,7 @@ FileVersions = tuple[tuple[str, tuple[int, ...] | None], ...]
 """Each file with its version. None: the file is missing."""
 
 
-def look(paths: Sequence[str]) -> FileVersions:
+def read_versions(paths: Sequence[str]) -> FileVersions:
     """Return the files below `paths` with their current versions."""
     try:
         files = rule_files(paths)
@@ -91,7 +91,7 @@ class RuleFiles:
         """Called at each SIGHUP, before the files are read; returns True if it has read them itself."""
 
     def first(self) -> list[Document]:
-        self.seen = look(self.paths)
+        self.seen = read_versions(self.paths)
         return self.read(self.paths)
 
     def allow_code(self, paths: Iterable[str]) -> None:
@@ -123,7 +123,7 @@ class RuleFiles:
     async def reload(self, keeper: RuleKeeper) -> bool:
         """Read all files now; return True if their rules are in force. Failures are logged."""
         async with self.reading:
-            self.seen = await trio.to_thread.run_sync(look, self.paths)
+            self.seen = await trio.to_thread.run_sync(read_versions, self.paths)
             try:
                 documents = await trio.to_thread.run_sync(self.read, self.paths)
                 await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
@@ -140,14 +140,14 @@ class RuleFiles:
     async def _poll(self, keeper: RuleKeeper) -> None:
         while self.paths or self.on_hangup is not None:  # a later config may name files
             await trio.sleep(INTERVAL)
-            if await trio.to_thread.run_sync(look, self.paths) != self.seen:
+            if await trio.to_thread.run_sync(read_versions, self.paths) != self.seen:
                 await self._settled()
                 await self.reload(keeper)
 
     async def _settled(self) -> None:
         before = None
         for _ in range(PATIENCE):
-            now = await trio.to_thread.run_sync(look, self.paths)
+            now = await trio.to_thread.run_sync(read_versions, self.paths)
             if now == before and all(version is not None for _, version in now):
                 return
             before = now

@@ -1,6 +1,6 @@
 """Rules in force and their changes, and tasks that wait for a rule's counters without polling.
 
-A `Running` calls back when its counters grow, but only while a task waits for it. The callback compares numbers and
+A `ActiveRule` calls back when its counters grow, but only while a task waits for it. The callback compares numbers and
 wakes tasks that have reached their count.
 """
 
@@ -21,14 +21,14 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NotEverywhere
 from kproxy.rules.document.store import RuleOrigin, RuleStore, Saved, StoreChange, StoredRule
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.rule_set import RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.runtime.capacity import numbers
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_turns
 
 CounterName = Literal["matched", "fired", "applied"]
-FindRunning = Callable[[str], Running | None]
+FindRunning = Callable[[str], ActiveRule | None]
 """Returns a rule by name. None: it has not been in force yet. Raises NoSuchRule."""
 
 
@@ -60,7 +60,7 @@ class RuleWaiters:
                 return
             await self._next(name, Waiter(count, hits, trio.Event()), running)
 
-    async def _next(self, name: str, waiter: Waiter, running: Running | None) -> None:
+    async def _next(self, name: str, waiter: Waiter, running: ActiveRule | None) -> None:
         waiters = self.waiters.setdefault(name, [])
         waiters.append(waiter)
         if running is not None:
@@ -74,7 +74,7 @@ class RuleWaiters:
                 if running is not None:
                     running.on_count = None
 
-    def _counted(self, name: str, running: Running) -> None:
+    def _counted(self, name: str, running: ActiveRule) -> None:
         for waiter in self.waiters.get(name, ()):
             if getattr(running, waiter.count) >= waiter.hits:
                 self.notify(waiter.event)
@@ -134,7 +134,7 @@ class Events(Protocol):
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None: ...
 
-    def tell(self) -> None: ...
+    def report(self) -> None: ...
 
 
 class ToldConfig(Protocol):
@@ -161,7 +161,7 @@ class RuleKeeper:
         self.logged_problems: dict[str, int] = {}  # logged problems by rule
         self.events: Events | None = None  # set if auditing is on
 
-    def running(self, name: str) -> Running | None:
+    def running(self, name: str) -> ActiveRule | None:
         """Return the live rule of that name. Raises NoSuchRule."""
         return self.store[name].running
 
@@ -337,7 +337,7 @@ class RuleKeeper:
     def _steps_into_force(self, change: StoreChange) -> Iterator[None]:
         """Put the store's rules into force, in short steps."""
         if self.events is not None:
-            self.events.tell()  # last event of rules that are removed now
+            self.events.report()  # last event of rules that are removed now
         for _ in self.swap(self.store.rule_set) or ():
             yield
         for running in change.left:
@@ -417,7 +417,7 @@ class RuleKeeper:
                               at=stored.document.source.file)  # fmt: skip
 
 
-async def release_in_turns(running: Running) -> int:
+async def release_in_turns(running: ActiveRule) -> int:
     """Release the frames that a rule holds, yielding to other tasks; return their number."""
     released = count()
 

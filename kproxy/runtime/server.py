@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from kproxy.record.fanout import Fanout
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.advertise import Advertise
-from kproxy.rules.rule_set import BoundRules, Gate
+from kproxy.rules.rule_set import Gate, MatchingRules
 from kproxy.rules.values.address import network_of
 from kproxy.runtime.io.reactor import Reactor, SlowWork
 from kproxy.runtime.io.scheduler import Background, work_through
@@ -22,7 +22,7 @@ from kproxy.runtime.listeners.listener import Listener
 from kproxy.runtime.listeners.port_service import LocalPorts, PortService
 from kproxy.runtime.upstreams.resolve import OwnPorts
 from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
-from kproxy.session.held_frames import HoldingDesk
+from kproxy.session.held_frames import HeldRegistry
 
 from .capacity import Capacity, ConnectionCounts, ConnectionPlaces, HalfOpen, LogThrottle, find_capacity, log_capacity
 from .cluster_identity import FormerListeners
@@ -41,10 +41,10 @@ MANY = 64
 """Connection count that triggers loop detection, as does each doubling of it."""
 
 NO_GATE = Gate(())
-Advertises = Callable[[Listener, Facts, BoundRules | None], "Advertise | Literal[False]"]
+Advertises = Callable[[Listener, Facts, MatchingRules | None], "Advertise | Literal[False]"]
 
 
-def of_listener(listener: Listener, facts: Facts, bound: BoundRules | None = None) -> Advertise | Literal[False]:
+def of_listener(listener: Listener, facts: Facts, bound: MatchingRules | None = None) -> Advertise | Literal[False]:
     """Return the `advertise` setting of the listener's config."""
     return listener.config.advertise
 
@@ -66,7 +66,7 @@ class Server:
         self.advertise = advertise
         self.gate: Callable[[], Gate] = lambda: NO_GATE
         """Returns the rules in force for access to the proxy."""
-        self.desk = HoldingDesk()
+        self.desk = HeldRegistry()
         self.closes = LogThrottle(self.log)
         self.last_ends: deque[ConnectionEnd] = deque(maxlen=MOST_ENDS)
         self.own: OwnPorts | None = None if port_service is None else port_service.own
@@ -135,7 +135,7 @@ class Server:
             if self.network.listeners.get(listener.name) is not listener:
                 self.retired.add(listener)
         for retired in list(self.retired.listeners):
-            self.retired.look(retired)
+            self.retired.close_unused(retired)
         if any(one.gone is not None for one in (*before, *self.retired.listeners)):
             work_through(self.reactor, end_connections(self, list(self.connections)))
 
@@ -239,7 +239,7 @@ class Server:
         listener = connection.listener
         listener.connections -= 1
         if not listener.connections and listener in self.retired.listeners:
-            self.retired.look(listener)
+            self.retired.close_unused(listener)
         if self.limits.max_connections_per_address:
             host = connection.client_address[0]
             self.per_address[host] -= 1

@@ -27,7 +27,7 @@ from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import CLIENT
 from kproxy.session.inflight import ANSWERED, ASKED
 
-from .connection_view import ConnectionWho
+from .connection_view import ConnectionInfo
 from .protocols import Feed
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Tap:
                  late: bool) -> None:  # fmt: skip
         self.connection, self.fanout = connection, fanout
         self.summary_for, self.journal_for = summary_for, journal_for
-        self.who = ConnectionWho(connection, fanout.picture(connection.facts.cluster))
+        self.who = ConnectionInfo(connection, fanout.picture(connection.facts.cluster))
         self.from_client: Feed = connection.session.from_client
         self.from_broker: Feed = connection.session.from_broker
         connection.tapped = self.feeds

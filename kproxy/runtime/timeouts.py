@@ -21,7 +21,7 @@ from kproxy.runtime.io.side import ANSWERED, ENDED, NAMES, PAUSED, PEER_BLOCKED,
 from kproxy.runtime.io.socket_io import keep_alive
 from kproxy.runtime.io.splice import set_low_water
 from kproxy.session.commands import BROKER
-from kproxy.session.held_frames import HeldFrame, HoldingDesk
+from kproxy.session.held_frames import HeldFrame, HeldRegistry
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory, Hold, Movement
 
 from .connection import Connection
@@ -247,9 +247,9 @@ class MemoryWatch:
 
     def plan(self, seconds: float) -> None:
         self.planned = True
-        self.server.reactor.call_at(monotonic() + seconds, self.look)
+        self.server.reactor.call_at(monotonic() + seconds, self.check)
 
-    def look(self) -> None:
+    def check(self) -> None:
         work_through(self.server.reactor, self.steps(), self.plan_next)
 
     def steps(self) -> Iterator[None]:
@@ -336,19 +336,19 @@ ASK = 2
 class HeldWatch:
     """Monitor of the clients of all held frames in this process. Active only while there are held frames."""
 
-    def __init__(self, desk: HoldingDesk, reactor: Reactor) -> None:
+    def __init__(self, desk: HeldRegistry, reactor: Reactor) -> None:
         self.desk, self.reactor = desk, reactor
         self.planned = False
         desk.clock = monotonic
-        desk.tell.append(self.told)
+        desk.tell.append(self.on_change)
 
-    def told(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
+    def on_change(self, what: str, held: HeldFrame, how: HowGone | None, who: str) -> None:
         """Start the checks when a frame is held."""
         if not self.planned and self.desk.held:
             self.planned = True
-            self.reactor.call_at(monotonic() + LOOK, self.look)
+            self.reactor.call_at(monotonic() + LOOK, self.check)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check the clients of all held frames, in slices."""
         work_through(self.reactor, self.steps(), self.plan_next)
 
@@ -364,4 +364,4 @@ class HeldWatch:
     def plan_next(self) -> None:
         self.planned = bool(self.desk.held)
         if self.planned:
-            self.reactor.call_at(monotonic() + LOOK, self.look)
+            self.reactor.call_at(monotonic() + LOOK, self.check)

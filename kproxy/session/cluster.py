@@ -24,7 +24,7 @@ from kproxy.session.rewrite.context import (
     MAX_ASKED_AT_ONCE,
     TOPIC_IDS,
     Context,
-    recall,
+    session_lru,
 )
 from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -152,7 +152,7 @@ class Cluster:
 
     def topic_of(self, topic_id: UUID) -> str | None:
         """Return the clients' name of the topic; None: not in any response yet, or hidden from clients."""
-        name = recall(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
+        name = session_lru(self.context.cluster_memory, TOPIC_IDS).get(topic_id.bytes)
         if name is not None and self.topics is not None:
             name = self.topics.to_client(name)
         return None if name is None else name.decode("utf-8", "replace")
@@ -170,7 +170,7 @@ class Cluster:
         context = self.context
         if context.looked_up is not None:
             return needed
-        known, asked = recall(context.cluster_memory, TOPIC_IDS), recall(context.memory, ASKED_IDS)
+        known, asked = session_lru(context.cluster_memory, TOPIC_IDS), session_lru(context.memory, ASKED_IDS)
         wanted = set() if needed is None else set(needed.ids)
         for topic_id in yielding(topic_ids):
             key = topic_id.bytes

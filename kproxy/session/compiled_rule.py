@@ -20,7 +20,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.access import AccessRule
 from kproxy.rules.kinds.base.rule import LIMITING, LiveRule
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.select.frame_match import OF_ENTITY, AnswerMatch, FrameMatch
 from kproxy.rules.select.match import PatternSet, is_pattern, readable
 
@@ -63,10 +63,10 @@ class RuleMatcher:
         return no.holds(exchange.connection.facts) and all(test(exchange) for test in self.not_frames)
 
 
-class Part(NamedTuple):
+class CompiledRule(NamedTuple):
     """Rule for one API and version, with the decode depth that it needs for request and response."""
 
-    running: Running
+    running: ActiveRule
     matcher: RuleMatcher
     request: FrameDepth
     response: FrameDepth
@@ -152,14 +152,14 @@ class FieldIndex:
         return frozenset((*self.exact.get(text, NOBODY), *self.patterns.matching(text)))
 
 
-class PartIndex:
+class RuleIndex:
     """Index over the rules of one (api, version). `general` can apply to any request. `tests` are the tests of
     entities, by rule. `tested` are the tests of rules that are not indexed by an entity field. `excluding` are those of
     `not:`. `scanned` are rules of `general` found by searching the frame's bytes (`session/literal_search.py`)."""
 
     __slots__ = ("by_entity", "excluding", "fields", "general", "parts", "scanned", "tested", "tests")
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[CompiledRule]) -> None:
         self.parts = tuple(parts)
         self.fields: dict[str, FieldIndex] = {}
         general = []

@@ -41,7 +41,7 @@ from typing import Any, Final
 from kproxy.base.cooperative import yielding
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import SHARE_ACKNOWLEDGE, SHARE_FETCH
-from kproxy.session.partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, RememberedSessions
+from kproxy.session.partition_session import CLOSING, OPENING, Key, Listing, PartitionSession, SessionTable
 
 NOT_FOUND: Final = 70
 SESSIONS_SINCE: Final = 7  # the version of Fetch
@@ -49,12 +49,13 @@ MOST_SESSIONS: Final = 16
 """Sessions of a connection: a client has one. LRU; an evicted session cannot be continued."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions of all sessions of a connection together. A larger session is not cached, nor one that exceeds the
-process's limit (`Room`): its request is forwarded without a session, as if the broker had reached its limit."""
+process's limit (`SessionPartitionLimit`). Its request is forwarded without a session, as if the broker had reached its
+limit."""
 
 LISTING = Listing("partition", {})
 
 
-class FetchSessions(RememberedSessions[int]):
+class FetchSessions(SessionTable[int]):
     """Fetch sessions of one connection (see the module). Messages have the client's names and epochs, and are not
     changed. They are keyed by id; an unknown id is counted as `fetch_session_unknown`.
     """
@@ -174,7 +175,7 @@ Owner = tuple[str | None, str | None]
 """Group and member, the key of a session; brokers use the same."""
 
 
-class ShareSessions(RememberedSessions[Owner]):
+class ShareSessions(SessionTable[Owner]):
     """Share sessions of one connection, for both of their APIs, which must both be shown to it. Used like
     `FetchSessions`."""
 

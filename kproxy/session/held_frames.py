@@ -18,7 +18,7 @@ from kproxy.protocol import decode_request, encode
 from kproxy.protocol.framing import framed
 from kproxy.rules.exchange import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.access import can_say
-from kproxy.rules.rule_set import HowGone, Running
+from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.session.respond.answer import Failure, fail
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class HeldFrame:
     """
 
     def __init__(
-        self, session: Any, lane: HoldingLane, evaluation: HeldEvaluation, running: Running, at: str,
+        self, session: Any, lane: HoldingLane, evaluation: HeldEvaluation, running: ActiveRule, at: str,
         hold: Hold | None, now: float, size: int,
     ) -> None:  # fmt: skip
         self.session, self.lane, self.evaluation, self.running, self.at = session, lane, evaluation, running, at
@@ -214,7 +214,7 @@ class HeldFrame:
 
     # ---- the end
 
-    def look(self, frame: FrameView) -> None:
+    def expire(self, frame: FrameView) -> None:
         """Apply the timeout's action, if the time has passed; `frame` is the frame as received."""
         if self.until is None or frame.now < self.until or self.gone is not None:
             return
@@ -233,16 +233,16 @@ class HeldFrame:
                 self.becomes(said)
         elif self.then == "close":
             self.close("fin")
-        self.leave("timed_out")
+        self.release("timed_out")
 
     def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
         """Let it go on as has been decided, and have its lane look at it again."""
         if self.gone is None:
-            self.leave(how, who)
+            self.release(how, who)
             if not self.evaluation.holds:
                 self.wake()
 
-    def leave(self, how: HowGone, who: str = "") -> None:
+    def release(self, how: HowGone, who: str = "") -> None:
         self.gone = how
         if self in self.evaluation.holds:
             self.evaluation.holds.remove(self)
@@ -262,7 +262,7 @@ def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame
     A lane checks again when the time is extended, so this is only called if it would not check earlier.
     """
     for one in tuple(held):
-        one.look(frame)
+        one.expire(frame)
     if not held:
         return False
     times = [one.until for one in held if one.until is not None]
@@ -276,7 +276,7 @@ def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame
 def let_all_go(held: Iterable[HeldFrame], how: HowGone) -> None:
     """Remove the frames of a connection that has ended."""
     for one in tuple(held):
-        one.leave(how)
+        one.release(how)
 
 
 TellHeld = Callable[[str, HeldFrame, HowGone | None, str], None]
@@ -302,7 +302,7 @@ class GoneFrame(NamedTuple):
     when: float
 
 
-class HoldingDesk:
+class HeldRegistry:
     """Held frames of this process, by id, and those released within the last minute.
 
     `clock` gives monotonic seconds, `judge` evaluates filters; the process sets both. `tell` are callbacks for frames

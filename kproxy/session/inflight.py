@@ -76,10 +76,10 @@ class InFlight:
         ready = []
         while self.fifo and self.fifo[0][1] is ANSWER:
             ready.append(self.fifo.popleft()[3])
-        self.rest()
+        self.release_last()
         return ready
 
-    def rest(self) -> None:
+    def release_last(self) -> None:
         """Release the last indexed entry, if nothing is in flight: it may hold a long response."""
         if not self.fifo:
             self.index = None

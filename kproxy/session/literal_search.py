@@ -7,7 +7,7 @@ and malformed messages are left to the decoder.
 
 First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
 
-Strategy. A walk reads only the fields that rules are indexed by (`PartIndex`); the index has the rules for each name.
+Strategy. A walk reads only the fields that rules are indexed by (`RuleIndex`); the index has the rules for each name.
 Rules that select by names elsewhere in requests, or that screen responses, are searched by the bytes of names. It gives
 up where names are not sufficient: in fetch sessions, which are tracked, and for topic ids without a known name. Then
 the request is decoded as usual.
@@ -45,7 +45,7 @@ from kproxy.rules.select.frame_match import OF_ENTITY, asks_all, can_ask_all
 from kproxy.rules.select.match import search
 from kproxy.rules.select.mentions import TOPICS, loose, parent
 from kproxy.session.cluster import Cluster
-from kproxy.session.compiled_rule import Numbers, PartIndex
+from kproxy.session.compiled_rule import Numbers, RuleIndex
 from kproxy.session.fetch_sessions import SESSIONS_SINCE
 from kproxy.session.partition_session import CLOSING
 
@@ -59,7 +59,7 @@ LENGTH = 2
 """Bytes in front of a name at most; a null or empty one has no others."""
 
 
-class NameScan:
+class LiteralSearch:
     """Byte search in frames of one (api, version, direction), over the rules of a connection."""
 
     __slots__ = ("holds", "ids", "meanings", "version")
@@ -148,13 +148,13 @@ class NamePrefilter:
 
     __slots__ = ("frames", "general", "index", "joins", "lacking", "lists", "scan", "scanned", "seen", "walk")
 
-    def __init__(self, key: int, version: int, index: PartIndex, scanned: Numbers) -> None:
+    def __init__(self, key: int, version: int, index: RuleIndex, scanned: Numbers) -> None:
         self.index, self.general = index, index.general - scanned
         self.scanned, self.lists, self.joins = scanned, can_ask_all(key, version), key in BY_ID
-        self.scan: NameScan | None = None
+        self.scan: LiteralSearch | None = None
         if scanned:
             letters = chain.from_iterable(index.parts[number].letters or () for number in scanned)
-            self.scan = NameScan(key, version, "request", letters)
+            self.scan = LiteralSearch(key, version, "request", letters)
         self.frames = tuple((name, field) for name, field in index.fields.items() if name not in OF_ENTITY)
         self.lacking: frozenset[str] = frozenset()  # fields whose absence is significant
         self.walk: Walk | None = None
@@ -249,7 +249,7 @@ class NamePrefilter:
 NAMES = {"principal": "principal", "client_software": "software"}
 
 
-def name_prefilter(key: int, version: int, index: PartIndex) -> NamePrefilter | None:
+def name_prefilter(key: int, version: int, index: RuleIndex) -> NamePrefilter | None:
     """Return the NamePrefilter of this API and version; None: names are not sufficient."""
     if key in SHARED or version not in schema.load(key).versions:
         return None

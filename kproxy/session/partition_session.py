@@ -33,7 +33,7 @@ OWNER_SHARE = 3
 """Times the free room that one client network, or one of several clusters, may have: three quarters if it is alone."""
 
 
-class Room:
+class SessionPartitionLimit:
     """Partitions that all sessions of a process may cache together (`limit`), and do cache (`used`).
 
     `several`: the config has several clusters, which have shares as well.
@@ -64,12 +64,12 @@ class Room:
                 del self.used_by[owner]
 
 
-class RoomShare:
+class SessionPartitionShare:
     """Room for the sessions of one connection; its network and its cluster have a share."""
 
     __slots__ = ("cluster", "network", "room")
 
-    def __init__(self, room: Room, facts: Facts) -> None:
+    def __init__(self, room: SessionPartitionLimit, facts: Facts) -> None:
         self.room = room
         self.network, self.cluster = ("network", network_of(facts.client_address)), ("cluster", facts.cluster)
 
@@ -228,7 +228,7 @@ def _field(name: str | UUID) -> str:
 SessionKey = TypeVar("SessionKey", bound=Hashable)
 
 
-class RememberedSessions(Generic[SessionKey]):
+class SessionTable(Generic[SessionKey]):
     """Sessions of one connection by the broker's key, and the number of partitions in all of them.
 
     `absent`: why the last request's session was not known.
@@ -236,8 +236,8 @@ class RememberedSessions(Generic[SessionKey]):
 
     __slots__ = ("absent", "counters", "room", "sessions", "size")
 
-    def __init__(self, counters: Counters, room: Room | RoomShare | None = None) -> None:
-        self.counters, self.room = counters, room if room is not None else Room()
+    def __init__(self, counters: Counters, room: SessionPartitionLimit | SessionPartitionShare | None = None) -> None:
+        self.counters, self.room = counters, room if room is not None else SessionPartitionLimit()
         self.absent = ""
         self.sessions: OrderedDict[SessionKey, PartitionSession] = OrderedDict()
         self.size = 0

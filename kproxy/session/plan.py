@@ -36,7 +36,7 @@ from kproxy.rules.kinds.allow_from import AllowFrom
 from kproxy.rules.kinds.base.rule import LIMITING, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.rule_set import BoundRules, Running
+from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.session.rewrite.addresses import address_rewrite, carries_addresses, config_addresses, newest_rewritable
 from kproxy.session.rewrite.names import by_id, known_heads, name_rewrite, single_topic_rewriter
 from kproxy.session.rewrite.names.rewrites import SingleTopicRewriter
@@ -168,7 +168,7 @@ any of 2^32 pairs, and connections share the cache, so other steps are made each
 
 
 @dataclass(frozen=True)
-class Bound:
+class ConnectionSettings:
     """Requirements of the rules for a connection, as far as they are fixed when the connection opens."""
 
     names: NameMaps | None = None
@@ -181,8 +181,8 @@ class Bound:
 
     @classmethod
     def of(
-        cls, held: BoundRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False, telemetry: str = ""
-    ) -> Bound:
+        cls, held: MatchingRules, *, advertise: bool, hide: bool = True, ends_sasl: bool = False, telemetry: str = ""
+    ) -> ConnectionSettings:
         """Return the requirements of these rules, the listener and the limits.
 
         Topics in clients' metrics have the client's names, so where the broker has others they do not go there.
@@ -207,7 +207,9 @@ class Plan(dict[int, Step]):
     """Plan of connections that are bound to the same rules: steps by `key << 16 | version`, the header's first four
     bytes as one unsigned integer."""
 
-    def __init__(self, bound: Bound, live: Sequence[Running] = (), tallies: Tallies | None = None) -> None:
+    def __init__(
+        self, bound: ConnectionSettings, live: Sequence[ActiveRule] = (), tallies: Tallies | None = None
+    ) -> None:
         super().__init__()
         self.bound, self.live = bound, tuple(live)
         self.tallies = Tallies() if tallies is None else tallies
@@ -345,8 +347,8 @@ class Plan(dict[int, Step]):
             return step
         if version not in api.versions:
             return step
-        self.look_at_request(step)
-        self.look_at_response(step)
+        self.inspect_request(step)
+        self.inspect_response(step)
         if self.bound.telemetry and key in TELEMETRY:
             step.request = WHOLE
         if key in ANSWERED:  # after a handshake of version 0 raw tokens follow, without headers (KIP-43)
@@ -363,7 +365,7 @@ class Plan(dict[int, Step]):
             return f"{api.name} {version} answers with broker addresses that cannot be rewritten"
         return f"{api.name} {version} is not known, the newest version that is read is {max(newest, 0)}"
 
-    def look_at_request(self, step: Step) -> None:
+    def inspect_request(self, step: Step) -> None:
         rewrites = self.rewrites(step, "request")
         if step.key == PRODUCE:
             step.request, step.acks = HEAD, produce_acks(step.version)
@@ -377,7 +379,7 @@ class Plan(dict[int, Step]):
                 step.splice_request = self.single_topic(step, "request")
                 step.request_heads = known_heads(step.splice_request)
 
-    def look_at_response(self, step: Step) -> None:
+    def inspect_response(self, step: Step) -> None:
         rewrites = self.rewrites(step, "response")
         if not rewrites:
             return

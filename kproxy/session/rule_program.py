@@ -11,10 +11,10 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.session.compiled_rule import Part, PartIndex, RuleMatcher
-from kproxy.session.literal_search import NamePrefilter, NameScan, name_prefilter
+from kproxy.session.compiled_rule import CompiledRule, RuleIndex, RuleMatcher
+from kproxy.session.literal_search import LiteralSearch, NamePrefilter, name_prefilter
 
 SESSIONS = frozenset((FETCH, SHARE_FETCH, SHARE_ACKNOWLEDGE))
 """APIs whose requests continue sessions, which are tracked request by request."""
@@ -28,7 +28,7 @@ class RuleProgram:
     """Rules that can apply to one API and version, with their common requirements. `parts` are in file order. `request`
     is how deep a request must be seen before the first rule can decide."""
 
-    def __init__(self, key: int, version: int, parts: Sequence[Part]) -> None:
+    def __init__(self, key: int, version: int, parts: Sequence[CompiledRule]) -> None:
         self.api, self.version = schema.load(key), version
         self.parts = tuple(parts)
         self.chosen = lru_cache(MOST_CHOICES)(unheld(self.choose))
@@ -54,36 +54,36 @@ class RuleProgram:
         self.throttle_first = first is not None and first.name == "throttle_time_ms" and version in first.versions
 
     @cached_property
-    def told_by_beginning(self) -> bool:
+    def decided_by_prefix(self) -> bool:
         """Return True if the selectors of all rules read only the bytes that a `FrameTemplate` compares."""
         return self.api.key not in SESSIONS and all(is_told_by_beginning(part) for part in self.parts)
 
     @cached_property
-    def told_by_header(self) -> bool:
+    def decided_by_header(self) -> bool:
         """Return True if the rules match a request whatever its body contains, unless it has no entities."""
-        return not self.index.fields and self.told_by_beginning
+        return not self.index.fields and self.decided_by_prefix
 
-    def waiting(self, asked: Sequence[Running], terms: Container[Running]) -> tuple[Running, ...]:
+    def waiting(self, asked: Sequence[ActiveRule], terms: Container[ActiveRule]) -> tuple[ActiveRule, ...]:
         """Return the rules `asked` for a request, if they match each request with this beginning and each has a trigger
         or `terms`."""
-        may_wait = self.told_by_beginning and all(
+        may_wait = self.decided_by_prefix and all(
             running.rule.when is not None or running in terms for running in asked
         )
         return tuple(asked) if may_wait else ()
 
     @cached_property
-    def index(self) -> PartIndex:
-        return PartIndex(self.parts)
+    def index(self) -> RuleIndex:
+        return RuleIndex(self.parts)
 
     @cached_property
     def prefilter(self) -> NamePrefilter | None:
         return name_prefilter(self.api.key, self.version, self.index)
 
     @cached_property
-    def answer_scan(self) -> NameScan | None:
+    def answer_scan(self) -> LiteralSearch | None:
         """Return the test for responses that can mention names that rules with `letters` forbid; None: no such rule."""
         letters = frozenset(chain.from_iterable(part.letters or () for part in self.parts))
-        return NameScan(self.api.key, self.version, "response", letters) if letters else None
+        return LiteralSearch(self.api.key, self.version, "response", letters) if letters else None
 
     def choose(self, numbers: frozenset[int]) -> RuleProgram | None:
         """Return the program with only the rules with these numbers; None: if all are given."""
@@ -97,7 +97,7 @@ class RuleProgram:
         return FrameDepth.BODY in (self.request, self.response)
 
 
-def is_told_by_beginning(part: Part) -> bool:
+def is_told_by_beginning(part: CompiledRule) -> bool:
     """Return True if the beginning of a request determines if the rule matches it."""
     rule, match = part.running.rule, part.running.rule.match
     if part.by_error or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
@@ -122,7 +122,7 @@ def sees_error(rule: LiveRule) -> bool:
     return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
 
 
-def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgram | None:
+def compile_rules(key: int, version: int, live: Sequence[ActiveRule]) -> RuleProgram | None:
     """Return the rules that can apply to this API and version; None: none.
 
     A version that the table lacks has no body that could be read, so only rules that look at headers are about it.
@@ -145,13 +145,15 @@ def compile_rules(key: int, version: int, live: Sequence[Running]) -> RuleProgra
             response = FrameDepth.BODY
         if known or not (FrameDepth.BODY in (request, response) or sees_body(rule)):
             shows = known and rule.shows(key, version)
-            letters = rule.letters(key, version) if known else None
+            letters = rule.required_literals(key, version) if known else None
             matcher = RuleMatcher(rule, key, version)
-            parts.append(Part(running, matcher, request, response, late, shows, letters, rule.wanted, rule.acts_late))
+            parts.append(
+                CompiledRule(running, matcher, request, response, late, shows, letters, rule.wanted, rule.acts_late)
+            )
     return RuleProgram(key, version, parts) if parts else None
 
 
-def unread(key: int, version: int, live: Sequence[Running]) -> str:
+def unread(key: int, version: int, live: Sequence[ActiveRule]) -> str:
     """Return the name of the rule that forbids some contents of such requests, if kproxy cannot decode them; empty:
     none. That is so of an API or a version that the table lacks; the newest version's questions count as this one's. An
     Envelope holds a request of any API."""

@@ -137,7 +137,7 @@ AFTER = "SaslAuthenticate request received after successful authentication"
 
 
 @dataclass(frozen=True)
-class Terms:
+class SaslSettings:
     """Authentication settings of a listener. `session`: seconds until a client has to authenticate again, 0: never.
     `delay`: seconds that a refusal takes, so that guessing takes long. `patience`: seconds that a client has to
     authenticate in, 0: any."""
@@ -172,7 +172,7 @@ class TokenRequest(NamedTuple):
 class SaslServer:
     """SASL server of one connection: a `SaslEnd`. `name` is the client's user name, once it has authenticated."""
 
-    def __init__(self, session: LanePair, terms: Terms) -> None:
+    def __init__(self, session: LanePair, terms: SaslSettings) -> None:
         self.session, self.terms = session, terms
         self.state = State.HANDSHAKE
         self.name = self.mechanism = ""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kproxy.rules.exchange import Facts
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.lanes.assembler import UNSENT
 from kproxy.session.lanes.host import NODES, TOPICS
 from kproxy.session.lanes.pair import LanePair
@@ -30,7 +30,7 @@ from .inflight import ANSWER
 from .logins import Logins
 from .plan import Plan
 from .session_state import DRAINING, NOWHERE, OVER, REFUSED, STALLED
-from .shared import Shared
+from .shared import ClusterState
 
 
 class Session(LanePair):
@@ -39,7 +39,12 @@ class Session(LanePair):
     logins: Logins
 
     def __init__(
-        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
+        self,
+        plan: Plan,
+        shared: ClusterState,
+        facts: Facts = NOWHERE,
+        number: int = 0,
+        rules: MatchingRules | None = None,
     ) -> None:
         super().__init__(plan, shared, facts, number, rules)
         self.logins = Logins(self)
@@ -182,7 +187,7 @@ class Session(LanePair):
 
     def run_pending(self, now: float) -> None:
         if self.phase.ends:
-            self.marks.settle()
+            self.marks.count_applied()
             return
         self.marks.put()
         if self.phase is STALLED:

@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.base.errors import InternalError
-from kproxy.rules.exchange import Facts, How, Turn
-from kproxy.rules.rule_set import BoundRules, Running
+from kproxy.rules.exchange import Facts, How, QuotaPlace
+from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.rules.values.address import network_of
 from kproxy.session.rewrite.context import Context
 from kproxy.session.sasl.identity import Identity
@@ -28,7 +28,7 @@ from kproxy.session.sasl.identity import Identity
 from .commands import CLIENT, NO_ANSWER, Command, Observer, Pause, Resume, Send, Wake, WakeAt
 from .inflight import InFlight
 from .plan import Plan
-from .shared import Shared
+from .shared import ClusterState
 
 if TYPE_CHECKING:
     from kproxy.session.live.evaluation import Evaluation
@@ -212,8 +212,11 @@ class Marks:
 
     def __init__(self, commands: list[Command]) -> None:
         self.commands = commands
-        self.acted: tuple[list[Running], list[Running]] = ([], [])  # whose changes leave with the next bytes, by side
-        self.waiting: dict[int, list[Running]] = {}  # by token
+        self.acted: tuple[list[ActiveRule], list[ActiveRule]] = (
+            [],
+            [],
+        )  # whose changes leave with the next bytes, by side
+        self.waiting: dict[int, list[ActiveRule]] = {}  # by token
         self.number = 0
 
     def put(self) -> None:
@@ -225,7 +228,7 @@ class Marks:
                 acted.clear()
                 self.commands.append(Send(side, b"", self.number))
 
-    def settle(self) -> None:
+    def count_applied(self) -> None:
         """Count the rules that acted as applied: none of their changes has to reach the kernel."""
         for acted in self.acted:
             for running in acted:
@@ -257,10 +260,15 @@ class SessionState:
     _marks: Marks | None = None
 
     def __init__(
-        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
+        self,
+        plan: Plan,
+        shared: ClusterState,
+        facts: Facts = NOWHERE,
+        number: int = 0,
+        rules: MatchingRules | None = None,
     ) -> None:
         self.plan, self.shared, self.counters = plan, shared, shared.counters
-        self.facts, self.number, self.rules = facts, number, rules or BoundRules()
+        self.facts, self.number, self.rules = facts, number, rules or MatchingRules()
         self.commands: list[Command] = []
         self.inflight = InFlight()
         self.flow = FlowControl(self.commands)
@@ -283,13 +291,13 @@ class SessionState:
             self._marks = Marks(self.commands)
         return self._marks
 
-    def mark(self, side: int, acted: list[Running]) -> None:
+    def mark(self, side: int, acted: list[ActiveRule]) -> None:
         """Count these rules as applied when the bytes have left that are put next for this side."""
         if acted:
             self.marks.acted[side].extend(acted)
             self.has_pending = True
 
-    def counted(self, running: Running, correlation: int, *, fired: bool, answered: bool | None) -> None:
+    def counted(self, running: ActiveRule, correlation: int, *, fired: bool, answered: bool | None) -> None:
         """Count a match of a rule, and that it `fired`; report a rule that fired to the observer.
 
         `answered`: the current frame is a request, and a response to it is due or not; None: it is a response.
@@ -298,7 +306,7 @@ class SessionState:
         if fired:
             self.report_fired(running, correlation, answered)
 
-    def report_fired(self, running: Running, correlation: int, answered: bool | None) -> None:
+    def report_fired(self, running: ActiveRule, correlation: int, answered: bool | None) -> None:
         """Report to the observer that a rule fired; `answered` as for `counted`."""
         observer = self.observer
         if observer is not None:
@@ -314,7 +322,7 @@ class SessionState:
                 correlation = evaluation.exchange.correlation_id
                 self.observer.throttled(correlation, running.name, evaluation.throttle, older=older)
 
-    def wake_next(self, turn: Turn) -> None:
+    def wake_next(self, turn: QuotaPlace) -> None:
         """Make the sessions that are first in a queue now try again, because this turn has left it."""
         if turn.woken:
             self.commands.append(Wake(tuple(turn.woken)))
@@ -339,7 +347,7 @@ class SessionState:
         """Ask for the connection to be closed, once: nothing more passes, and no timer is due."""
         raise NotImplementedError
 
-    def close_by_rule(self, how: How, acted: list[Running]) -> None:
+    def close_by_rule(self, how: How, acted: list[ActiveRule]) -> None:
         """End the connection as a fault of these rules demands, in one of three ways."""
         raise NotImplementedError
 

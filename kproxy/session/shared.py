@@ -18,12 +18,12 @@ from typing import Any
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.session.rewrite.context import MOST_NODES
-from kproxy.session.rewrite.response_cache import KeptAnswers
+from kproxy.session.rewrite.response_cache import ResponseCache
 
 from .counters import Counters
-from .held_frames import HoldingDesk
+from .held_frames import HeldRegistry
 from .held_memory import HeldMemory
-from .partition_session import Room
+from .partition_session import SessionPartitionLimit
 
 PREFIX = b"kproxy-circle-"
 AT = 10
@@ -33,7 +33,7 @@ PROOF = 16
 """Characters that distinguish the lookups of one kproxy, with all its workers, in one cluster from others."""
 
 
-class CircleMark:
+class LoopToken:
     """Mark on the questions of one kproxy. `on_return(cluster)` is called when one to that cluster has come back."""
 
     def __init__(self, instance: str = "") -> None:
@@ -62,7 +62,7 @@ class CircleMark:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Shared:
+class ClusterState:
     """State and limits that the connections of one cluster share."""
 
     counters: Counters = field(default_factory=Counters)
@@ -73,7 +73,7 @@ class Shared:
     hold_up_to: int = 64 << 10
     max_in_flight: int = 1000
     max_nodes: int = MOST_NODES
-    mark: CircleMark = field(default_factory=CircleMark)
-    room: Room = field(default_factory=Room)
-    desk: HoldingDesk = field(default_factory=HoldingDesk)
-    answers: KeptAnswers = field(default_factory=KeptAnswers)
+    mark: LoopToken = field(default_factory=LoopToken)
+    room: SessionPartitionLimit = field(default_factory=SessionPartitionLimit)
+    desk: HeldRegistry = field(default_factory=HeldRegistry)
+    answers: ResponseCache = field(default_factory=ResponseCache)

@@ -89,7 +89,7 @@ class TelemetryInbox(Protocol):
 
 
 @dataclass(eq=False)
-class TelemetryTerms:
+class TelemetrySettings:
     """Settings of a listener for its clients' metrics. `interval`: seconds between two pushes. `metrics`: prefixes of
     the names that are asked for, ("",) for all, none for nothing. `new_id` makes the id of a client that has none.
 
@@ -134,7 +134,7 @@ class TelemetryGateway:
         "waived_at",
     )
 
-    def __init__(self, session: SessionState, terms: TelemetryTerms) -> None:
+    def __init__(self, session: SessionState, terms: TelemetrySettings) -> None:
         self.session, self.terms = session, terms
         self.broker_serves = False
         self.asked_at: float | None = None  # for the last subscription; None: may ask at once

@@ -33,7 +33,7 @@ from kproxy.base.logs import make_log
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
-from kproxy.rules.rule_set import Barred, BoundRules, Gate
+from kproxy.rules.rule_set import Barred, Gate, MatchingRules
 from kproxy.runtime.protocols import show
 from kproxy.runtime.rule_keeper import CounterName
 
@@ -76,14 +76,14 @@ class OpenGate(Gate):
     def ask(self, facts: Facts) -> Barred | None:
         return None if facts.listener == OWN else super().ask(facts)
 
-    def look(self, facts: Facts) -> Barred | None:
-        return None if facts.listener == OWN else super().look(facts)
+    def check_quietly(self, facts: Facts) -> Barred | None:
+        return None if facts.listener == OWN else super().check_quietly(facts)
 
 
 class Recorded(ProxyProcess):
     """A proxy with a listener `OWN`, where only rules about names act."""
 
-    def bind(self, facts: Facts) -> BoundRules:
+    def bind(self, facts: Facts) -> MatchingRules:
         bound = super().bind(facts)
         if facts.listener != OWN:
             return bound

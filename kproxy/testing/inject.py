@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.base.errors import DocumentError, KproxyError
 from kproxy.rules.document.read import Document, check_ttl, read_document
 from kproxy.rules.document.store import StoredRule
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
 from kproxy.runtime.rule_keeper import CounterName
 
@@ -268,7 +268,7 @@ class Kproxy:
 
     # ---- inside
 
-    def _put(self, rule: Mapping[str, Any], ttl: float) -> Running | None:
+    def _put(self, rule: Mapping[str, Any], ttl: float) -> ActiveRule | None:
         source = rule_source(rule)
         document = read_document(source)
         keeper = self.engine.proxy.keeper

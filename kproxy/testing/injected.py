@@ -13,7 +13,7 @@ import trio
 
 from kproxy.base.errors import NoSuchRule
 from kproxy.rules.document.store import RuleStore, StoreChange
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.runtime.rule_keeper import CounterName
 
 from .embedded import Embedded
@@ -51,7 +51,7 @@ class Injected:
         self,
         engine: Embedded,
         rule: Mapping[str, Any],
-        running: Running | None,
+        running: ActiveRule | None,
         hook: str | None,
         story: Callable[[Injected], str],
         place: str = "",

@@ -25,7 +25,7 @@ from kproxy.record.observer.observation import SIZE_BYTES
 from .mock_rules import NAMES as MOCK_RULES
 
 if TYPE_CHECKING:
-    from kproxy.runtime.connection_view import ConnectionWho
+    from kproxy.runtime.connection_view import ConnectionInfo
     from kproxy.runtime.tap import Tap
 
 MOST_BYTES = 64 << 20  # of all kept frames; tests usually move far less
@@ -50,7 +50,7 @@ class TapedExchange:
         self.read: Any = None
 
     @property
-    def who(self) -> ConnectionWho:
+    def who(self) -> ConnectionInfo:
         who: Any = self.seen.who
         return who  # type: ignore[no-any-return]  # observers of the proxy make no other
 
@@ -176,7 +176,7 @@ class Tape:
             return False
         return seen.outcome in ("answered", "no_answer_due") or request.form is not Form.HEAD  # HEAD: cut by the end
 
-    def note_invalid(self, who: ConnectionWho, invalid: Iterable[Any]) -> None:
+    def note_invalid(self, who: ConnectionInfo, invalid: Iterable[Any]) -> None:
         if who.listener != OWN:
             for side, lengths in zip((self.front, self.behind), invalid, strict=True):
                 for direction, length in lengths.items():

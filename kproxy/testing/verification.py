@@ -11,7 +11,7 @@ from typing import Any
 from kproxy.protocol.table import schema
 from kproxy.record.captures.pairs import BothSides, SideMatcher
 from kproxy.record.exchange import ExchangeOutcome, Frame, ObservedExchange
-from kproxy.runtime.connection_view import ConnectionWho
+from kproxy.runtime.connection_view import ConnectionInfo
 from kproxy.tools.verify import Verdict, VerifyTerms, explain, verify
 from kproxy.tools.verify.finding import LEVELS
 from kproxy.tools.verify.options import BadTerm, FailOnTerm, MissingPart, fail_on, outside, terms_of
@@ -33,7 +33,7 @@ class TapedWho:
     listener = broker = None
     client_port = 0
 
-    def __init__(self, who: ConnectionWho, topics: Topics) -> None:
+    def __init__(self, who: ConnectionInfo, topics: Topics) -> None:
         self.number, self.node, self.cluster = who.number, who.node, who.cluster
         self.client_address, self.principal = who.client_address, who.principal
         self.software_name, self.software_version = who.software_name, who.software_version
@@ -79,7 +79,7 @@ class TapeReader:
             if taken.seen.key in schema.paths():
                 seen = self.observed(taken)
                 matched += (matcher.front if side else matcher.behind)(seen, (taken, seen))
-        pairs = [both_sides(front, behind) for front, behind in (*matched, *matcher.rest())]
+        pairs = [both_sides(front, behind) for front, behind in (*matched, *matcher.flush())]
         pairs.sort(key=ended)
         return pairs
 

@@ -25,7 +25,7 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
 from tests.support.held_api import Held
 
@@ -92,7 +92,7 @@ class Api:
             self.proxy.reactor.close()
         self.closed = True
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> ActiveRule:
         """The live rule of that name."""
         found = self.proxy.keeper.running(name)
         assert found is not None

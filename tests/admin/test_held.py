@@ -18,7 +18,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.record.observer.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.rules.exchange import Facts
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held
@@ -207,7 +207,7 @@ async def test_a_response_is_shown_beside_what_the_broker_sent(make_held: Callab
     text = "at: response}\n  - {name: r, kind: rename_topic, topics: {bills: prod.bills}"
     held = make_held(text)
     bound = held.api.proxy.rules.bind(Facts("main", "main", "127.0.0.1"))
-    plan = Plan(Bound.of(bound, advertise=True), bound.live)
+    plan = Plan(ConnectionSettings.of(bound, advertise=True), bound.live)
     held.talk = Dialogue(shared=held.api.proxy.shared["main"], plan=plan, number=1,
                          now=monotonic())  # fmt: skip
     held.talk.session.owner = HeldOwner(held.talk)

@@ -81,7 +81,7 @@ def test_a_cluster_that_led_back_is_asked_no_more_when_it_is_gone(
     relay = Relay(port)
     stack.callback(relay.close)
     live = stack.enter_context(LiveProxy(config(port, relay.address)))
-    live.call(live.proxy.watch.look_for_circles)
+    live.call(live.proxy.watch.detect_loops)
     before = live.proxy.watch.circles["main"]
     until(lambda: before.upstream.leads_back)
     live.apply(config(port, broker.address))
@@ -132,8 +132,8 @@ def test_each_retired_listener_is_looked_at_once() -> None:
         retired.add(cast("Any", one))
         retired.add(cast("Any", one))
     for one in gone:
-        retired.look(cast("Any", one))
-        retired.look(cast("Any", one))
+        retired.close_unused(cast("Any", one))
+        retired.close_unused(cast("Any", one))
     assert len(pruned) == len(set(pruned)) == len(gone) - 1
     assert Gone.asked <= 4 * len(gone)
     assert not retired.listeners

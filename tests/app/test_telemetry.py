@@ -14,7 +14,7 @@ from kproxy.app.label_metrics import MOST_WAITING, ClientTelemetry, PushJob
 from kproxy.record.metrics.client_telemetry import KAFKA, PushRead, TelemetryConfig
 from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.session.counters import Counters
-from kproxy.session.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetryTerms
+from kproxy.session.telemetry import LONGEST_PAYLOAD, TelemetryPush, TelemetrySettings
 from tests.support.otlp_metrics import counted, metrics_data, point
 
 MADE = metrics_data(
@@ -96,7 +96,7 @@ def test_names_of_listeners_are_not_searched() -> None:
 
     process = Process()
     config = TelemetryConfig(labels=[]).model_copy(update={"listeners": Searched(["here", "there"])})
-    process.telemetry.terms["here"] = terms = TelemetryTerms("auto", 1.0, (), process.telemetry)
+    process.telemetry.terms["here"] = terms = TelemetrySettings("auto", 1.0, (), process.telemetry)
     process.telemetry.ready_for(config, process.totals)()
     assert terms.metrics == config.requested
     assert [process.telemetry.mode(name) for name in ("here", "there", "else")] == ["auto", "auto", ""]

@@ -10,7 +10,7 @@ from kproxy.protocol import apis, decode_request, encode
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
 from kproxy.tools.rehearse.dialogue import sized
@@ -51,7 +51,7 @@ def test_the_word_of_selectors_is_the_engines(api: Api) -> None:
             written += f", not: {selectors(random, frame)}"
         rules = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1ms, {written}}}]")
         said = explain_selectors(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
-        line = CaseConnection(ClientConnection(advertise=False), rules, Shared(), 1, {}, 0.0)
+        line = CaseConnection(ClientConnection(advertise=False), rules, ClusterState(), 1, {}, 0.0)
         line.send(sized(frame))
 
         assert (said.word == "holds") == (rules.live[0].matched == 1), (written, said, entities(message))

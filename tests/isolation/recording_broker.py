@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kproxy.protocol import Message, decode_request
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, response
 
 METADATA = 3
@@ -27,7 +27,7 @@ class RecordingBroker:
     """One connection to it, through a session with these rules; `talk` is the conversation."""
 
     def __init__(
-        self, rules: str, topics: Mapping[str, UUID], reply: Reply | None = None, shared: Shared | None = None
+        self, rules: str, topics: Mapping[str, UUID], reply: Reply | None = None, shared: ClusterState | None = None
     ) -> None:
         self.talk = Dialogue(rules, shared=shared)
         self.topics = dict(topics)

@@ -14,7 +14,7 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.select.frame_match import asks_all
 from kproxy.rules.select.mentions import loose, texts
-from kproxy.session.rewrite.context import TOPIC_IDS, recall
+from kproxy.session.rewrite.context import TOPIC_IDS, session_lru
 from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID
 from tests.support.random_requests import answered
 from tests.support.random_values import random_struct
@@ -51,7 +51,7 @@ class Teller:
         elif self.access is None and key in ANSWERS_BY_ID and version >= ANSWERS_BY_ID[key]:
             body = answered(asked, rng).body  # those of high traffic name what was asked for
         else:
-            unknown = FOREIGN.bytes not in recall(self.memory, TOPIC_IDS)
+            unknown = FOREIGN.bytes not in session_lru(self.memory, TOPIC_IDS)
             own |= self.access is None and unknown and key in BY_ID_ALONE
             words = Words(self.topics()[own:], True, others=self.names())
             struct = layout.body(key, version, "response")

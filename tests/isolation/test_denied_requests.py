@@ -14,7 +14,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.permissions import permissions
 from kproxy.rules.select.mentions import HARMLESS
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.tools.rehearse.dialogue import Dialogue, response
 from kproxy.tools.rehearse.dialogue import request as frame
@@ -241,7 +241,7 @@ def test_a_rule_that_comes_is_about_share_sessions_that_are_open() -> None:
     talk.client(frame(78, 1, 5, **common, share_session_epoch=0, topics=part)).broker(response(78, 1, 5))
     before = len(talk.to_broker)
     held = parse_rules(rules("deny", "group")).bind(NOWHERE)
-    talk.session.use(Plan(Bound(advertise=False), held.live), talk.now)
+    talk.session.use(Plan(ConnectionSettings(advertise=False), held.live), talk.now)
     talk.client(frame(78, 1, 6, **common, share_session_epoch=1, topics=[]))
 
     assert before and len(talk.to_broker) == before

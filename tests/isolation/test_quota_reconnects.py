@@ -18,7 +18,7 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.quota import QuotaEffect
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import Wake
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.rules.shared_table import commons
@@ -36,7 +36,7 @@ class Limited:
         self.rules = [parse_rules(f"rules: [{{name: r, kind: quota, {line}}}]").bind(ANYWHERE) for _ in range(workers)]
         for rules, common in zip(self.rules, commons(workers), strict=True):
             rules.live[0].effect.common = common if workers > 1 else None
-        self.bound = Bound(advertise=False)
+        self.bound = ConnectionSettings(advertise=False)
         self.now, self.talks, self.left = 0.0, dict[Session, Dialogue](), set[Session]()
         self.sent: dict[Session, int] = {}
         self.admitted: list[tuple[float, int]] = []  # times and sizes of frames that went to the broker
@@ -256,7 +256,7 @@ def test_quota_announced_bytes_that_never_come_are_given_back(
     """A client announces a long frame, sends some of it and disconnects; other clients do not wait for the rest."""
     limited = Limited("produce: 10kB/s", workers)
     if renames:
-        limited.bound = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
+        limited.bound = ConnectionSettings(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
     if owes:
         limited.send(limited.connect(), sized(1, 15_000))
     liar, other = limited.connect(), limited.connect()
@@ -278,7 +278,7 @@ def test_quota_frame_that_does_not_arrive_delays_a_second(acks: int, renames: bo
     """A client announces a debt of 200 s and sends few bytes, or none, on a connection that stays open."""
     limited = Limited("produce: 10kB/s", workers)
     if renames:
-        limited.bound = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
+        limited.bound = ConnectionSettings(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
     slow, other = limited.connect(), limited.connect()
     frame, sent = sized(2, 2_000_000, acks), 1000
     limited.send(slow, frame[:sent])

@@ -9,7 +9,7 @@ import pytest
 from kproxy.protocol.table import layout, schema
 from kproxy.session.plan import STOP
 from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, learn
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.random_values import random_struct
 
@@ -32,7 +32,7 @@ def test_no_answer_names_what_is_others(key: int) -> None:
         struct = layout.body(key, version, "response")
         for seed in range(6):
             rng = Random(f"{key} {version} {seed}")
-            shared = Shared()
+            shared = ClusterState()
             learn(shared.cluster_memory, MINE.bytes, b"a.mine")
             learn(shared.cluster_memory, FOREIGN.bytes, SECRET.encode())
             talk = Dialogue(RULES, shared=shared)

@@ -19,7 +19,7 @@ DAY = 86400.0
 
 def samples(collector: ProcessCollector) -> dict[str, float]:
     """Numbers by "name{label values}", labels in the order of their names."""
-    collector.look(collector.files)
+    collector.read_expiries(collector.files)
     text = b"".join(exposition(registry_of(collector))).decode()
     return {
         f"{sample.name}{{{','.join(value for _, value in sorted(sample.labels.items()))}}}": sample.value
@@ -88,7 +88,7 @@ def test_what_is_told_reads_no_file(tmp_path: Path) -> None:
     """It is told in the loop, and there may be thousands of files."""
     file = tmp_path / "a.pem"
     collector = ProcessCollector({("client", "a"): certificate(file, 1)})
-    collector.look(collector.files)
+    collector.read_expiries(collector.files)
     os.remove(file)
     told = {sample.name for metric in collector.collect() for sample in metric.samples}
     assert "kproxy_certificate_expiry_seconds" in told

@@ -13,8 +13,8 @@ def test_fetch_reservation_given_twice_is_replaced() -> None:
     reservations.give(1, 50, 0.5)
     assert reservations.total == 80
 
-    reservations.settle(1)
-    reservations.settle(1)
+    reservations.end(1)
+    reservations.end(1)
     assert reservations.total == 30
 
 

@@ -80,7 +80,7 @@ def test_what_only_observes_counts_and_lets_in() -> None:
 def test_a_look_counts_nothing() -> None:
     made = rules("networks: 10.0.0.0/8")
 
-    barred = made.gate.look(facts("192.0.2.1"))
+    barred = made.gate.check_quietly(facts("192.0.2.1"))
     assert barred is not None
     assert not barred.closes
     assert [(one.matched, one.fired, one.applied) for one in made.live] == [(0, 0, 0)]

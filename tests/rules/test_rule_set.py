@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
-from kproxy.rules.rule_set import BoundRules, RuleSet
+from kproxy.rules.rule_set import MatchingRules, RuleSet
 
 TEXT = """
 rules:
@@ -40,7 +40,7 @@ def test_connections_with_the_same_rules_share_what_they_come_to() -> None:
 
 def test_no_rules_bind_nothing() -> None:
     """An empty set is a set."""
-    assert RuleSet().bind(Facts("l", "c", "::1")) == BoundRules()
+    assert RuleSet().bind(Facts("l", "c", "::1")) == MatchingRules()
     assert len(RuleSet()) == 0
 
 

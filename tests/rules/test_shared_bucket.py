@@ -36,7 +36,7 @@ def test_fetches_are_allowed_what_others_have_not_been_promised() -> None:
         bucket.promise(2, 5e5, 0.0)
     assert one.allowed(0.0) == alone.allowed(0.0) == 100_000
     for bucket in (one, alone):
-        bucket.settle(1, 0.1)
+        bucket.end_fetch(1, 0.1)
         bucket.charge(2e5, 0.1)
     assert two.allowed(0.1) == alone.allowed(0.1) == 300_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
 from kproxy.rules.document.store import ORIGINS, RuleStore
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -31,7 +31,7 @@ def names(store: RuleStore) -> list[str]:
     return [rule.name for rule in store.rule_set.rules]
 
 
-def running(store: RuleStore, name: str) -> Running:
+def running(store: RuleStore, name: str) -> ActiveRule:
     found = store[name].running
     assert found is not None
     return found

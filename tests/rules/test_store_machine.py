@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 
 from kproxy.base.errors import DocumentError, NoSuchRule, RuleInUse
 from kproxy.rules.document.store import RuleStore, StoreChange
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
@@ -148,7 +148,7 @@ class Entry:
     wanted: Wanted
     since: float
     active: bool = False
-    running: Running | None = None
+    running: ActiveRule | None = None
     matched: int = 0
     fired: int = 0
     seen: int = 0  # by its trigger

@@ -14,7 +14,7 @@ import trio
 from kproxy.base.cooperative import yield_now
 from kproxy.runtime.io import scheduler
 from kproxy.runtime.io.reactor import IN, Reactor
-from kproxy.runtime.io.scheduler import Turn
+from kproxy.runtime.io.scheduler import Fiber
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -106,7 +106,7 @@ class Party:
     def __init__(self, reactor: Reactor, letter: bytes) -> None:
         self.reactor, self.letter = reactor, letter
         self.reading = 0
-        self.frozen: Turn | None = None
+        self.frozen: Fiber | None = None
         self.found: list[bytes] = []
         self.errors: list[Exception] = []
         self.sock, self.other = socketpair()
@@ -130,7 +130,7 @@ class Party:
         if self.frozen is None:
             yield_now()
 
-    def freeze(self, turn: Turn) -> None:
+    def freeze(self, turn: Fiber) -> None:
         assert self.frozen is None, f"{self.address} is put aside a second time"
         self.frozen = turn
         self.reactor.remove(self.sock.fileno())

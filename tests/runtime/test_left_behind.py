@@ -12,9 +12,9 @@ from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.rules.document.read import parse_rules
 from kproxy.runtime import timeouts
 from kproxy.session.commands import BROKER, CloseBoth, Dial, Send, Wake
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.passing_session import PassingSession
 from tests.support.tapped_session import Hungry
@@ -51,14 +51,14 @@ class Forgetful(Hungry):
 async def test_a_closed_connection_is_gone(rules: str, watched: bool, net: Any, driver: str) -> None:
     """Without a garbage collection, whether rules and watchers looked at it or not."""
     broker = await net.open_broker()
-    made, shared = parse_rules(RULES[rules]), Shared()
+    made, shared = parse_rules(RULES[rules]), ClusterState()
     for running in made.live:
         running.restart(monotonic())
     sessions: list[weakref.ref[Session]] = []
 
     def session(listener: str, facts: Any, node: int | None) -> Session:
         bound = made.bind(facts)
-        one = Session(Plan(Bound.of(bound, advertise=False), bound.live), shared, facts, 1, bound)
+        one = Session(Plan(ConnectionSettings.of(bound, advertise=False), bound.live), shared, facts, 1, bound)
         sessions.append(weakref.ref(one))
         return one
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from kproxy.protocol import decode_request, decode_response
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 
 pytestmark = pytest.mark.trio
@@ -25,7 +25,7 @@ Speak = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 def session(name: str, facts: Any, node: int | None) -> Session:
-    return Session(Plan(Bound(advertise=False, ends_sasl=True)), Shared(), facts)
+    return Session(Plan(ConnectionSettings(advertise=False, ends_sasl=True)), ClusterState(), facts)
 
 
 def answers(net: Any, **refusal: Any) -> Speak:

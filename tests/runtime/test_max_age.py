@@ -18,9 +18,9 @@ import trio
 from kproxy.runtime import timeouts
 from kproxy.runtime.protocols import ConnectionPhase
 from kproxy.runtime.timeouts import MOST, MaxAges, drain
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from tests.support.certificates import Authority, client_context
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
@@ -134,8 +134,8 @@ async def test_no_age_costs_no_look(net: Any) -> None:
 
 def plain_sessions() -> Callable[..., Session]:
     """Makes sessions without rules."""
-    shared = Shared()
-    return lambda listener, facts, node: Session(Plan(Bound(advertise=False)), shared, facts, 1)
+    shared = ClusterState()
+    return lambda listener, facts, node: Session(Plan(ConnectionSettings(advertise=False)), shared, facts, 1)
 
 
 class FalseClock:

@@ -16,13 +16,13 @@ from kproxy.runtime.protocols import ConnectionPhase
 from kproxy.runtime.timeouts import MEMORY_INTERVAL, MemoryWatch, progress
 from kproxy.session.commands import BROKER, CLIENT, Wake
 from kproxy.session.held_memory import BROKER_PATIENCE, PATIENCE, HeldMemory
-from kproxy.session.plan import Bound
-from kproxy.session.shared import Shared
+from kproxy.session.plan import ConnectionSettings
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 METADATA, DESCRIBE_GROUPS = 3, 15
-RENAME = Bound(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
-GROUPS = Bound(NameMaps(groups=NameMap.of({"a*": "b*"})), advertise=False)
+RENAME = ConnectionSettings(NameMaps(topics=NameMap.of({"a*": "b*"})), advertise=False)
+GROUPS = ConnectionSettings(NameMaps(groups=NameMap.of({"a*": "b*"})), advertise=False)
 KIB = 1024
 LIMIT = 256 * KIB
 """As 256 MiB, divided by a thousand; then frames below 8 KiB are small."""
@@ -86,14 +86,14 @@ class World:
             due[1]()
         self.now = end
 
-    def talk(self, network: str, shared: Shared, bound: Bound = RENAME) -> Dialogue:
+    def talk(self, network: str, shared: ClusterState, bound: ConnectionSettings = RENAME) -> Dialogue:
         made = Dialogue(bound=bound, shared=shared, facts=Facts("main", "main", network), now=self.now)
         made.session.owner = StubConnection(self, made)
         return made
 
 
-def shared_memory() -> Shared:
-    return Shared(requests=HeldMemory(LIMIT), responses=HeldMemory(LIMIT), hold_up_to=100)
+def shared_memory() -> ClusterState:
+    return ClusterState(requests=HeldMemory(LIMIT), responses=HeldMemory(LIMIT), hold_up_to=100)
 
 
 def metadata_request(size: int) -> bytes:

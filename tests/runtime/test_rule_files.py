@@ -12,24 +12,24 @@ import trio
 
 from kproxy.base.errors import DocumentError, NotEverywhere
 from kproxy.runtime import rule_files
-from kproxy.runtime.rule_files import RuleFiles, look
+from kproxy.runtime.rule_files import RuleFiles, read_versions
 
 
 def test_a_look_tells_versions_of_files_apart(tmp_path: Path) -> None:
     """Content that was written, a file that was renamed over it, a time that was set back."""
     file = tmp_path / "a.yaml"
     file.write_text("rules: []")
-    seen = [look([str(tmp_path)])]
+    seen = [read_versions([str(tmp_path)])]
     file.write_text("rules: [] ")
-    seen.append(look([str(tmp_path)]))
+    seen.append(read_versions([str(tmp_path)]))
     (tmp_path / ".new").write_text("rules: [] ")
     (tmp_path / ".new").rename(file)
-    seen.append(look([str(tmp_path)]))
+    seen.append(read_versions([str(tmp_path)]))
     os.utime(file, (0, 0))
-    seen.append(look([str(tmp_path)]))
+    seen.append(read_versions([str(tmp_path)]))
 
     assert len(set(seen)) == 4
-    assert look([str(tmp_path)]) == seen[-1]
+    assert read_versions([str(tmp_path)]) == seen[-1]
 
 
 def test_a_look_goes_through_links(tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ def test_a_look_goes_through_links(tmp_path: Path) -> None:
         (tmp_path / name / "a.yaml").write_text("rules: []")
     link = tmp_path / "link"
     link.symlink_to("one")
-    before = look([str(link)])
+    before = read_versions([str(link)])
     link.unlink()
     link.symlink_to("two")
 
-    assert look([str(link)]) != before
+    assert read_versions([str(link)]) != before
     assert [name for name, _ in before] == [str(link / "a.yaml")]
 
 
@@ -51,7 +51,7 @@ def test_what_is_missing_is_seen_as_missing(tmp_path: Path) -> None:
     """And reading it is a mistake of its document."""
     path = str(tmp_path / "none.yaml")
 
-    assert look([path]) == ((path, None),)
+    assert read_versions([path]) == ((path, None),)
     assert [document.source.lines() for document in RuleFiles([path], structlog.get_logger()).first()] == [
         [f"{path}:1:1: the file cannot be read: no such file or directory"]
     ]

@@ -16,9 +16,9 @@ from kproxy.rules.exchange import TrafficShape
 from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.connection import Connection
 from kproxy.session.commands import CLIENT, CloseBoth, Reshape, Send, Shut, WakeAt
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from tests.support.certificates import Authority, client_context
 from tests.support.passing_session import PassingSession
 
@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
 
 def sessions(rules: RuleSet) -> Callable[..., Session]:
     """Makes sessions with these live rules, which are at work from now on."""
-    shared = Shared()
+    shared = ClusterState()
     for running in rules.live:
         running.restart(monotonic())
 
     def make(listener: str, facts: Any, node: int | None) -> Session:
-        return Session(Plan(Bound(advertise=False), rules.live), shared, facts, 1)
+        return Session(Plan(ConnectionSettings(advertise=False), rules.live), shared, facts, 1)
 
     return make
 

@@ -25,9 +25,9 @@ from kproxy.runtime import timeouts
 from kproxy.runtime.io import side, splice
 from kproxy.runtime.io.splice import MOST, PIPE, Pipe, wait_for_more
 from kproxy.session.commands import LONG
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.tapped_session import Hungry
 
@@ -342,7 +342,7 @@ async def test_what_a_dead_reader_leaves_in_the_pipe_goes_to_nobody_else(
 
 def watched() -> Session:
     """A session that lets all of Kafka's frames pass."""
-    return Session(Plan(Bound(NameMaps(), advertise=False)), Shared())
+    return Session(Plan(ConnectionSettings(NameMaps(), advertise=False)), ClusterState())
 
 
 @pytest.mark.parametrize("depth", list(Depth))

@@ -14,9 +14,9 @@ import trio
 
 from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.rules.document.read import parse_rules
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.tapped_session import Hungry
 
@@ -33,13 +33,15 @@ rules:
 def sessions(rules: str = "", names: bool = False) -> Callable[..., Session]:
     """Sessions with these live rules, or with these names."""
     made = parse_rules(rules or "rules: []")
-    shared, numbers = Shared(), iter(range(1, 100))
+    shared, numbers = ClusterState(), iter(range(1, 100))
     for running in made.live:
         running.restart(monotonic())
 
     def make(listener: str, facts: Any, node: int | None) -> Session:
         bound = made.bind(facts)
-        return Session(Plan(Bound.of(bound, advertise=False), bound.live), shared, facts, next(numbers), bound)
+        return Session(
+            Plan(ConnectionSettings.of(bound, advertise=False), bound.live), shared, facts, next(numbers), bound
+        )
 
     return make
 

@@ -18,7 +18,7 @@ from greenlet import getcurrent
 
 from kproxy.base import cooperative
 from kproxy.runtime.io import scheduler
-from kproxy.runtime.io.fair_queue import Queue
+from kproxy.runtime.io.fair_queue import RoundRobin
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_a_turn
 from kproxy.session.commands import Send
@@ -236,7 +236,7 @@ async def test_bytes_stay_what_they_were(net: Any, driver: str) -> None:
 
 async def test_addresses_take_turns(net: Any) -> None:
     """One that waits once goes before the second one of an address that waits often."""
-    queue: Queue[str] = Queue(lambda name: name.startswith("gone"))
+    queue: RoundRobin[str] = RoundRobin(lambda name: name.startswith("gone"))
     for name in ("a1", "gone", "a2", "a3", "b1", "c1"):
         queue.add("a" if name == "gone" else name[0], name)
     taken = []
@@ -273,7 +273,7 @@ async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> N
     class SlowBothWays(Slow):
         def work(self) -> None:
             turn = getcurrent()
-            assert isinstance(turn, scheduler.Turn)
+            assert isinstance(turn, scheduler.Fiber)
             while not turn.waited:
                 Clock.work(0.001)
             shares.append(turn.address)

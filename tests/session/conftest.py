@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.tools.rehearse import dialogue as spoken
 
 
@@ -15,6 +15,6 @@ def dialogue() -> Callable[..., spoken.Dialogue]:
     """`dialogue(bound, shared, plan)`: without rules of its own."""
 
     def talk(bound: object = None, shared: object = None, plan: object = None) -> spoken.Dialogue:
-        return spoken.Dialogue(bound=bound or Bound(), shared=shared, plan=plan)
+        return spoken.Dialogue(bound=bound or ConnectionSettings(), shared=shared, plan=plan)
 
     return talk

@@ -12,12 +12,12 @@ from kproxy.protocol.primitives import read_uvarint
 from kproxy.protocol.table import schema
 from kproxy.session.commands import BROKER, EnsureNodes
 from kproxy.session.lanes.response import filler
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.addresses import PLACES, carries_addresses, newest_rewritable
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 
-ADVERTISE = Bound()
+ADVERTISE = ConnectionSettings()
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 10, 60, 78, 79
 DESCRIBE_QUORUM = 55
 CASES = [
@@ -251,7 +251,7 @@ def test_a_long_fetch_without_endpoints_passes_untouched(dialogue: Any) -> None:
     read. No memory is held for it, and nothing is copied into a command."""
     said = response(FETCH, 17, 1, responses=fetched(LONG)) + response(12, 4, 2)
     said += response(FETCH, 17, 3, responses=fetched(LONG))
-    shared = Shared()
+    shared = ClusterState()
     talk = dialogue(ADVERTISE, shared)
     talk.client(request(FETCH, 17, 1) + request(12, 4, 2) + request(FETCH, 17, 3))
     talk.log.clear()
@@ -292,7 +292,7 @@ def test_a_filler_has_the_length_that_was_asked_for() -> None:
 
 def test_held_frames_wait_for_memory_in_turn(dialogue: Any) -> None:
     """A response that must be held and finds no memory is not read further until another one gives it back."""
-    shared = Shared()
+    shared = ClusterState()
     shared.responses.use_limit(5000)
     said = response(METADATA, 9, 1, **nodes_of(METADATA, 9, [(n, f"broker-{n}", 1) for n in range(150)]))
     first, second = dialogue(ADVERTISE, shared), dialogue(ADVERTISE, shared)
@@ -314,7 +314,7 @@ def test_held_frames_wait_for_memory_in_turn(dialogue: Any) -> None:
 
 def test_frame_longer_than_its_memory_closes(dialogue: Any) -> None:
     """The message has both lengths."""
-    shared = Shared()
+    shared = ClusterState()
     shared.responses.use_limit(1000)
     said = response(METADATA, 9, 1, **nodes_of(METADATA, 9, [(n, f"broker-{n}", 1) for n in range(150)]))
 
@@ -326,7 +326,7 @@ def test_frame_longer_than_its_memory_closes(dialogue: Any) -> None:
 
 def test_memory_of_a_lost_connection_comes_back(dialogue: Any) -> None:
     """A connection that ends in the middle of a held frame leaves nothing reserved."""
-    shared = Shared()
+    shared = ClusterState()
     said = response(METADATA, 9, 1, **nodes_of(METADATA, 9, [(n, f"broker-{n}", 1) for n in range(150)]))
     talk = dialogue(ADVERTISE, shared).client(request(METADATA, 9, 1)).broker(said[:500])
     assert shared.responses.used == len(said)

@@ -9,9 +9,9 @@ import pytest
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 
 FACTS = Facts("outside", "main", "10.9.0.1", None, None, 2)
 """A connection that the examples about connections are about."""
@@ -24,7 +24,7 @@ def session_of(kind: str) -> Session:
     for running in made.live:
         running.restart(0.0)
     bound = made.bind(FACTS)
-    return Session(Plan(Bound.of(bound, advertise=True), bound.live), Shared(), FACTS, 1, bound)
+    return Session(Plan(ConnectionSettings.of(bound, advertise=True), bound.live), ClusterState(), FACTS, 1, bound)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.session.shared import AT, PREFIX, CircleMark
+from kproxy.session.shared import AT, PREFIX, LoopToken
 
 
 def frame(client_id: bytes) -> bytes:
@@ -11,17 +11,17 @@ def frame(client_id: bytes) -> bytes:
 
 
 def test_a_question_that_comes_back_is_known_by_all_workers() -> None:
-    mark = CircleMark()
+    mark = LoopToken()
     question = mark.question("east-1")[4:]
 
     assert mark.cluster_of(question) == "east-1"
-    assert CircleMark(mark.instance).cluster_of(question) == "east-1"
-    assert CircleMark().cluster_of(question) == ""
+    assert LoopToken(mark.instance).cluster_of(question) == "east-1"
+    assert LoopToken().cluster_of(question) == ""
 
 
 def test_who_was_asked_of_one_cluster_cannot_have_another_refused() -> None:
     """Its broker has the client id of its own question, and sends it as a client with another cluster's name in it."""
-    mark = CircleMark()
+    mark = LoopToken()
     known = mark.question("mine")[4 + AT :]
     replayed = known.replace(b"mine", b"others")
 
@@ -32,7 +32,7 @@ def test_who_was_asked_of_one_cluster_cannot_have_another_refused() -> None:
 
 def test_what_begins_like_a_mark_is_none() -> None:
     """Cut off anywhere, longer than it is, or with bytes that are no text."""
-    mark = CircleMark()
+    mark = LoopToken()
     known = mark.question("mine")[4:]
 
     assert [mark.cluster_of(known[:end]) for end in range(AT, len(known))] == [""] * (len(known) - AT)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol.table import schema
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.line_count import LineCount
 
@@ -49,7 +49,7 @@ def described(version: int, kind: int, values: dict[str, str | None], name: str 
 
 def answers(version: int, *results: dict[str, Any], advertise: bool = True, chunk: int = 0) -> Dialogue:
     """What a client is sent that has been told of the broker before."""
-    talk = Dialogue(bound=Bound(advertise=advertise))
+    talk = Dialogue(bound=ConnectionSettings(advertise=advertise))
     talk.client(request(METADATA, 9, 1))
     talk.broker(response(METADATA, 9, 1, brokers=[{"node_id": 7, "host": HOST, "port": 9092, "rack": None}]))
     talk.out[0].clear()
@@ -119,7 +119,7 @@ def test_configs_of_thousands_of_topics_pass() -> None:
     result = described(1, TOPIC, {f"config.{number}": "1" for number in range(40)})
     results = [result] * 2000
     whole = response(DESCRIBE_CONFIGS, 1, 2, results=results)
-    talk = Dialogue(bound=Bound(advertise=True))
+    talk = Dialogue(bound=ConnectionSettings(advertise=True))
     talk.client(request(DESCRIBE_CONFIGS, 1, 2)).broker(whole)
 
     assert talk.closed is None

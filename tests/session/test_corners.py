@@ -11,15 +11,15 @@ from kproxy.protocol import decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session_state import CLOSING, STALLED
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetched
 
-PASSIVE, ADVERTISE = Bound(advertise=False), Bound()
-RENAME = Bound(names=NameMaps(topics=NameMap.of({"orders": "prod.orders"})))
+PASSIVE, ADVERTISE = ConnectionSettings(advertise=False), ConnectionSettings()
+RENAME = ConnectionSettings(names=NameMaps(topics=NameMap.of({"orders": "prod.orders"})))
 PRODUCE, FETCH, METADATA, HEARTBEAT, HANDSHAKE, GROUP_HEARTBEAT = 0, 1, 3, 12, 17, 68
 LATE = bytes.fromhex("0000000b 0012 0063 00000002 ffff 00")  # ApiVersions 99, which kproxy answers itself
 MAX = 0x7FFFFFFF
@@ -115,7 +115,7 @@ def test_an_answer_of_its_own_waits_for_the_token_before_it(dialogue: Any) -> No
 def test_a_limit_of_one_does_not_wait_for_half_a_request(dialogue: Any) -> None:
     """The request that is not all here yet counts, but nothing can answer it before the client is read again."""
     first, second = request(HEARTBEAT, 4, 1), request(HEARTBEAT, 4, 2)
-    talk = dialogue(PASSIVE, Shared(max_in_flight=1)).client(first + second[:20])
+    talk = dialogue(PASSIVE, ClusterState(max_in_flight=1)).client(first + second[:20])
     assert not talk.read[CLIENT]
 
     talk.broker(response(HEARTBEAT, 4, 1))
@@ -128,7 +128,7 @@ def test_a_limit_of_one_does_not_wait_for_half_a_request(dialogue: Any) -> None:
 def test_reads_that_end_in_a_held_frame_count_against_the_limit(dialogue: Any) -> None:
     """However the reads are cut, a client with too many requests in flight is stopped."""
     asked = b"".join(request(METADATA, 9, n, topics=[{"name": "orders"}]) for n in range(20))
-    talk = dialogue(RENAME, Shared(max_in_flight=4))
+    talk = dialogue(RENAME, ClusterState(max_in_flight=4))
     size = len(asked) // 20
     talk.client(asked[: 9 * size + 20])
 
@@ -138,7 +138,7 @@ def test_reads_that_end_in_a_held_frame_count_against_the_limit(dialogue: Any) -
 def test_a_full_connection_drains_when_half_a_request_is_here(dialogue: Any) -> None:
     """It is read again for the rest of that request, which is answered, and no more."""
     asked = [request(HEARTBEAT, 4, n) for n in range(4)]
-    talk = dialogue(PASSIVE, Shared(max_in_flight=2)).client(b"".join(asked)[:-5])
+    talk = dialogue(PASSIVE, ClusterState(max_in_flight=2)).client(b"".join(asked)[:-5])
     talk.session.drain(0.0)
     talk.obey()
     talk.broker(b"".join(response(HEARTBEAT, 4, n) for n in range(3)))
@@ -171,7 +171,7 @@ def test_a_drain_stops_where_a_frame_ends(dialogue: Any, cut: int) -> None:
 
 def test_a_client_that_is_not_read_is_not_late(dialogue: Any) -> None:
     """Half a frame that waits for kproxy's memory does not run into the time-out for the client; then it does again."""
-    shared = Shared(requests=HeldMemory(300))
+    shared = ClusterState(requests=HeldMemory(300))
     asked = request(METADATA, 9, 1, topics=[{"name": "t" * 200}])
     other, talk = dialogue(RENAME, shared).client(asked[:50]), dialogue(RENAME, shared)
     talk.now = 5.0

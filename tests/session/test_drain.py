@@ -12,7 +12,7 @@ import pytest
 from kproxy.rules.kinds import KINDS
 from kproxy.session.commands import CLIENT
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.frames import produce
 
@@ -215,7 +215,7 @@ def test_drain_request_without_answer_is_sent(line: str) -> None:
 
 def test_drain_request_that_waits_for_memory_is_not_sent() -> None:
     """Others have the memory for held frames, perhaps for long."""
-    shared = Shared(requests=HeldMemory(100))
+    shared = ClusterState(requests=HeldMemory(100))
     rules = "rules: [{name: r, kind: delay, delay: 1h, match: {topic: orders}}]"
     first, second = (Dialogue(rules, shared=shared, number=number) for number in (1, 2))
     asked = request(METADATA, 9, 1, topics=[{"name": "x" * 60}])

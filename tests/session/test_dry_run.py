@@ -12,11 +12,11 @@ import pytest
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.kinds.base.rule import Effect
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.live.evaluation import Evaluation
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session_state import SessionPhase
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.session.test_engine_fuzz import APIS
@@ -36,7 +36,7 @@ class Acting:
         self.found: dict[str, set[int]] = {}
         act = Evaluation.act
 
-        def noted(evaluation: Evaluation, running: Running) -> None:
+        def noted(evaluation: Evaluation, running: ActiveRule) -> None:
             self.found.setdefault(running.name, set()).add(evaluation.exchange.correlation_id)
             act(evaluation, running)
 
@@ -201,7 +201,7 @@ def test_dry_run_of_a_connection_rule_fires_where_it_acts(rule: str, fired: list
     (running,) = first.rules.live
     counts = [running.fired]
     for _ in range(2):
-        talk = Dialogue(plan=Plan(Bound(), [running]), now=1.0)
+        talk = Dialogue(plan=Plan(ConnectionSettings(), [running]), now=1.0)
         counts.append(running.fired)
         assert (talk.closed, talk.read[CLIENT]) == (None, True)
 

@@ -11,8 +11,8 @@ from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import AskVersions, Dial
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.sasl_server import MOST_REQUESTS, SaslServer, Terms
+from kproxy.session.plan import ConnectionSettings, Plan
+from kproxy.session.sasl_server import MOST_REQUESTS, SaslServer, SaslSettings
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT = 17, 18, 36, 12
@@ -39,11 +39,11 @@ def talking(rules: str = "", *, advertise: bool = False, guarded: bool = True, p
     """A connection that has just opened; `guarded`: the client is to authenticate to kproxy."""
     held = parse_rules(rules).bind(Dialogue().session.facts) if rules else None
     names, versions, live = (held.names, held.versions, held.live) if held else (None, None, ())
-    talk = Dialogue(rules, plan=Plan(Bound(names, advertise, True, versions, ends_sasl=True), live))
+    talk = Dialogue(rules, plan=Plan(ConnectionSettings(names, advertise, True, versions, ends_sasl=True), live))
     talk.versions = broker
     if guarded:
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker, patience=patience)))
+        talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker, patience=patience)))
         talk.session.begin(talk.now)
         talk.obey()
     return talk

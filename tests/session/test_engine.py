@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, produce, produced
 
@@ -379,6 +379,6 @@ rules:
   - {name: one, kind: refuse, when: {nth: 2}}
   - {name: two, kind: refuse, when: {nth: 3, counts: all}}
 """)
-    opened = [Dialogue(plan=Plan(Bound(), made.live)) for _ in range(4)]
+    opened = [Dialogue(plan=Plan(ConnectionSettings(), made.live)) for _ in range(4)]
     assert [talk.closed is not None for talk in opened] == [False, True, True, False]
     assert [(one.matched, one.fired) for one in made.live] == [(4, 1), (4, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Plan
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, HEARTBEAT = 0, 1, 3, 18, 12
@@ -184,7 +184,7 @@ def test_nothing_follows_a_half_close() -> None:
 def test_own_answers_count_as_requests_in_flight() -> None:
     """One request that the broker does not answer, and any number behind it that kproxy does: there is an end."""
     text = "rules:\n  - {name: fail, kind: error, match: {api: Heartbeat}, error: 27}\n"
-    talk = Dialogue(text, shared=Shared(max_in_flight=4))
+    talk = Dialogue(text, shared=ClusterState(max_in_flight=4))
     talk.client(request(METADATA, 9, 1, topics=None))
     sent = 0
     while talk.read[CLIENT] and sent < 100:

@@ -24,7 +24,7 @@ from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.plan import Plan
 from kproxy.session.session_state import SessionPhase
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import frames
 from tests.support.chaos_session import Driver, Turmoil
 from tests.support.random_peers import Broker, Manners, random_traffic
@@ -85,9 +85,9 @@ def scene(
         apis = [api for api in apis if api != "ApiVersions"]
     manners = GOOD if calm else random.choice((GOOD, GOOD, Manners(ends=0.03), BAD))
     traffic = random_traffic(random, apis, random.choice((3, 10, 20)), mangle)
-    shared = Shared(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
+    shared = ClusterState(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
     if calm:  # what streams keeps its length, and whether it does depends on where it is cut
-        shared = Shared(hold_up_to=1 << 20)
+        shared = ClusterState(hold_up_to=1 << 20)
     lazy, advertise, swaps = random.random() < 0.5, random.random() < 0.5, random.random() < 0.4
     talk = Driver(dumps({"rules": rules}), shared=shared, lazy=lazy and not calm, advertise=advertise and not mode)
     plan = talk.session.plan

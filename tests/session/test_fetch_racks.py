@@ -13,16 +13,16 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import FIXED, Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import BROKER
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.racks import LONGEST, MOST_KNOWN, FetchRacks
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_element, random_struct
 
 FETCH = 1
 ZONE = "euc1-az1"
-BOUND = Bound(advertise=False, rack=ZONE.encode())
+BOUND = ConnectionSettings(advertise=False, rack=ZONE.encode())
 VERSIONS = [version for version in schema.load(FETCH).versions if version >= 11]
 RACKS = ("", "", "", "a", "\x01", "mine", None)
 
@@ -43,7 +43,7 @@ NAMED = request(18, 3, 0, client_software_name="tester", client_software_version
 """What clients begin with that know of followers."""
 
 
-def client(bound: Bound = BOUND) -> Dialogue:
+def client(bound: ConnectionSettings = BOUND) -> Dialogue:
     """A client that has said which library it is."""
     talk = Dialogue(bound=bound).client(NAMED)
     talk.out[BROKER].clear()
@@ -140,7 +140,7 @@ def test_what_is_broken_is_told_as_ever(version: int) -> None:
 
 def test_clients_that_do_not_name_their_library_are_left_alone() -> None:
     """Before and after others have taught a template: they may not know of followers, and be sent away for ever."""
-    shared = Shared()
+    shared = ClusterState()
     plan = Plan(BOUND)
     fetch = request(FETCH, 17, 1)
     for opening, filled in ((request(18, 2, 0), 0), (NAMED, 3), (request(18, 3, 0), 3)):
@@ -180,7 +180,9 @@ def test_lengths_that_mean_two_things_are_not_learnt_for_ever() -> None:
 
 def test_fetch_rack_after_renamed_produce_in_one_read_is_filled() -> None:
     """The read is handled as two reads, although the scan knows the heads of both requests."""
-    talk = client(Bound(NameMaps(topics=NameMap.of({"orders": "prod.orders"})), advertise=False, rack=ZONE.encode()))
+    talk = client(
+        ConnectionSettings(NameMaps(topics=NameMap.of({"orders": "prod.orders"})), advertise=False, rack=ZONE.encode())
+    )
     produce = request(0, 9, 1, acks=1, topic_data=[{"name": "orders", "partition_data": []}])
     give(talk, produce)
     give(talk, request(FETCH, 17, 2))
@@ -192,7 +194,7 @@ def test_fetch_rack_after_renamed_produce_in_one_read_is_filled() -> None:
 def test_filling_in_a_rack_costs_few_lines() -> None:
     """Less than five times the lines of a request that passes."""
 
-    def cost(bound: Bound) -> int:
+    def cost(bound: ConnectionSettings) -> int:
         talk = Dialogue(bound=bound).client(NAMED)
         session, buf = talk.session, memoryview(bytearray(4096))
         data = request(FETCH, 17, 1)
@@ -204,4 +206,4 @@ def test_filling_in_a_rack_costs_few_lines() -> None:
                 session.inflight.fifo.clear()
         return count.total
 
-    assert cost(BOUND) < 5 * cost(Bound(advertise=False))
+    assert cost(BOUND) < 5 * cost(ConnectionSettings(advertise=False))

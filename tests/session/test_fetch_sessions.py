@@ -20,8 +20,16 @@ from kproxy.rules.exchange import Facts
 from kproxy.session import fetch_sessions
 from kproxy.session.counters import Counters
 from kproxy.session.fetch_sessions import LISTING, NOT_FOUND, FetchSessions
-from kproxy.session.partition_session import CLOSING, LAST_EPOCH, Key, PartitionSession, Room, RoomShare, next_epoch
-from kproxy.session.shared import Shared
+from kproxy.session.partition_session import (
+    CLOSING,
+    LAST_EPOCH,
+    Key,
+    PartitionSession,
+    SessionPartitionLimit,
+    SessionPartitionShare,
+    next_epoch,
+)
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import message
 
@@ -326,7 +334,7 @@ def test_sessions_opened_at_once_are_bounded_when_they_are_confirmed(monkeypatch
 
 def test_memory_is_bounded_over_all_connections() -> None:
     """A session that finds no room goes on without one, as with a broker that has none; what ends makes room."""
-    room, counters = Room(10), Counters()
+    room, counters = SessionPartitionLimit(10), Counters()
     first, second = (FetchSessions(counters, room) for _ in range(2))
     goes(first, fetch(1, 0, 0, {("x", n): 1 for n in range(6)}), number=7)
     assert room.used == 6
@@ -354,7 +362,7 @@ def test_memory_is_bounded_over_all_connections() -> None:
 
 def test_sessions_of_two_connections_that_open_at_once_share_the_room() -> None:
     """Each would fit when it is asked for; the one that is confirmed last cannot be continued."""
-    room, counters = Room(10), Counters()
+    room, counters = SessionPartitionLimit(10), Counters()
     made = [FetchSessions(counters, room) for _ in range(2)]
     wide = fetch(1, 0, 0, {("x", n): 1 for n in range(6)})
     begun = [sessions.request(wide) for sessions in made]
@@ -366,9 +374,11 @@ def test_sessions_of_two_connections_that_open_at_once_share_the_room() -> None:
 
 def test_room_one_network_leaves_a_quarter_to_others() -> None:
     """The process has one share per network and, with several clusters, one per cluster."""
-    room = Room(1000)
+    room = SessionPartitionLimit(1000)
     shares = {
-        (network, cluster): RoomShare(room, Facts("l", cluster, network)) for network in "abc" for cluster in "xy"
+        (network, cluster): SessionPartitionShare(room, Facts("l", cluster, network))
+        for network in "abc"
+        for cluster in "xy"
     }
     first, second, third = shares["a", "x"], shares["b", "x"], shares["c", "y"]
     assert first.holds(750)
@@ -389,7 +399,7 @@ def test_room_one_network_leaves_a_quarter_to_others() -> None:
 
 def test_room_is_shared_by_connections_of_a_network() -> None:
     """The session of another network is remembered, the second one of the same network is not."""
-    shared = Shared(room=Room(10))
+    shared = ClusterState(room=SessionPartitionLimit(10))
     rules = "rules: [{name: r, kind: error, error: NOT_LEADER_OR_FOLLOWER, match: {topic: x, partition: 99}}]"
     topics = [{"topic": "x", "partitions": [{"partition": number} for number in range(6)]}]
     epochs = []
@@ -403,7 +413,7 @@ def test_room_is_shared_by_connections_of_a_network() -> None:
 
 def test_a_connection_that_ends_makes_room() -> None:
     """Whatever sessions it had: the room is that of all connections."""
-    shared = Shared(room=Room(4))
+    shared = ClusterState(room=SessionPartitionLimit(4))
     rules = "rules: [{name: r, kind: error, error: NOT_LEADER_OR_FOLLOWER, match: {topic: x, partition: 99}}]"
     talks = [Dialogue(rules, shared=shared, number=number) for number in (1, 2)]
     topics = [{"topic": "x", "partitions": [{"partition": number} for number in (1, 2)]}]

@@ -16,7 +16,7 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.frame import RequestView
 from kproxy.session.live import engine, selection
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
 from tests.support.frames import fetch, produce
@@ -130,7 +130,7 @@ def test_rules_that_are_exchanged_in_between_are_asked_about_what_follows(cut: i
     store = RuleStore(1)
     store.replace_files([Source("a.yaml", text(every))], 0.0)
     bound = store.rule_set.bind(NOWHERE)
-    talk = Dialogue(plan=Plan(Bound(advertise=False), bound.live))
+    talk = Dialogue(plan=Plan(ConnectionSettings(advertise=False), bound.live))
     third = bound.live[0]
     for number in (1, 2):
         talk.client(write(number))
@@ -140,7 +140,7 @@ def test_rules_that_are_exchanged_in_between_are_asked_about_what_follows(cut: i
     store.replace_files([Source("a.yaml", text(every, other))], 0.0)
     live = store.rule_set.bind(NOWHERE).live
     assert live[0] is third
-    talk.session.use(Plan(Bound(advertise=False), live), 0.0)
+    talk.session.use(Plan(ConnectionSettings(advertise=False), live), 0.0)
     talk.client(frame[cut:])
     for number in (4, 5, 6):
         talk.client(write(number))

@@ -19,8 +19,8 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.commands import CloseBoth
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.plan import MOST_STEPS, Bound
-from kproxy.session.shared import Shared
+from kproxy.session.plan import MOST_STEPS, ConnectionSettings
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import message
 from tests.support.line_count import LineCount
@@ -32,21 +32,23 @@ MOST_LINES = 500_000
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
 BOUNDS = [
-    Bound(advertise=False),
-    Bound(),
-    Bound(names=NameMaps(topics=RENAME)),
-    Bound(names=NameMaps(topics=RENAME), advertise=False),
-    Bound(names=TENANT),
-    Bound(names=TENANT, advertise=False),
+    ConnectionSettings(advertise=False),
+    ConnectionSettings(),
+    ConnectionSettings(names=NameMaps(topics=RENAME)),
+    ConnectionSettings(names=NameMaps(topics=RENAME), advertise=False),
+    ConnectionSettings(names=TENANT),
+    ConnectionSettings(names=TENANT, advertise=False),
 ]
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 CUTS = (1, 3, 7, 14, 16, 100, 5000, 262144)
 API_VERSIONS, METADATA, FETCH, SHARE_FETCH = 18, 3, 1, 78
 
 
-def shared() -> Shared:
+def shared() -> ClusterState:
     limits = HeldMemory(1 << 20), HeldMemory(1 << 20)
-    return Shared(requests=limits[0], responses=limits[1], max_frame_bytes=1 << 20, hold_up_to=200, max_in_flight=5)
+    return ClusterState(
+        requests=limits[0], responses=limits[1], max_frame_bytes=1 << 20, hold_up_to=200, max_in_flight=5
+    )
 
 
 def frame(key: int, version: int, direction: str, correlation: int, random: Random) -> bytes:
@@ -70,7 +72,7 @@ def changed(data: bytes, random: Random) -> bytes:
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=["passive", "advertise", "both", "rename", "tenant", "bare tenant"])
 @pytest.mark.parametrize("key", list(schema.paths()), ids=lambda key: schema.load(key).name)
-def test_changed_messages_pass_or_close(dialogue: Any, key: int, bound: Bound) -> None:
+def test_changed_messages_pass_or_close(dialogue: Any, key: int, bound: ConnectionSettings) -> None:
     """Every API and version, both directions, changed and cut at random: bytes go on, or the end is asked for."""
     random = Random(key)
     for version in list(schema.load(key).versions) * ROUNDS:
@@ -116,7 +118,7 @@ def test_changed_tails_of_streamed_responses_pass_or_close(dialogue: Any, key: i
     """The tail is looked at after the length has gone; there may be tags twice, out of order, by the hundred."""
     random = Random(seed)
     version = random.randrange(16, 19) if key == FETCH else random.randrange(1, 3)
-    talk = dialogue(Bound(), shared()).client(frame(key, version, "request", 7, random))
+    talk = dialogue(ConnectionSettings(), shared()).client(frame(key, version, "request", 7, random))
     given = random.choice((("h", 1), ("longer." * 20, 1), None))
     talk.nodes = lambda node: given
     nodes = [{"node_id": n, "host": "broker" * 5, "port": 9092, "rack": None} for n in range(random.choice((1, 2, 9)))]
@@ -138,7 +140,7 @@ def test_changed_tails_of_streamed_responses_pass_or_close(dialogue: Any, key: i
 @pytest.mark.parametrize("side", ["client", "broker"])
 def test_empty_tokens_by_the_thousand_are_only_counted(dialogue: Any, side: str) -> None:
     """GSSAPI has no fixed number of tokens, and an empty one takes four bytes."""
-    talk = dialogue(Bound()).client(b"\x00\x00\x00\x01\x60")
+    talk = dialogue(ConnectionSettings()).client(b"\x00\x00\x00\x01\x60")
     getattr(talk, side)(bytes(4 * 50_000))
 
     assert talk.closed is None
@@ -149,14 +151,14 @@ def test_empty_tokens_by_the_thousand_are_only_counted(dialogue: Any, side: str)
 def test_a_handshake_without_its_mechanism_passes(dialogue: Any, frame: str) -> None:
     """The broker will say what is wrong with it."""
     asked = bytes.fromhex(frame)
-    talk = dialogue(Bound()).client(asked, 5).client(asked)
+    talk = dialogue(ConnectionSettings()).client(asked, 5).client(asked)
 
     assert talk.to_broker == asked * 2
 
 
 def test_a_node_named_twice_with_two_addresses_is_asked_for_once_a_frame(dialogue: Any) -> None:
     """However a broker contradicts itself in one response, the session does not ask for ever."""
-    talk = dialogue(Bound()).client(request(METADATA, 9, 1))
+    talk = dialogue(ConnectionSettings()).client(request(METADATA, 9, 1))
     nodes = [{"node_id": 1, "host": f"b{n}", "port": 9092, "rack": None} for n in range(3)]
     talk.broker(response(METADATA, 9, 1, brokers=nodes))
 
@@ -167,7 +169,7 @@ def test_a_node_named_twice_with_two_addresses_is_asked_for_once_a_frame(dialogu
 
 def test_a_host_without_a_node_is_not_shown(dialogue: Any) -> None:
     """An id or a port below zero says that there is no node; a host beside it is a broker's address all the same."""
-    talk = dialogue(Bound()).client(request(METADATA, 9, 1) + request(10, 3, 2))
+    talk = dialogue(ConnectionSettings()).client(request(METADATA, 9, 1) + request(10, 3, 2))
     nodes = [{"node_id": -1, "host": "secret", "port": 9092, "rack": None}]
     talk.broker(response(METADATA, 9, 1, brokers=nodes))
     talk.broker(response(10, 3, 2, node_id=-1, host="secret", port=-1))
@@ -180,11 +182,11 @@ def test_a_host_without_a_node_is_not_shown(dialogue: Any) -> None:
 def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, null: str) -> None:
     """Readers let a null through where the wire has one, and so must what looks at it."""
     if null == "api_versions":
-        talk = dialogue(Bound()).client(request(API_VERSIONS, 0, 1))
+        talk = dialogue(ConnectionSettings()).client(request(API_VERSIONS, 0, 1))
         said = sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
         assert talk.broker(said).to_client == said
     else:
-        talk = dialogue(Bound(names=NameMaps(topics=RENAME)))
+        talk = dialogue(ConnectionSettings(names=NameMaps(topics=RENAME)))
         talk.client(request(68, 1, 1, group_id="g", member_id="m", subscribed_topic_regex="a"))
         answer = response(METADATA, 10, -0x6B70, topics=[], brokers=[])
         talk.broker(answer[:-4] + b"\xff\xff\xff\xff")
@@ -195,7 +197,7 @@ def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, null: 
 def test_a_client_id_of_32_kilobytes_is_read_in_a_few_steps(dialogue: Any) -> None:
     """acks stands behind it; bytes that come one by one must not be looked at again for each few."""
     asked = request(0, 9, 1, client_id="c" * 32767, acks=1)
-    talk = dialogue(Bound())
+    talk = dialogue(ConnectionSettings())
     looks = 0
     acks = talk.session.plan[9].acks
 
@@ -218,7 +220,7 @@ def test_a_long_header_of_a_streamed_response_may_be_cut(dialogue: Any) -> None:
     tags = b"\x01\x05" + write_uvarint(len(filler)) + filler
     said = sized(b"\x00\x00\x00\x01" + tags + body)
     for chunk in (1, 16, 20, 200):
-        talk = dialogue(Bound(), shared()).client(request(FETCH, 17, 1)).broker(said, chunk)
+        talk = dialogue(ConnectionSettings(), shared()).client(request(FETCH, 17, 1)).broker(said, chunk)
         assert talk.closed is None
         assert talk.to_client == said
 

@@ -9,10 +9,10 @@ import pytest
 from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
 from kproxy.session.commands import EnsureNodes
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.addresses import PLACES, carries_addresses
 from kproxy.session.rewrite.context import LAST_PORT, LONGEST_HOST
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 
 PRODUCE, METADATA, FIND_COORDINATOR, DESCRIBE_QUORUM, DESCRIBE_CLUSTER = 0, 3, 10, 55, 60
@@ -49,7 +49,7 @@ def named(key: int, version: int, nodes: list[tuple[int, str, int]]) -> dict[str
 
 def answered(dialogue: Any, key: int, version: int, nodes: list[tuple[int, str, int]], **limits: int) -> Any:
     """A connection on which a response with these nodes has come."""
-    talk = dialogue(Bound(), Shared(**limits))
+    talk = dialogue(ConnectionSettings(), ClusterState(**limits))
     talk.client(request(key, version, 5, **({"acks": 1} if key == PRODUCE else {})))
     return talk.broker(response(key, version, 5, **named(key, version, nodes)))
 

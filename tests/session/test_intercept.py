@@ -12,8 +12,8 @@ from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_edit import BadEdit, MessageEdit, answer_of
-from kproxy.session.held_frames import HoldingDesk
-from kproxy.session.shared import Shared
+from kproxy.session.held_frames import HeldRegistry
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import fetch, fetched, message, produce, produced
 from tests.support.holding import held_in, holding, only
@@ -185,7 +185,7 @@ def test_a_write_that_nobody_answers_is_closed_instead() -> None:
 
 def test_no_more_are_held_than_may_be() -> None:
     """Others pass, and are counted; what is held by two rules counts for each."""
-    shared = Shared()
+    shared = ClusterState()
     talks = [holding(rule("most: 2"), shared=shared, number=number) for number in (1, 2, 3)]
     first = talks[0].rules.live[0]
     for talk in talks[1:]:
@@ -199,7 +199,7 @@ def test_no_more_are_held_than_may_be() -> None:
 
 def test_no_more_bytes_are_held_than_may_be() -> None:
     """A longer frame passes; what is let go makes room."""
-    shared = Shared(desk=HoldingDesk(200))
+    shared = ClusterState(desk=HeldRegistry(200))
     talk = holding(rule(api="Produce"), shared=shared)
     long = produce(1, ("orders", 0, b"r" * 200))
     talk.client(long)

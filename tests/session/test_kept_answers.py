@@ -17,14 +17,14 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.addresses import AddressRewrite
 from kproxy.session.rewrite.context import GONE
 from kproxy.session.rewrite.names.answers import TopicAnswers
 from kproxy.session.rewrite.names.rewrites import NameRewrite
-from kproxy.session.rewrite.response_cache import MOST_ANSWERS, AnswerInputs, KeptAnswer, KeptAnswers, Rewriter
+from kproxy.session.rewrite.response_cache import MOST_ANSWERS, CachedResponse, Dependencies, ResponseCache, Rewriter
 from kproxy.session.session_state import NOWHERE
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
@@ -38,7 +38,7 @@ MANY = 150
 
 def plan_of(*rules: dict[str, Any], advertise: bool = True) -> Plan:
     held = parse_rules(json.dumps({"rules": rules})).bind(NOWHERE)
-    return Plan(Bound.of(held, advertise=advertise), held.live)
+    return Plan(ConnectionSettings.of(held, advertise=advertise), held.live)
 
 
 def listed(version: int, name: str | None, number: int, error: int = 0) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class World:
     """Some connections with one plan. `most`: bytes of answers that are kept."""
 
     def __init__(self, plan: Plan, most: int, connections: int = 3) -> None:
-        self.shared = Shared(answers=KeptAnswers(most), max_nodes=4)
+        self.shared = ClusterState(answers=ResponseCache(most), max_nodes=4)
         self.talks = [Dialogue(plan=plan, shared=self.shared, number=number) for number in range(connections)]
         self.number = 0
 
@@ -129,7 +129,7 @@ def test_it_is_rewritten_once_for_all_connections() -> None:
 
 def test_what_was_asked_counts_too() -> None:
     """Of all topics a hidden one is left out; who has asked for it by its id is told that there is none."""
-    talk, found = Dialogue(plan=plan_of(RENAME), shared=Shared(answers=KeptAnswers())), []
+    talk, found = Dialogue(plan=plan_of(RENAME), shared=ClusterState(answers=ResponseCache())), []
     for number in range(4):
         topics = None if number % 2 else [{"topic_id": UUID(int=2), "name": None}]
         before = len(talk.to_client)
@@ -142,7 +142,7 @@ def test_what_was_asked_counts_too() -> None:
 
 def test_other_rules_have_answers_of_their_own() -> None:
     """The same bytes under other rules, on connections that share all else."""
-    shared = Shared(answers=KeptAnswers())
+    shared = ClusterState(answers=ResponseCache())
     found = []
     for rules in ((RENAME,), (), ({**RENAME, "topics": {"mine": "prod.orders"}},)):
         talk = Dialogue(plan=plan_of(*rules), shared=shared)
@@ -173,10 +173,10 @@ def test_nothing_is_kept_whose_rewrites_ask_or_leave_more(advertise: bool) -> No
 
 def test_no_more_is_kept_than_there_is_room_for() -> None:
     """Whatever brokers say: the one used the longest ago goes, one of the same length is in the place of another."""
-    answers = KeptAnswers(1000)
+    answers = ResponseCache(1000)
 
     def keep(content: bytes, number: int = 1) -> None:
-        answers.keep(number, KeptAnswer(content, content, AnswerInputs(None, 10)))
+        answers.keep(number, CachedResponse(content, content, Dependencies(None, 10)))
         assert answers.size == sum(one.size for one in answers.kept.values()) <= 1000
 
     for size in range(1, 300):
@@ -191,28 +191,28 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     assert len(answers.kept) == 5
 
 
-def kept_by(answers: KeptAnswers, owner: tuple[str, str], number: int, sizes: range) -> int:
+def kept_by(answers: ResponseCache, owner: tuple[str, str], number: int, sizes: range) -> int:
     return sum(answers.find(number, b"x" * size, owner) is not None for size in sizes)
 
 
 def test_answers_of_a_network_leave_those_of_others() -> None:
     """A client that asks for many different answers evicts its own."""
-    answers = KeptAnswers(1 << 20)
+    answers = ResponseCache(1 << 20)
     good, bad = ("main", "10.0.0.1"), ("main", "10.0.0.2")
     for size in range(1, 41):
-        answers.keep(1, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), good)
+        answers.keep(1, CachedResponse(b"x" * size, None, Dependencies(None, 10)), good)
     for size in range(1, 1000):
-        answers.keep(2, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), bad)
+        answers.keep(2, CachedResponse(b"x" * size, None, Dependencies(None, 10)), bad)
     assert kept_by(answers, good, 1, range(1, 41)) == 40
     assert len(answers.kept) == MOST_ANSWERS
 
 
 def test_answers_of_a_cluster_leave_those_of_others() -> None:
     """Clients of many networks of one cluster do not evict the long answer of another one."""
-    answers = KeptAnswers(10_000)
-    answers.keep(1, KeptAnswer(b"x" * 4000, None, AnswerInputs(None, 10)), ("good", "10.0.0.1"))
+    answers = ResponseCache(10_000)
+    answers.keep(1, CachedResponse(b"x" * 4000, None, Dependencies(None, 10)), ("good", "10.0.0.1"))
     for size in range(100, 1000):
-        answers.keep(2, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), ("bad", f"10.0.1.{size}"))
+        answers.keep(2, CachedResponse(b"x" * size, None, Dependencies(None, 10)), ("bad", f"10.0.1.{size}"))
     assert answers.find(1, b"x" * 4000, ("good", "10.0.0.1"))
     assert answers.size <= 10_000
     assert answers.kept.keys() == answers.owners.keys()
@@ -220,12 +220,12 @@ def test_answers_of_a_cluster_leave_those_of_others() -> None:
 
 def test_answer_that_networks_share_belongs_to_all() -> None:
     """It does not count for the network that came first."""
-    answers = KeptAnswers(1 << 20)
+    answers = ResponseCache(1 << 20)
     first, second = ("main", "10.0.0.1"), ("main", "10.0.0.2")
-    answers.keep(1, KeptAnswer(b"shared", None, AnswerInputs(None, 10)), first)
+    answers.keep(1, CachedResponse(b"shared", None, Dependencies(None, 10)), first)
     assert answers.find(1, b"shared", second)
     for size in range(10, 1000):
-        answers.keep(1, KeptAnswer(b"x" * size, None, AnswerInputs(None, 10)), first)
+        answers.keep(1, CachedResponse(b"x" * size, None, Dependencies(None, 10)), first)
     assert answers.find(1, b"shared", first)
 
 
@@ -246,10 +246,10 @@ def test_what_is_kept_of_an_answer_is_no_more_than_is_counted() -> None:
 
 def test_no_more_answers_are_kept_than_can_be_let_go_at_once() -> None:
     """A long one takes the room of many: they are few."""
-    answers = KeptAnswers(64 << 20)
-    many = AnswerInputs(None, 1000, [(node, "host", 9092, ("proxy", node)) for node in range(300)])
+    answers = ResponseCache(64 << 20)
+    many = Dependencies(None, 1000, [(node, "host", 9092, ("proxy", node)) for node in range(300)])
     for number in range(10_000):
-        answers.keep(number, KeptAnswer(b"a", b"b", many))
+        answers.keep(number, CachedResponse(b"a", b"b", many))
     assert len(answers.kept) == MOST_ANSWERS
 
 

@@ -26,10 +26,10 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import defaults, request, response, sized
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36
@@ -38,11 +38,11 @@ RENAME = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
 REGEX, MATCHED = "orders|other", {"prod.orders", "other"}
 HOSTS = ("b", "broker-0.internal.example.com", "10.0.0.1")
 BOUNDS = [
-    Bound(advertise=False),
-    Bound(),
-    Bound(hide_unknown_apis=False),
-    Bound(names=NameMaps(topics=RENAME)),
-    Bound(names=NameMaps(topics=RENAME), advertise=False),
+    ConnectionSettings(advertise=False),
+    ConnectionSettings(),
+    ConnectionSettings(hide_unknown_apis=False),
+    ConnectionSettings(names=NameMaps(topics=RENAME)),
+    ConnectionSettings(names=NameMaps(topics=RENAME), advertise=False),
 ]
 CUTS = (1, 2, 3, 4, 5, 8, 13, 14, 15, 16, 17, 60, 300, 1000, 5000, 65536, 262144)
 
@@ -67,7 +67,7 @@ class Exchange:
 class Author:
     """Writes a conversation under a bound."""
 
-    def __init__(self, random: Random, bound: Bound) -> None:
+    def __init__(self, random: Random, bound: ConnectionSettings) -> None:
         self.random, self.bound = random, bound
         self.renames = bound.names is not None
         self.correlation = random.choice((0, 1, 5000, 2**31 - 400))
@@ -395,7 +395,7 @@ class Talk:
 class World:
     """Conversations that share their held memory, and a die."""
 
-    def __init__(self, random: Random, bound: Bound, talks: int, exchanges: int) -> None:
+    def __init__(self, random: Random, bound: ConnectionSettings, talks: int, exchanges: int) -> None:
         self.random, self.now = random, 0.0
         self.plan = Plan(bound)
         written = [list(Author(random, bound).write(exchanges)) for _ in range(talks)]
@@ -403,7 +403,7 @@ class World:
         longest = max(map(len, parts), default=0)
         largest = max(longest, 10_000) + random.choice((0, 1, 5000, 1 << 20))
         limit = largest * 8 // 7 + 1  # an eighth is for small frames
-        self.shared = Shared(
+        self.shared = ClusterState(
             requests=HeldMemory(limit),
             responses=HeldMemory(limit),
             hold_up_to=random.choice((100, 3000, 65536)),

@@ -13,7 +13,7 @@ from kproxy.rules.exchange import Facts, FrameDepth
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.select.match import PatternSet
-from kproxy.session.compiled_rule import HOLDS, LONGEST_TEXT, MATCHES, FieldIndex, Part, PartIndex, RuleMatcher
+from kproxy.session.compiled_rule import HOLDS, LONGEST_TEXT, MATCHES, CompiledRule, FieldIndex, RuleIndex, RuleMatcher
 from kproxy.tools.rehearse.dialogue import Dialogue
 
 
@@ -37,12 +37,14 @@ class Asked:
     client_id, principal = "tester", None
 
 
-def indexed(rules: list[dict[str, Any]]) -> PartIndex:
+def indexed(rules: list[dict[str, Any]]) -> RuleIndex:
     live = Dialogue(json.dumps({"rules": rules})).rules.bind(Facts("", "", "")).live
-    return PartIndex([Part(one, RuleMatcher(one.rule, 0, 9), FrameDepth.BODY, FrameDepth.NOTHING) for one in live])
+    return RuleIndex(
+        [CompiledRule(one, RuleMatcher(one.rule, 0, 9), FrameDepth.BODY, FrameDepth.NOTHING) for one in live]
+    )
 
 
-def candidates(index: PartIndex, *entities: Entity) -> list[str]:
+def candidates(index: RuleIndex, *entities: Entity) -> list[str]:
     """Names of the rules that can be about a request with these entities."""
     groups = {number for entity in entities for number in index.about(entity)}
     return [index.parts[number].running.name for number in index.candidates(Asked(), groups)]

@@ -12,8 +12,8 @@ from kproxy.base.errors import InternalError
 from kproxy.protocol.sasl.mechanisms import Checker
 from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound
-from kproxy.session.sasl_server import SaslServer, Terms
+from kproxy.session.plan import ConnectionSettings
+from kproxy.session.sasl_server import SaslServer, SaslSettings
 from kproxy.session.session_state import (
     CLOSING,
     DRAINING,
@@ -42,8 +42,8 @@ def passing(rules: str = "") -> Dialogue:
 
 def guarded(rules: str = "") -> Dialogue:
     """Return a dialogue whose client has to authenticate to kproxy, every ten seconds."""
-    talk = Dialogue(rules, bound=Bound(advertise=False, ends_sasl=True))
-    terms = Terms(("PLAIN",), Checker(lambda: USERS, b"key", lambda: "server"), session=10.0)
+    talk = Dialogue(rules, bound=ConnectionSettings(advertise=False, ends_sasl=True))
+    terms = SaslSettings(("PLAIN",), Checker(lambda: USERS, b"key", lambda: "server"), session=10.0)
     talk.session.logins.serve(SaslServer(talk.session, terms))
     return talk
 

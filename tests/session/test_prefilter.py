@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.exchange import Facts
 from kproxy.session.cluster import CORRELATION
-from kproxy.session.compiled_rule import PartIndex
+from kproxy.session.compiled_rule import RuleIndex
 from kproxy.session.live import selection
-from kproxy.session.rewrite.context import TOPIC_IDS, recall
+from kproxy.session.rewrite.context import TOPIC_IDS, session_lru
 from kproxy.session.rule_program import RuleProgram
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
@@ -166,7 +166,7 @@ def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator
             stack.enter_context(patch.object(RuleProgram, "prefilter", None))
         if not index:
             stack.enter_context(
-                patch.object(PartIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))
+                patch.object(RuleIndex, "candidates", lambda self, exchange, groups: range(len(self.parts)))
             )
         if not templates:
             stack.enter_context(patch.object(selection, "beginning", lambda *arguments: None))
@@ -176,9 +176,9 @@ def as_if_there_were(*, screens: bool, index: bool, templates: bool) -> Iterator
 def outcome(text: str, traffic: list[Asked], cuts: tuple[int, ...] = (0,), together: int = 1) -> list[Any]:
     """All that came out, and all that was counted. So many requests are written `together`, in chunks of these sizes in
     turn (0: whole)."""
-    shared = Shared()
+    shared = ClusterState()
     for name in NAMED:
-        recall(shared.cluster_memory, TOPIC_IDS)[IDS[name].bytes] = name.encode()
+        session_lru(shared.cluster_memory, TOPIC_IDS)[IDS[name].bytes] = name.encode()
     talk = Dialogue(text, shared=shared, facts=Facts("", "", "", certificate="CN=me"))
     answered = 0
     asked = [request(one[0], one[1], number, one[4], **bodies(one)) for number, one in enumerate(traffic)]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.tools.rehearse.dialogue import request, response
 
-PASSIVE = Bound(advertise=False)
+PASSIVE = ConnectionSettings(advertise=False)
 HANDSHAKE, AUTHENTICATE, HEARTBEAT = 17, 36, 12
 
 
@@ -82,7 +82,7 @@ def test_a_refused_handshake_is_followed_by_frames(dialogue: Any) -> None:
 
 def test_an_old_client_may_open_with_a_gssapi_token(dialogue: Any) -> None:
     """Kafka 0.9 clients send the first token without any handshake; it is told by its first byte."""
-    talk = dialogue(Bound())
+    talk = dialogue(ConnectionSettings())
     talk.client(token(b"\x60\x82\x01token")).broker(token(b"\x60reply")).client(request(HEARTBEAT, 0, 1))
     talk.broker(response(HEARTBEAT, 0, 1))
 

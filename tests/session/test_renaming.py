@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kproxy.protocol import decode_request, decode_response
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import CLIENT
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.frames import produce, produced
 
 NAMES = NameMap.of({"orders": "prod.orders", "clicks-*": "prod.clicks-*"})
-BOUND = Bound(names=NameMaps(topics=NAMES))
+BOUND = ConnectionSettings(names=NameMaps(topics=NAMES))
 PRODUCE, FETCH, METADATA, HEARTBEAT, GROUP_HEARTBEAT, DESCRIBE_GROUP = 0, 1, 3, 12, 68, 69
 
 

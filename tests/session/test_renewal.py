@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kproxy.protocol import decode_request
 from kproxy.protocol.sasl.mechanisms import Tokens, plain
 from kproxy.session.commands import BROKER
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.sasl.login import CORRELATION, NO_SASL, LoggedIn
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
@@ -33,7 +33,7 @@ class Plain:
 
 def logged_in(dialogue: Any, lifetime: float = 100.0) -> Dialogue:
     """A connection on which kproxy has logged in for so long, and one exchange has passed."""
-    talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
+    talk: Dialogue = dialogue(ConnectionSettings(advertise=False, ends_sasl=True))
     talk.client(request(HEARTBEAT, 4, 1))
     talk.session.logins.logged_in(Plain(), LoggedIn(2, lifetime), talk.now)
     talk.obey()
@@ -207,7 +207,7 @@ STEPS = st.one_of(
 def test_any_order_of_requests_answers_and_renewals(steps: list[tuple[str, int]]) -> None:
     """Wherever a client's bytes are cut and however late a broker answers: no request comes into the middle of a login,
     and the client gets all its answers, in order, and nothing else."""
-    talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
+    talk = Dialogue(bound=ConnectionSettings(advertise=False, ends_sasl=True))
     broker = Broker(talk)
     talk.client(request(HEARTBEAT, 4, 0))
     talk.session.logins.logged_in(Plain(), LoggedIn(2, 10.0), talk.now)

@@ -17,9 +17,9 @@ from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request
 
 FACTS = Facts("main", "main", "10.0.0.1")
@@ -47,10 +47,10 @@ def used(rules: str) -> list[weakref.ref[Any]]:
     for running in made.live:
         running.restart(0.0)
     bound = made.bind(FACTS)
-    plan = Plan(Bound.of(bound, advertise=True), bound.live)
+    plan = Plan(ConnectionSettings.of(bound, advertise=True), bound.live)
     steps = (plan[key << 16 | schema.load(key).versions.last] for key in schema.paths())
     programs = [step.program for step in steps if step.program is not None]
-    session = Session(plan, Shared(), FACTS, 1, bound)
+    session = Session(plan, ClusterState(), FACTS, 1, bound)
     for number in range(3):
         frame = bytearray(request(3, 8, number))
         with suppress(KproxyError):

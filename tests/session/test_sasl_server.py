@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kproxy.protocol.sasl.mechanisms import BAD_PLAIN, Checker, LoginWork, ScramClient
 from kproxy.protocol.sasl.scram import Users, make_line, read_users
 from kproxy.session.commands import BROKER, CLIENT, Dial
-from kproxy.session.plan import Bound
-from kproxy.session.sasl_server import SaslServer, Terms
+from kproxy.session.plan import ConnectionSettings
+from kproxy.session.sasl_server import SaslServer, SaslSettings
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT, METADATA = 17, 18, 36, 12, 3
@@ -23,9 +23,9 @@ RIGHT, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 
 def begin(dialogue: Any, **settings: Any) -> Dialogue:
     """A connection that has just opened."""
-    talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
+    talk: Dialogue = dialogue(ConnectionSettings(advertise=False, ends_sasl=True))
     checker = Checker(lambda: USERS, b"key", lambda: "server")
-    terms = Terms(("PLAIN", "SCRAM-SHA-256"), checker, **settings)
+    terms = SaslSettings(("PLAIN", "SCRAM-SHA-256"), checker, **settings)
     talk.session.logins.serve(SaslServer(talk.session, terms))
     return talk
 
@@ -358,7 +358,7 @@ def test_rules_see_who_it_is() -> None:
     for name, code in (("alice", 30), ("bob", 0)):
         talk = Dialogue(rules)
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+        talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
         talk.client(shake() + show(f"\0{name}\0secret".encode()))
         talk.client(request(HEARTBEAT, 4, 3, group_id="g"))
         if not code:
@@ -371,7 +371,7 @@ def test_a_rule_that_delays_everything() -> None:
     """Authentication waits like all else, and comes through."""
     talk = Dialogue("rules: [{name: slow, kind: delay, delay: 1s}]")
     checker = Checker(lambda: USERS, b"key", lambda: "server")
-    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
     talk.client(shake() + show()).later(5)
     assert [one.body["error_code"] for one in talk.responses((HANDSHAKE, 1), (AUTHENTICATE, 2))] == [0, 0]
     talk.client(request(HEARTBEAT, 4, 3)).later(1.1)
@@ -401,9 +401,9 @@ def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], ch
     somebody, and it comes to the same however it is cut, and however long passwords take to hash."""
     ends = []
     for size, prompt in ((0, True), (chunk, True), (chunk, False)):
-        talk = Dialogue(bound=Bound(advertise=False, ends_sasl=True))
+        talk = Dialogue(bound=ConnectionSettings(advertise=False, ends_sasl=True))
         checker = Checker(lambda: USERS, b"key", lambda: "server")
-        talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+        talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN", "SCRAM-SHA-256"), checker)))
         talk.works = None if prompt else []
         for piece in pieces:
             if talk.closed is None:
@@ -419,7 +419,7 @@ def test_nothing_reaches_the_broker_without_the_password(pieces: list[bytes], ch
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_users_that_have_to_be_read_are_read_beside_the_traffic(dialogue: Any, mechanism: str, name: str) -> None:
     """Nothing is answered until then; it goes on as it would have, for a user who is there or not."""
-    talk: Dialogue = dialogue(Bound(advertise=False, ends_sasl=True))
+    talk: Dialogue = dialogue(ConnectionSettings(advertise=False, ends_sasl=True))
     reads: list[Users] = []
 
     def read() -> Users:
@@ -427,7 +427,7 @@ def test_users_that_have_to_be_read_are_read_beside_the_traffic(dialogue: Any, m
         return USERS
 
     checker = Checker(lambda: LoginWork(read), b"key", lambda: "server")
-    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN", "SCRAM-SHA-256"), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN", "SCRAM-SHA-256"), checker)))
     talk.works = []
     tokens = ScramClient("SCRAM-SHA-256", name, "secret", lambda: "client").tokens()
     token = f"\0{name}\0secret".encode() if mechanism == "PLAIN" else next(tokens)

@@ -8,12 +8,12 @@ import pytest
 
 from kproxy.protocol import decode_response
 from kproxy.session.commands import BROKER, CLIENT, Dial
-from kproxy.session.plan import Bound
-from kproxy.session.shared import Shared
+from kproxy.session.plan import ConnectionSettings
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support.frames import produce
 
-PASSIVE = Bound(advertise=False)
+PASSIVE = ConnectionSettings(advertise=False)
 HEARTBEAT, LIST_GROUPS, METADATA, API_VERSIONS, PRODUCE, FETCH = 12, 16, 3, 18, 0, 1
 
 
@@ -34,8 +34,8 @@ def whole_conversation() -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 2, 3, 7, 13, 14, 15, 64, 1000])
-@pytest.mark.parametrize("bound", [PASSIVE, Bound()], ids=["passive", "advertising"])
-def test_untouched_frames_leave_as_the_bytes_that_came(dialogue: Any, chunk: int, bound: Bound) -> None:
+@pytest.mark.parametrize("bound", [PASSIVE, ConnectionSettings()], ids=["passive", "advertising"])
+def test_untouched_frames_leave_as_the_bytes_that_came(dialogue: Any, chunk: int, bound: ConnectionSettings) -> None:
     """What no rule changes arrives byte for byte, however the bytes are cut on the way."""
     asked, said = whole_conversation()
     talk = dialogue(bound)
@@ -153,8 +153,8 @@ def test_unknown_apis_pass_only_when_nothing_is_advertised(dialogue: Any) -> Non
     answer = sized(b"\x00\x00\x00\x05anything")
 
     open_ = dialogue(PASSIVE).client(frame).broker(answer)
-    guarded = dialogue(Bound()).client(frame)
-    passing = dialogue(Bound(hide_unknown_apis=False)).client(frame).broker(answer)
+    guarded = dialogue(ConnectionSettings()).client(frame)
+    passing = dialogue(ConnectionSettings(hide_unknown_apis=False)).client(frame).broker(answer)
 
     assert (open_.to_broker, open_.to_client) == (frame, answer)
     assert (passing.to_broker, passing.to_client) == (frame, answer)
@@ -165,7 +165,7 @@ def test_unknown_apis_pass_only_when_nothing_is_advertised(dialogue: Any) -> Non
 
 def test_an_api_versions_request_from_the_future_is_answered_as_a_broker_would(dialogue: Any) -> None:
     """KIP-511: error 35 in the v0 layout with the one entry from which the client takes its next version."""
-    talk = dialogue(Bound()).client(request(HEARTBEAT, 4, 1))
+    talk = dialogue(ConnectionSettings()).client(request(HEARTBEAT, 4, 1))
     late = sized(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
 
     talk.client(late)
@@ -188,7 +188,7 @@ def test_answers_of_its_own_stand_between_the_responses_of_one_read(dialogue: An
     late = sized(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
     first, third = response(HEARTBEAT, 4, 1), response(HEARTBEAT, 4, 3)
 
-    talk = dialogue(Bound()).client(request(HEARTBEAT, 4, 1) + late + request(HEARTBEAT, 4, 3))
+    talk = dialogue(ConnectionSettings()).client(request(HEARTBEAT, 4, 1) + late + request(HEARTBEAT, 4, 3))
     talk.broker(first + third)
 
     assert talk.to_client.startswith(first)
@@ -201,7 +201,7 @@ def test_api_versions_is_capped_to_what_is_understood(dialogue: Any) -> None:
     """Versions of the address-carrying APIs beyond the table and unknown APIs are hidden."""
     keys = [(0, 99), (1, 99), (3, 99), (10, 99), (16, 99), (55, 3), (60, 99), (78, 99), (79, 99), (999, 1)]
     listed = [{"api_key": key, "min_version": 0, "max_version": top} for key, top in keys]
-    talk = dialogue(Bound()).client(request(API_VERSIONS, 4, 1))
+    talk = dialogue(ConnectionSettings()).client(request(API_VERSIONS, 4, 1))
 
     talk.broker(response(API_VERSIONS, 4, 1, api_keys=listed))
 
@@ -240,7 +240,7 @@ def test_bytes_behind_an_api_versions_answer_pass_with_it(version: int) -> None:
 def test_one_of_an_old_version_passes_counted(dialogue: Any) -> None:
     """There is no older one to ask in."""
     odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x05\x00\x01")
-    talk = dialogue(Bound()).client(request(API_VERSIONS, 2, 1)).broker(odd)
+    talk = dialogue(ConnectionSettings()).client(request(API_VERSIONS, 2, 1)).broker(odd)
 
     assert talk.to_client == odd
     assert talk.shared.counters.events["api_versions_unreadable"] == 1
@@ -248,7 +248,7 @@ def test_one_of_an_old_version_passes_counted(dialogue: Any) -> None:
 
 def test_too_many_requests_in_flight_stop_the_client(dialogue: Any) -> None:
     """Beyond the limit the client is not read; it is again when half of them are answered."""
-    talk = dialogue(PASSIVE, Shared(max_in_flight=4))
+    talk = dialogue(PASSIVE, ClusterState(max_in_flight=4))
     for number in range(6):
         talk.client(request(HEARTBEAT, 4, number))
     assert not talk.read[CLIENT]

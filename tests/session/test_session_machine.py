@@ -48,16 +48,16 @@ from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.table import schema
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
 from kproxy.session.cluster import CORRELATION, all_topics_request, named_topics_request
 from kproxy.session.commands import BROKER, CLIENT, Wake
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.partition_session import CLOSING, OPENING
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session_state import NOWHERE, SessionPhase
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import sized
 from tests.support.chaos_session import Driver, port_of
 from tests.support.memory_lane import MemoryLane
@@ -81,9 +81,9 @@ NO_NAMES = frozenset(schema.names()[name] for name in ("Heartbeat", "InitProduce
 """Neither topics nor brokers are in their answers."""
 UP = "up."
 BOUNDS = {
-    "passive": Bound(advertise=False),
-    "advertising": Bound(),
-    "renaming": Bound(names=NameMaps(topics=NameMap.of({"name-*": f"{UP}name-*"})), advertise=False),
+    "passive": ConnectionSettings(advertise=False),
+    "advertising": ConnectionSettings(),
+    "renaming": ConnectionSettings(names=NameMaps(topics=NameMap.of({"name-*": f"{UP}name-*"})), advertise=False),
 }
 WHOLE = ("delay", "disconnect", "drop", "trailing_bytes", "unknown_tag")
 """Kinds that do something to frames, and leave whole those that they send."""
@@ -179,11 +179,11 @@ class SessionMachine(RuleBasedStateMachine):
     ) -> None:
         """`patience`: after so many requests somebody may be wrong, or end."""
         self.bound, self.lazy, self.patience = bound, lazy, patience
-        self.shared = Shared(
+        self.shared = ClusterState(
             requests=HeldMemory(1 << 18), responses=HeldMemory(1 << 18), max_in_flight=most, hold_up_to=hold_up_to
         )
         self.store = RuleStore(seed)
-        self.rules: dict[str, Running] = {}  # all that there ever were
+        self.rules: dict[str, ActiveRule] = {}  # all that there ever were
         self.hogged: list[tuple[HeldMemory, Hold]] = []
         self.others = 0
         self.random = Random(seed)
@@ -417,7 +417,7 @@ class SessionMachine(RuleBasedStateMachine):
             running.release()
         self.talk.obey()
 
-    def in_force(self, live: Sequence[Running]) -> None:
+    def in_force(self, live: Sequence[ActiveRule]) -> None:
         """These rules hold for the connection from now on; what waits may still obey those before."""
         for running in live:
             self.forbids |= running.rule.family == "access" and not running.observes

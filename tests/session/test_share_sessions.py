@@ -16,7 +16,7 @@ from kproxy.protocol.table.api_keys import SHARE_FETCH
 from kproxy.session import fetch_sessions
 from kproxy.session.counters import Counters
 from kproxy.session.fetch_sessions import LIMIT_REACHED, SHARE_LISTING, SHARE_NOT_FOUND, ShareSessions
-from kproxy.session.partition_session import Key, PartitionSession, Room
+from kproxy.session.partition_session import Key, PartitionSession, SessionPartitionLimit
 from tests.support.frames import message
 
 CAPTURED = Path(__file__).parent / "golden" / "java_share_session.json"
@@ -182,7 +182,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_bounded_over_all_connections() -> None:
     """One that finds no room is told what brokers say that have none; what ends makes room."""
-    room, counters = Room(5), Counters()
+    room, counters = SessionPartitionLimit(5), Counters()
     first, second = (ShareSessions(counters, room) for _ in range(2))
     assert asked(first, share(FETCH, 0, [(TOPIC, n) for n in range(3)])) is not None
     wide = share(FETCH, 0, [(TOPIC, n) for n in range(3)], member="b")

@@ -13,15 +13,15 @@ from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.protocol.table.errors import error_name
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.sasl_server import SaslServer, Terms
+from kproxy.session.plan import ConnectionSettings, Plan
+from kproxy.session.sasl_server import SaslServer, SaslSettings
 from kproxy.session.telemetry import (
     CODECS,
     LONGEST_FRAME,
     LONGEST_PAYLOAD,
     TelemetryGateway,
     TelemetryPush,
-    TelemetryTerms,
+    TelemetrySettings,
 )
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 
@@ -55,10 +55,14 @@ class Client:
     def __init__(self, mode: str = "auto", broker: tuple[int, ...] = (), rules: str = "", interval: float = 60) -> None:
         self.inbox = Inbox()
         held = parse_rules(rules).bind(FACTS) if rules else None
-        bound = Bound(telemetry=mode) if held is None else Bound.of(held, advertise=True, telemetry=mode)
+        bound = (
+            ConnectionSettings(telemetry=mode)
+            if held is None
+            else ConnectionSettings.of(held, advertise=True, telemetry=mode)
+        )
         plan = Plan(bound, () if held is None else held.live)
         self.talk = Dialogue(rules, plan=plan, facts=FACTS)
-        terms = TelemetryTerms(mode, interval, ("a.", "b."), self.inbox, lambda: NEW)
+        terms = TelemetrySettings(mode, interval, ("a.", "b."), self.inbox, lambda: NEW)
         self.talk.session.telemetry = TelemetryGateway(self.talk.session, terms)
         self.subscription = terms.subscription_id
         self.correlation = 0
@@ -157,12 +161,12 @@ def test_an_answer_waits_for_its_turn() -> None:
 def test_a_client_that_logs_in_to_kproxy_is_asked_as_well() -> None:
     """By the answer to ApiVersions that it gets before it has; its pushes say who it is."""
     inbox = Inbox()
-    bound = Bound(ends_sasl=True, telemetry="auto")
+    bound = ConnectionSettings(ends_sasl=True, telemetry="auto")
     talk = Dialogue(plan=Plan(bound), facts=FACTS)
-    terms = TelemetryTerms("auto", 60, ("",), inbox, lambda: NEW)
+    terms = TelemetrySettings("auto", 60, ("",), inbox, lambda: NEW)
     talk.session.telemetry = TelemetryGateway(talk.session, terms)
     checker = Checker(lambda: USERS, b"key", lambda: "server")
-    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
     talk.session.begin(talk.now)
 
     talk.client(request(VERSIONS, 3, 1, client_software_name="c", client_software_version="1"))
@@ -180,10 +184,10 @@ def test_a_client_that_logs_in_to_kproxy_is_asked_as_well() -> None:
 def test_before_it_has_logged_in_nothing_is_taken() -> None:
     """A push closes the connection, as anything else does that may not come."""
     inbox = Inbox()
-    talk = Dialogue(plan=Plan(Bound(ends_sasl=True, telemetry="auto")), facts=FACTS)
-    talk.session.telemetry = TelemetryGateway(talk.session, TelemetryTerms("auto", 60, ("",), inbox))
+    talk = Dialogue(plan=Plan(ConnectionSettings(ends_sasl=True, telemetry="auto")), facts=FACTS)
+    talk.session.telemetry = TelemetryGateway(talk.session, TelemetrySettings("auto", 60, ("",), inbox))
     checker = Checker(lambda: USERS, b"key", lambda: "server")
-    talk.session.logins.serve(SaslServer(talk.session, Terms(("PLAIN",), checker)))
+    talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
     talk.session.begin(talk.now)
     talk.client(request(PUSH, 0, 4, client_instance_id=MINE, metrics=b"?"))
 
@@ -216,9 +220,9 @@ def test_a_subscription() -> None:
 
 def test_a_subscription_has_another_number_when_settings_change() -> None:
     """And the same in each process."""
-    terms = TelemetryTerms("auto", 60, ("a",), Inbox())
-    assert terms.subscription_id == TelemetryTerms("always", 60, ("a",), Inbox()).subscription_id
-    others = [TelemetryTerms("auto", 61, ("a",), Inbox()), TelemetryTerms("auto", 60, ("a", "b"), Inbox())]
+    terms = TelemetrySettings("auto", 60, ("a",), Inbox())
+    assert terms.subscription_id == TelemetrySettings("always", 60, ("a",), Inbox()).subscription_id
+    others = [TelemetrySettings("auto", 61, ("a",), Inbox()), TelemetrySettings("auto", 60, ("a", "b"), Inbox())]
     assert terms.subscription_id not in {one.subscription_id for one in others}
 
 

@@ -14,7 +14,7 @@ from kproxy.protocol import decode_response
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import FrameDepth
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.rule_program import compile_rules
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
@@ -50,7 +50,7 @@ def test_no_rule_reads_the_body_of_a_version_that_is_not_known(kind: str) -> Non
 def test_newer_versions_pass_rules_that_read_bodies(api: str) -> None:
     """Both ways as they came."""
     asked, said = newer(schema.names()[api], 1), sized(b"\0\0\0\1anything")
-    talk = Dialogue(RULES, bound=Bound(advertise=False)).client(asked).broker(said)
+    talk = Dialogue(RULES, bound=ConnectionSettings(advertise=False)).client(asked).broker(said)
 
     assert (talk.to_broker, talk.to_client) == (asked, said)
 
@@ -67,7 +67,7 @@ READ_ONLY = "rules: [{name: read only, kind: read_only}]"
 @pytest.mark.parametrize(("rules", "api"), [(DENY, "Fetch"), (DENY, "DeleteTopics"), (READ_ONLY, "DeleteTopics")])
 def test_what_may_be_forbidden_does_not_pass_unread(rules: str, api: str) -> None:
     """The connection is closed, with the rule's name."""
-    talk = Dialogue(rules, bound=Bound(advertise=False)).client(newer(schema.names()[api], 1))
+    talk = Dialogue(rules, bound=ConnectionSettings(advertise=False)).client(newer(schema.names()[api], 1))
 
     assert talk.to_broker == b""
     assert talk.closed is not None
@@ -78,7 +78,7 @@ def test_what_may_be_forbidden_does_not_pass_unread(rules: str, api: str) -> Non
 @pytest.mark.parametrize(("rules", "api"), [(DENY, "Heartbeat"), (DENY, "ApiVersions"), (READ_ONLY, "DescribeGroups")])
 def test_what_no_rule_may_forbid_goes_on(rules: str, api: str) -> None:
     """To the broker, or to kproxy's own answer."""
-    talk = Dialogue(rules, bound=Bound(advertise=False)).client(newer(schema.names()[api], 1))
+    talk = Dialogue(rules, bound=ConnectionSettings(advertise=False)).client(newer(schema.names()[api], 1))
 
     assert talk.closed is None
     assert talk.to_broker or talk.to_client == unsupported(1)
@@ -87,7 +87,7 @@ def test_what_no_rule_may_forbid_goes_on(rules: str, api: str) -> None:
 @pytest.mark.parametrize(("rules", "cut"), [(DENY, True), (READ_ONLY, False), ("rules: []", False)])
 def test_clients_do_not_hear_of_versions_that_would_be_refused(rules: str, cut: bool) -> None:
     """Of Fetch, which reads only: a rule that may forbid some of it leaves the versions that can be read."""
-    talk = Dialogue(rules, bound=Bound(advertise=False)).client(request(18, 3, 1))
+    talk = Dialogue(rules, bound=ConnectionSettings(advertise=False)).client(request(18, 3, 1))
     talk.broker(response(18, 3, 1, api_keys=[{"api_key": 1, "min_version": 4, "max_version": 99}]))
 
     (entry,) = decode_response(talk.to_client[4:], 18, 3).body["api_keys"]

@@ -9,7 +9,7 @@ import pytest
 from kproxy.protocol import decode_response
 from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import VersionsAnswers, cap, unsupported
 from kproxy.tools.rehearse.dialogue import request, response, sized
 
@@ -95,11 +95,11 @@ def test_an_unknown_version_is_answered_in_the_oldest_layout() -> None:
 
 # ---- rules that limit versions
 
-PASSIVE = Bound(advertise=False)
+PASSIVE = ConnectionSettings(advertise=False)
 
 
-def limited(*rules: dict[int, tuple[int, int]], others: bool = True) -> Bound:
-    return Bound(advertise=False, versions=limits(*rules, others=others))
+def limited(*rules: dict[int, tuple[int, int]], others: bool = True) -> ConnectionSettings:
+    return ConnectionSettings(advertise=False, versions=limits(*rules, others=others))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_api_versions_itself_may_be_limited(dialogue: Any) -> None:
 
 def test_limits_and_what_kproxy_reads_hold_both() -> None:
     """While advertising DescribeQuorum ends at 2, whatever a rule allows; the narrower one is shown."""
-    plan = Plan(Bound(versions=limits({55: (0, 3), 0: (3, 9), 3: (9, 30000), 12: (1, 2)})))
+    plan = Plan(ConnectionSettings(versions=limits({55: (0, 3), 0: (3, 9), 3: (9, 30000), 12: (1, 2)})))
 
     assert plan.allowed(55) == (0, 2)
     assert plan.allowed(0) == (3, 9)

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from kproxy.rules.exchange import Facts
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.holding import HeldOwner
 
@@ -22,7 +22,7 @@ class Held:
 
     def connect(self, number: int) -> Dialogue:
         facts, rules = Facts("main", "main", "127.0.0.1"), self.api.proxy.rules
-        plan = Plan(Bound(advertise=False), rules.live)
+        plan = Plan(ConnectionSettings(advertise=False), rules.live)
         talk = Dialogue(shared=self.api.proxy.shared["main"], plan=plan, facts=facts, number=number, now=monotonic())
         talk.rules = rules
         talk.session.owner = HeldOwner(talk)

@@ -7,7 +7,7 @@ from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.commands import CloseBoth, Command, Dial, Observer
 from kproxy.session.plan import Plan
 
@@ -62,7 +62,7 @@ class PassingSession:
         self.dialled = self.draining = False
         self.number = 0
         self.has_beginning = True
-        self.rules = BoundRules()
+        self.rules = MatchingRules()
         self.identity = SimpleNamespace(client_id=None)
 
     @property

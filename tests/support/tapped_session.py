@@ -159,7 +159,7 @@ class Tapped(Driver):
         if self.guests and self.chances.random() < (0.1 if self.samples else 0.3):
             guest = self.chances.choice(self.guests)
             if self.samples and self.chances.random() < 0.7:
-                self.fanout.look(not self.fanout.looking)
+                self.fanout.set_sampling(not self.fanout.looking)
             elif guest in (*self.fanout.steady, *self.fanout.samplers):
                 self.fanout.remove(guest)
             elif self.samples:

@@ -41,7 +41,7 @@ from kproxy.rules.values.address import Address
 from kproxy.rules.values.model import found
 from kproxy.rules.values.source import json_source, to_value, told
 from kproxy.rules.values.tls import ListenerTls
-from kproxy.runtime.io.fair_queue import Queue
+from kproxy.runtime.io.fair_queue import RoundRobin
 from kproxy.runtime.io.tls import ClientTls
 from kproxy.runtime.rule_keeper import DOCUMENTS
 
@@ -64,7 +64,7 @@ class ReviewTurns:
 
     def __init__(self) -> None:
         self.busy = False
-        self.queue: Queue[WaitingReview] = Queue(lambda waiter: waiter.gone)
+        self.queue: RoundRobin[WaitingReview] = RoundRobin(lambda waiter: waiter.gone)
 
     @asynccontextmanager
     async def turn(self, network: str) -> AsyncIterator[None]:
@@ -116,7 +116,7 @@ def make_webhook(
             metrics.count("unreadable")
             raise
         metrics.count(outcome_of(answer))
-        tell(log, answer)
+        log_outcome(log, answer)
         return JSONResponse(answer.body())
 
     async def alive(request: Request) -> Response:
@@ -134,7 +134,7 @@ def make_webhook(
     return GuardedApp(routes, lambda path: check if path == PATH else None, log)
 
 
-def tell(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
+def log_outcome(log: FilteringBoundLogger, answer: AdmissionAnswer) -> None:
     """Log the result for a pod, so that a missing sidecar can be explained."""
     request, injection = answer.request, answer.injection
     told = {"namespace": request.namespace, "pod": request.name, "uid": request.uid}
@@ -195,7 +195,7 @@ class WebhookMetrics(Collector):
         yield counter_family("kproxy_webhook_reviews", text, "outcome", self.reviews)
 
     async def text(self) -> bytes:
-        await trio.to_thread.run_sync(self.process.look, self.process.files)
+        await trio.to_thread.run_sync(self.process.read_expiries, self.process.files)
         return b"".join(exposition(self.registry))
 
 

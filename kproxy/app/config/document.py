@@ -157,7 +157,7 @@ class Config(Model):
         return self.admin is not None or (self.otlp is not None and self.otlp.metrics is not None)
 
     @property
-    def tells_labels(self) -> bool:
+    def exports_labels(self) -> bool:
         """Return True if metrics by label or clients' own metrics are published."""
         telemetry = self.telemetry is not None and "metrics" in self.telemetry.to
         return self.measured and (bool(self.metrics.by) or telemetry)

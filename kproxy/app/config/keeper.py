@@ -20,7 +20,7 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.values.source import Source, raise_mistakes
-from kproxy.runtime.rule_files import INTERVAL, SETTLE, RuleFiles, file_version, look
+from kproxy.runtime.rule_files import INTERVAL, SETTLE, RuleFiles, file_version, read_versions
 from kproxy.runtime.rule_keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
 
 from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
@@ -74,7 +74,7 @@ class PreparedConfig(Protocol):
     if any."""
 
     @property
-    def told(self) -> ToldConfig | None: ...
+    def report(self) -> ToldConfig | None: ...
     @property
     def moved(self) -> list[str]: ...
     async def open(self, *, allow_cluster_change: bool) -> None: ...
@@ -272,7 +272,7 @@ class ConfigKeeper:
             raise ConfigRefused("needs_restart", text)
         if self.process.ending:
             raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")
-        seen = await trio.to_thread.run_sync(look, checked.config.rules)
+        seen = await trio.to_thread.run_sync(read_versions, checked.config.rules)
         from_file = source is None
         documents = await trio.to_thread.run_sync(
             lambda: self._rules_of(checked.source, checked.config, from_file=from_file), limiter=DOCUMENTS
@@ -293,7 +293,7 @@ class ConfigKeeper:
 
         try:
             async with self.files.reading:
-                await self.rules.load_with(operation, commit, lambda: self.process.ending, change.told)
+                await self.rules.load_with(operation, commit, lambda: self.process.ending, change.report)
         except UnusableSetting as error:
             raise self._misplaced(checked, error) from error
         finally:

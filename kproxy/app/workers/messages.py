@@ -34,7 +34,7 @@ class ClusterNodes(msgspec.Struct, frozen=True, array_like=True):
     nodes: Mapping[int, HostPort]
 
 
-class NetworkTerms(msgspec.Struct, frozen=True):
+class NetworkSettings(msgspec.Struct, frozen=True):
     """State under which a config is in force: the supervisor's ports and topologies, by listener and cluster. `number`:
     the number of earlier configs. `others`: clusters that this config has replaced."""
 
@@ -51,7 +51,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
     config: bytes
     index: int
     workers: int
-    network: NetworkTerms
+    network: NetworkSettings
     rules: bytes = b""
     instance: str = ""
     """Random id of this start of kproxy, the same in all its workers."""

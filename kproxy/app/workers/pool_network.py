@@ -37,7 +37,7 @@ from .dispatcher import Dispatcher, words_of
 from .messages import (
     ClusterNodes,
     ListenerPlace,
-    NetworkTerms,
+    NetworkSettings,
     SupervisorCalls,
     WorkerCalls,
     pack,
@@ -103,13 +103,13 @@ class PoolNetwork:
     def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
         self.pool.send(WorkerCalls.learn, cluster, topology, nodes)
 
-    def terms(self) -> NetworkTerms:
+    def terms(self) -> NetworkSettings:
         """Return the terms of the config in force, with all nodes known now."""
         listeners = {
             name: ListenerPlace(ports.number, ports.port) for name, ports in self.port_service.by_listener.items()
         }
         clusters = {name: ClusterNodes(one.number, dict(one.nodes)) for name, one in self.topologies.items()}
-        return NetworkTerms(self.number, listeners, clusters, self.others)
+        return NetworkSettings(self.number, listeners, clusters, self.others)
 
     # ---- messages from workers
 
@@ -216,7 +216,7 @@ class PoolChange(ConfigChange):
                 self.compared[pair] = self.upstream(pair[0], earlier, marks_before[pair[0]]), new
 
     @property
-    def told(self) -> PoolChange:
+    def report(self) -> PoolChange:
         return self
 
     def prepare(self) -> PortChange:
@@ -272,7 +272,7 @@ class PoolChange(ConfigChange):
 
     # ---- for workers
 
-    def terms(self) -> NetworkTerms:
+    def terms(self) -> NetworkSettings:
         """Return the terms of the config in force, which may be a later one by now."""
         return self.network.terms()
 

@@ -205,12 +205,12 @@ class PoolWorker:
 
     def loaded(self, taken: int, still_open: int, addresses: Mapping[str, int]) -> None:
         self.heard = now = monotonic()
-        self.ledger.tell(taken, still_open, addresses, now)
+        self.ledger.report(taken, still_open, addresses, now)
         self.pool.has_room(self)
 
     # ---- liveness
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Detect that the worker hangs, or has recovered; called periodically."""
         if self.process is None:
             return
@@ -266,7 +266,7 @@ class Ledger:
             self.coming.append(host)
             self.coming_from[host] += 1
 
-    def tell(self, taken: int, still_open: int, addresses: Mapping[str, int], now: float) -> None:
+    def report(self, taken: int, still_open: int, addresses: Mapping[str, int], now: float) -> None:
         for _ in range(min(taken - self.taken, len(self.coming))):
             self._come(self.coming.popleft())
         if taken != self.taken:

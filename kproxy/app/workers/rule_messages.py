@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
 from kproxy.rules.document.store import RuleStore, Saved, StoredRule
-from kproxy.rules.rule_set import HowGone, Running
+from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rule_keeper import (
@@ -80,7 +80,7 @@ class RuleNewsSender:
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
         self._tell("changed", now, change, rule, version, rules)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Do nothing: workers report counts themselves."""
 
     def _tell(self, method: str, *given: Any) -> None:
@@ -311,7 +311,7 @@ def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> 
     )  # fmt: skip
 
 
-def show(running: Running, total: RuleCount) -> None:
+def show(running: ActiveRule, total: RuleCount) -> None:
     """Set the counters of the rule here to the sums of the workers'."""
     grown = (total.matched, total.fired, total.applied) != (running.matched, running.fired, running.applied)
     running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
@@ -321,11 +321,11 @@ def show(running: Running, total: RuleCount) -> None:
         running.on_count()
 
 
-class HeldElsewhere:
+class PeerHeldFrames:
     """Frame that a rule holds in another process."""
 
     def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
         """Do nothing: the process that holds the frame receives a message."""
 
 
-HELD_ELSEWHERE = HeldElsewhere()
+HELD_ELSEWHERE = PeerHeldFrames()

@@ -19,7 +19,7 @@ from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.dialler import Topology
 from kproxy.runtime.upstreams.resolve import OwnPorts
 
-from .messages import NetworkTerms, SupervisorCalls, WorkerCalls, pack
+from .messages import NetworkSettings, SupervisorCalls, WorkerCalls, pack
 
 FRESH = 60.0
 """Seconds for which an address is cached here: a port stays a node's for 300 after its last use (port_pool.py)."""
@@ -37,7 +37,7 @@ AddressKey = tuple[int, bytes, str]
 class RemotePortChange:
     """Change to the ports of another config, which the supervisor has opened. Set its `terms` before `commit`."""
 
-    terms: NetworkTerms
+    terms: NetworkSettings
 
     def __init__(self, service: RemotePorts) -> None:
         self.service = service
@@ -65,7 +65,7 @@ class RemotePorts:
 
     topologies: Mapping[str, Topology]
 
-    def __init__(self, channel: Channel, terms: NetworkTerms, own: Iterable[HostPort] = ()) -> None:
+    def __init__(self, channel: Channel, terms: NetworkSettings, own: Iterable[HostPort] = ()) -> None:
         self.channel, self.terms = channel, terms
         self.known: dict[AddressKey, dict[int, tuple[HostPort, HostPort | None, float]]] = {}
         self.own = OwnPorts(own)
@@ -183,7 +183,7 @@ class Reporter:
             self.soon = True
             self.reactor.call_at(monotonic() + SOON, self.catch_up)
 
-    def tell_all(self) -> None:
+    def report_all(self) -> None:
         """Report soon the number of connections from each address, which was not reported before."""
         self.hosts.update(self.server.per_address)
         self.changed()

@@ -69,15 +69,15 @@ class WorkerPool:
         if self.failed is not None:
             raise self.failed
         self.started = True
-        self.look()
+        self.check_all()
 
-    def look(self) -> None:
+    def check_all(self) -> None:
         """Check all workers periodically, until the end."""
         now = monotonic()
         for worker in self.workers:
-            worker.look(now)
+            worker.check(now)
         if not self.ending:
-            self.reactor.call_at(now + LOOK, self.look)
+            self.reactor.call_at(now + LOOK, self.check_all)
 
     def send(self, method: Method[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a method of all running workers, without a result. A worker that starts later has the arguments in its

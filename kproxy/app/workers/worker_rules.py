@@ -1,8 +1,8 @@
 """Rules of a worker: it prepares the supervisor's state and commits it on request.
 
 The supervisor sends the complete state of all rules each time, so a new worker receives the same calls as an old one.
-The supervisor numbers the rules: a rule with the same number keeps its `Running`, and with it its counters. Models are
-made in a thread, and only those of new rules. A config comes with its rules. The latest call wins: a late result of an
+The supervisor numbers the rules: a rule with the same number keeps its `ActiveRule`, and with it its counters. Models
+are made in a thread, and only those of new rules. A config comes with its rules. The latest call wins: a late result of an
 earlier one is discarded.
 """
 
@@ -19,13 +19,13 @@ import trio
 from kproxy.base.errors import InternalError
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
-from kproxy.rules.rule_set import RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
 from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.runtime.rule_keeper import ApplyRuleSet, release_in_turns
 
-from .messages import HandedRule, NetworkTerms, RuleCount, RulesState
+from .messages import HandedRule, NetworkSettings, RuleCount, RulesState
 
 PREPARE_PATIENCE = 30.0
 """Timeout in seconds of a call for the models of new rules: ten thousand take some three."""
@@ -38,7 +38,7 @@ class ChangingConfig(Protocol):
     """Process of a worker, with a config that changes. `make_ready` raises UnusableSetting; `take_over` cannot fail."""
 
     async def make_ready(self, config: bytes) -> Any: ...
-    def take_over(self, change: Any, rules: RuleSet, terms: NetworkTerms) -> object: ...
+    def take_over(self, change: Any, rules: RuleSet, terms: NetworkSettings) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Prepared:
 
     state: RulesState
     models: dict[bytes, Rule]
-    running: dict[int, Running]
+    running: dict[int, ActiveRule]
     rule_set: RuleSet
     change: Any = None
 
@@ -63,8 +63,8 @@ class WorkerRules:
         self.table, self.swap, self.process = table, swap, process
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}
-        self.running: dict[int, Running] = {}
-        self.in_force: tuple[Running, ...] = ()
+        self.running: dict[int, ActiveRule] = {}
+        self.in_force: tuple[ActiveRule, ...] = ()
         self.asked = 0  # number of the last requested state
         self.prepared: Prepared | None = None
 
@@ -100,7 +100,7 @@ class WorkerRules:
         return self._ready(read, models(read, self.models))
 
     @remote(COMMIT_PATIENCE)
-    def commit(self, number: int, network: NetworkTerms | None) -> Awaitable[None]:
+    def commit(self, number: int, network: NetworkSettings | None) -> Awaitable[None]:
         """Commit a state: its config at once, its rules before the result. `network`: the terms of its config, if
         included. Raises InternalError if it is not the prepared one."""
         prepared, self.prepared = self.prepared, None
@@ -115,7 +115,7 @@ class WorkerRules:
             self.process.take_over(prepared.change, prepared.rule_set, network)
         return self._swap(prepared.rule_set, before)
 
-    async def _swap(self, rules: RuleSet, before: tuple[Running, ...]) -> None:
+    async def _swap(self, rules: RuleSet, before: tuple[ActiveRule, ...]) -> None:
         """Put rules into force for all connections, and release requests held by removed rules."""
         await in_turns(self.swap(rules) or ())
         staying = set(map(id, self.in_force))
@@ -142,7 +142,7 @@ class WorkerRules:
                 assert isinstance(rule, LiveRule), "others are not born"
                 known = self.running.get(handed.born)
                 if known is None:
-                    known = Running(rule, handed.origin, state.seed, handed.began, self._common(handed))
+                    known = ActiveRule(rule, handed.origin, state.seed, handed.began, self._common(handed))
                     known.born, known.lives, known.resets = handed.born, handed.lives, handed.resets
                 running[handed.born], rule = known, known.rule
             if handed.active:
@@ -195,7 +195,7 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
     return by_content
 
 
-def counted(running: Running) -> RuleCount:
+def counted(running: ActiveRule) -> RuleCount:
     done = running.matched, running.fired, running.applied
     problems = len(running.held), running.problems, running.problem
     return RuleCount(running.born, running.resets, *done, *problems, running.throttles, running.throttle_seconds)

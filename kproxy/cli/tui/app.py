@@ -254,7 +254,7 @@ class ViewApp(App[None], inherit_bindings=False):
             self.exchanges.take(rows if isinstance(rows, list) else [])
         else:
             self.state.take(name, data)
-            self.tell(name)
+            self.refresh_if_named(name)
 
     def begin(self, reader: SourceThread, data: Mapping[str, Any]) -> None:
         """Let a reader take the place of the one before; the same one after a break goes on with its rows."""
@@ -269,7 +269,7 @@ class ViewApp(App[None], inherit_bindings=False):
         self.store.begin(self.state.columns)
         self.filter_text = self.state.filter or self.filter_text
 
-    def tell(self, name: str) -> None:
+    def refresh_if_named(self, name: str) -> None:
         """Read the shown screen again if the event names it. The focus stays: a question may be open."""
         if name == self.shown:
             self.pane.read()
@@ -390,7 +390,7 @@ class ViewApp(App[None], inherit_bindings=False):
                 return
         self.say("that does nothing on this screen")
 
-    def leave(self) -> None:
+    def quit(self) -> None:
         self.exit()
 
     def turn_theme(self) -> None:

@@ -49,15 +49,15 @@ class Pane(Vertical, inherit_bindings=False):
 
     def search(self, text: str) -> None:
         self.sought = text
-        self.look(1)
+        self.find_next(1)
 
     def do_search_on(self) -> None:
-        self.look(1)
+        self.find_next(1)
 
     def do_search_back(self) -> None:
-        self.look(-1)
+        self.find_next(-1)
 
-    def look(self, step: int) -> None:
+    def find_next(self, step: int) -> None:
         """Go to the next line, or the one before, that has the text; of a long list some lines at a time."""
         wanted, lines = self.sought.lower(), self.searched()
         if not wanted:

@@ -135,10 +135,10 @@ class AppKeys:
         if app.shown != "exchanges":
             app.show("exchanges")
         else:
-            app.confirm("leave?", app.leave)
+            app.confirm("leave?", app.quit)
 
     def do_leave(self) -> None:
-        self.app.leave()
+        self.app.quit()
 
     def do_command(self) -> None:
         self.app.prompt("do:", "", self.command)

@@ -209,7 +209,7 @@ def partition_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     return shaped(partitions_of(columns), table)
 
 
-def told_rows(columns: ArrowColumns, table: LakeTable) -> Any:
+def reported_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     """Return the rows of OffsetFetch. A request for several groups names the group of each topic."""
     parts = partitions_of(columns)
     several = pc.is_valid(parts["group_of_topic"])
@@ -346,7 +346,7 @@ RECIPES = (
     Recipe(tables.PRODUCE_PARTITIONS, {kinds.WRITE: written_rows, kinds.SUMMARY_WRITE: partition_summary_rows}),
     Recipe(tables.FETCH_PARTITIONS, {kinds.READ: read_rows, kinds.SUMMARY_READ: partition_summary_rows}),
     Recipe(tables.COMMITS, {kinds.COMMIT: partition_rows}),
-    Recipe(tables.OFFSETS_TOLD, {kinds.OFFSET: told_rows}),
+    Recipe(tables.OFFSETS_TOLD, {kinds.OFFSET: reported_rows}),
     Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
     Recipe(tables.RULES, {kinds.RULE: shaped}),
     Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),

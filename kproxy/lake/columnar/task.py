@@ -133,9 +133,9 @@ class Ids:
         self._waiting.append({name: of_bronze[name] for name in ("source", "event_id", "time")})
         self._count += len(of_bronze["time"])
         if self._count >= MOST_IDS:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[tuple[Any, Any]]:
+    def flush(self) -> Iterator[tuple[Any, Any]]:
         """Yield the rows of IDS, with their days, for the buffered ids."""
         if self._count:
             yield folded(pa.concat_tables([pa.table(one) for one in self._waiting]))
@@ -178,7 +178,7 @@ def writing(folders: dict[str, str]) -> Task:
             if IDS.name in wanted:
                 for rows, days in come.add(of_bronze):
                     files.add(IDS, rows, days)
-        for rows, days in come.rest():
+        for rows, days in come.flush():
             files.add(IDS, rows, days)
         yield pa.RecordBatch.from_pylist([one._asdict() for one in files.close()], schema=_WRITTEN)
 
@@ -202,7 +202,7 @@ def giving_ids(batches: Iterable[Any]) -> Iterator[Any]:
     for _, _, of_bronze in by_kind(batches):
         for rows, days in come.add(of_bronze):
             yield from rows.append_column("dt", days).to_batches()
-    for rows, days in come.rest():
+    for rows, days in come.flush():
         yield from rows.append_column("dt", days).to_batches()
 
 

@@ -38,13 +38,13 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
 
     The page is one file of some 5 MB that loads nothing: it may be sent, kept and printed.
     """
-    from kproxy.lake.report.page import tell_report
+    from kproxy.lake.report.page import write_report
     from kproxy.lake.report.report_builder import Period
 
     period = Period(first and first.date(), last and last.date())
     if period.first and period.last and period.first > period.last:
         raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
-    tell_report(run.lake, period, output, rows)
+    write_report(run.lake, period, output, rows)
 
 
 @click.command("whatif")

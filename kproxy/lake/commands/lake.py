@@ -215,10 +215,10 @@ def all_command(run: Run, report: Path | None, **given: Any) -> None:
     silver(run)
     gold(run)
     if report is not None:
-        from kproxy.lake.report.page import tell_report
+        from kproxy.lake.report.page import write_report
         from kproxy.lake.report.report_builder import Period
 
-        tell_report(run.lake, Period(), report)
+        write_report(run.lake, Period(), report)
 
 
 @click.command("completeness")

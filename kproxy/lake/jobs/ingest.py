@@ -78,7 +78,7 @@ class FileSource:
             .option("lineSep", "\n")
             .option("maxBytesPerTrigger", self.batch_bytes)
             .option("maxFileAge", FOREVER)
-            .text(f"{files.whole(self.path)}/dt=*")
+            .text(f"{files.absolute(self.path)}/dt=*")
         )
         return read.select(
             F.col("value").alias("line"),

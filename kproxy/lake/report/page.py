@@ -80,7 +80,7 @@ def _template() -> jinja2.Template:
     return environment.from_string(text)
 
 
-def tell_report(lake: Lake, period: Period, output: Path | None, rows: int = SHOWN) -> None:
+def write_report(lake: Lake, period: Period, output: Path | None, rows: int = SHOWN) -> None:
     """Print the headlines of a period, and write the page to `output` unless it is None."""
     report = build_report(GoldLake(lake), period, shown=rows)
     show(report, period, console())

@@ -88,7 +88,7 @@ class UniformArray:
 
     def __init__(self, struct: Struct) -> None:
         self.struct = struct
-        self.telling = telling_byte(struct)
+        self.telling = deciding_byte(struct)
         self.known: dict[int, Known] = {}  # by number of elements << 8 | the telling byte of the first one
         self.unknown = 0
 
@@ -140,7 +140,7 @@ def measure(slot: Slot) -> int:
     return 2 if slot.type == "string" and not slot.array else 4
 
 
-def telling_byte(struct: Struct) -> int:
+def deciding_byte(struct: Struct) -> int:
     """Return the offset of the last byte of the first measure in an element, which distinguishes arrays, as by
     replicas."""
     before = 0

@@ -205,7 +205,7 @@ class KafkaOutlet:
         if not self._settled:
             return
         self.counters.last_durable = time.time()
-        self._queue.settle(self._settled, self._settled_bytes)
+        self._queue.mark_done(self._settled, self._settled_bytes)
         self._settled = self._settled_bytes = 0
         if self.counters.failing and not self._again:
             self._recovered()
@@ -247,7 +247,7 @@ class KafkaOutlet:
         left = [*self._todo, *self._again, *(sent for batch in self._queue.take() for sent in batch.items)]
         for sent in left:
             self._queue.lost(sent.number, sent.number, "close_timeout")
-            self._queue.settle(1, len(sent.line) + 1)
+            self._queue.mark_done(1, len(sent.line) + 1)
         self._clean = not left and self._queue.take_gap() is None
 
     # ---- producers

@@ -149,7 +149,7 @@ class OtlpOutlet:
         self.counters.written += len(batch.items) - delivery.rejected
         self.counters.bytes += batch.size
         self.counters.last_durable = time.time()
-        self._queue.settle(len(batch.items), batch.size)
+        self._queue.mark_done(len(batch.items), batch.size)
         self._recovered()
 
     def _halve(self, batch: LineBatch[bytes], delivery: Delivery) -> None:
@@ -159,7 +159,7 @@ class OtlpOutlet:
             self.counters.errors[delivery.outcome] += 1
             self.counters.last_error = delivery.message
             self._queue.lost(batch.first_id, batch.last_id, delivery.outcome)
-            self._queue.settle(1, batch.size)
+            self._queue.mark_done(1, batch.size)
             self._recovered()  # it answers, and nothing else may be left that could show it
             return
         for first, items in ((batch.first_id + middle, batch.items[middle:]), (batch.first_id, batch.items[:middle])):
@@ -182,7 +182,7 @@ class OtlpOutlet:
         left = [*self._todo, *self._queue.take()]
         for batch in left:
             self._queue.lost(batch.first_id, batch.last_id, "close_timeout")
-            self._queue.settle(len(batch.items), batch.size)
+            self._queue.mark_done(len(batch.items), batch.size)
         self._clean = not left and self._queue.take_gap() is None
 
 

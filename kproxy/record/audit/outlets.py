@@ -170,7 +170,7 @@ class FileWriter:
         for batch in done:
             self.counters.written += len(batch.items)
             self.counters.bytes += batch.size
-            self.queue.settle(len(batch.items), batch.size)
+            self.queue.mark_done(len(batch.items), batch.size)
             for then in batch.then:
                 then()
 
@@ -207,12 +207,12 @@ class FileWriter:
         left = [*self._written, *self._todo, *self.queue.take()]
         for batch in left:
             self.queue.lost(batch.first_id, batch.last_id, reason or self.queue.refusal)
-            self.queue.settle(len(batch.items), batch.size)
+            self.queue.mark_done(len(batch.items), batch.size)
         if self._file is not None:
             self._file.close()
         self._clean = not left and self.queue.take_gap() is None
 
-    def leave(self, *, clean: bool) -> bool:
+    def release(self, *, clean: bool) -> bool:
         """Delete the process's mark if nothing was left behind, and release all locks, once both threads have ended."""
         for file in self._unpublished:
             file.close()
@@ -277,7 +277,7 @@ class FileOutlet:
             return False
         for dead in self._dead:
             dead.close()
-        return self._writer.leave(clean=published)
+        return self._writer.release(clean=published)
 
     def _tell_gap(self, gap: Gap) -> None:
         self._tell(gap_event(gap, self.name), _do_nothing)

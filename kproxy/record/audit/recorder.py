@@ -175,7 +175,7 @@ class LineQueue(Generic[QueuedLine]):
             self._filling = None
         return taken
 
-    def settle(self, events: int, size: int) -> None:
+    def mark_done(self, events: int, size: int) -> None:
         """Count this many taken lines of `size` bytes as durable, or given up."""
         with self._lock:
             self.counters.queued -= events

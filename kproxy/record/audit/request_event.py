@@ -171,7 +171,7 @@ class ColumnExtractor:
                 data["broker_group"] = broker_group
         self.put_topics(data, request, response, top_code, seen, most)
         if request is not None:
-            data |= self.resources.tell(request, response, top_code, most)
+            data |= self.resources.columns(request, response, top_code, most)
         return data
 
     def put_errors(self, data: dict[str, Any], response: BodyFields, top_code: int, seen: ObservedExchange) -> None:
@@ -229,7 +229,7 @@ class ColumnExtractor:
                 add_assignment(table, answered, who)
         several = self.first is not None and requested is not None and len(self.first.elements(requested)) > 1
         if table.topics:
-            data |= table.tell(seen, most, None if self.key in HEARTBEATS else top_code, several=several)
+            data |= table.columns(seen, most, None if self.key in HEARTBEATS else top_code, several=several)
         data |= table.totals()
 
 

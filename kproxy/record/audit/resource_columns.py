@@ -222,7 +222,7 @@ class ApiResources:
         self.around = self.requested is not None and self.requested is not form.request[-1]
         self.single = self.requested is None and form.api.key in SINGLE
 
-    def tell(
+    def columns(
         self, request: MessageElement, response: MessageElement | None, top_code: int | None, most: int
     ) -> dict[str, Any]:
         """Return the columns about resources.

@@ -14,14 +14,14 @@ from kproxy.base.cooperative import yield_point, yielding_sort
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.events.schema import RULE_EVENT, TOPOLOGY_EVENT
 from kproxy.record.exchange import Who
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 
 from .lines import plain, stamp
 
 if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata, KnownTopic
     from kproxy.record.metrics.client_telemetry import PushRead
-    from kproxy.rules.rule_set import BoundRules
+    from kproxy.rules.rule_set import MatchingRules
     from kproxy.session.sasl.principal import LoginOutcome
     from kproxy.session.telemetry import TelemetryPush
 
@@ -57,7 +57,7 @@ class LiveWho(Who, Protocol):
     @property
     def outcome(self) -> LoginOutcome | None: ...
     @property
-    def bound(self) -> BoundRules: ...
+    def bound(self) -> MatchingRules: ...
     @property
     def standing(self) -> object:
         """Return an object that is another one when anything here, or the depth of an API, may have changed."""
@@ -138,7 +138,7 @@ def telemetry_event(push: TelemetryPush, read: PushRead, who: dict[str, Any]) ->
 
 RuleCounts = tuple[int, int, int, int]
 """Counts of a rule: set back, matched, fired, applied."""
-LiveRules = Callable[[], Iterable[Running]]
+LiveRules = Callable[[], Iterable[ActiveRule]]
 MOST_BOUND = 100  # rules in one event of a connection
 MOST_MISTAKES = 100
 """Problems of a rejected set that its event lists; the log and the API have all of them."""
@@ -157,7 +157,7 @@ class RuleEvents:
 
     def __init__(self, events: EventGate, live: LiveRules) -> None:
         self.events, self.live = events, live
-        self.reported: dict[Running, RuleCounts] = {}
+        self.reported: dict[ActiveRule, RuleCounts] = {}
         self.minute: float | None = None
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
@@ -183,10 +183,10 @@ class RuleEvents:
         if self.minute is None:
             self.minute = minute
         elif minute > self.minute:
-            self.tell()
+            self.report()
             self.minute = minute
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Put the counts of the rules in force since the last call.
 
         To be called also at the end, and before the rules are replaced.
@@ -201,7 +201,7 @@ class RuleEvents:
                 self.fired(running, [a - b for a, b in zip(now[1:], then[1:], strict=True)])
         self.reported = counts
 
-    def fired(self, running: Running, grown: list[int]) -> None:
+    def fired(self, running: ActiveRule, grown: list[int]) -> None:
         minute = self.minute or 0.0
         data = {
             "what": "fired",

@@ -314,7 +314,7 @@ class TopicTable:
             self.known[by_id] = topic
         return topic
 
-    def tell(self, seen: ObservedExchange, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
+    def columns(self, seen: ObservedExchange, most: int, top_code: int | None, *, several: bool) -> dict[str, Any]:
         """Return the columns about topics. `top_code`: error code at the top of the response; None: no such field.
 
         `several`: topics name their group or transaction.

@@ -166,7 +166,7 @@ class SideMatcher(Generic[F, B]):
         """Return the oldest waiting exchange, which stops waiting; empty if nothing waits."""
         return [self._remove(next(iter(self.waiting))).alone] if self.waiting else []
 
-    def rest(self) -> Pairs[F, B]:
+    def flush(self) -> Pairs[F, B]:
         """Return all that waits, since nothing more comes."""
         return [self._remove(one).alone for one in list(self.waiting)]
 
@@ -245,7 +245,7 @@ def paired(capture: Capture) -> Iterator[BothSides]:
                 yield BothSides(seen, None)
     except CaptureError as error:  # exchanges read before the error count
         damage = error
-    yield from order.rest()
+    yield from order.flush()
     if damage is not None:
         raise damage
 
@@ -274,9 +274,9 @@ class FileOrder:
             self.size -= first.size
             yield from first.sides()
 
-    def rest(self) -> Iterator[BothSides]:
+    def flush(self) -> Iterator[BothSides]:
         """Yield all that waits, since nothing more comes."""
-        settle(self.matcher.rest())
+        settle(self.matcher.flush())
         for one in self.waiting:
             yield from one.sides()
 

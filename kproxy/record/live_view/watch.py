@@ -226,7 +226,7 @@ class ViewWatch:
         self.fanout, self.timers, self.watched = fanout, timers, watched
         self.process, self.clock, self.now_1970 = process, clock, wall
         self.ring = ExchangeRing(kept, first)
-        self.sink = ViewSink(self.ring, self.whole, clock)
+        self.sink = ViewSink(self.ring, self.event_data, clock)
         self.budget = LookBudget(self.turned, clock())
         self.attached = self.always = False
         self.until = 0.0  # end of sampling, without viewers
@@ -294,7 +294,7 @@ class ViewWatch:
         """Have nothing shown any more, or all that comes again."""
         if looking:
             self.sink.look_again()
-        self.fanout.look(looking)
+        self.fanout.set_sampling(looking)
 
     def scan(self, before: float) -> Iterator[None]:
         """Tell the exchanges that are under way since then, a connection a step."""
@@ -327,7 +327,7 @@ class ViewWatch:
 
     # ---- what is shown
 
-    def whole(self, seen: ObservedExchange) -> ViewedEvent:
+    def event_data(self, seen: ObservedExchange) -> ViewedEvent:
         """Return the data of an exchange's event, with all that a filter may ask for."""
         return whole_event(seen, self.wall)
 
@@ -364,7 +364,7 @@ class ViewWatch:
             if after is not None and kept.place <= after:
                 yield kept.number
                 continue
-            if wanted.holds(ExchangeView(kept.seen, self.whole)):
+            if wanted.holds(ExchangeView(kept.seen, self.event_data)):
                 into.append(kept)
             kept.seen.forget_bodies()
             yield kept.number

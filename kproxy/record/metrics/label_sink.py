@@ -84,7 +84,7 @@ class UnnamedTopics:
         for line, number in lines:
             topic.numbers[line] = topic.numbers.get(line, 0) + number
 
-    def settle(self, now: float) -> None:
+    def resolve(self, now: float) -> None:
         """Count what has a name by now under it, and what has waited long enough as `other`."""
         for (cluster, topic_id), topic in list(self.waiting.items()):
             picture = self.pictures.get(cluster)
@@ -211,7 +211,7 @@ class LabelSink:
             summary.wants, summary.lined, summary.reader = every_api, lined, self.read
             self.summaries[who.number] = summary
 
-    def leave(self) -> None:
+    def close(self) -> None:
         for summary in self.summaries.values():
             summary.wants, summary.reader = summary.lined or no_api, None
         self.summaries.clear()
@@ -224,7 +224,7 @@ class LabelSink:
                 summary.fold()
                 yield from self.read_cells(summary)
             yield
-        self.unnamed.settle(self.clock())
+        self.unnamed.resolve(self.clock())
 
     def read(self, summary: Summary) -> None:
         """Add the changes of a summary's cells to the totals; other connections may run in between."""

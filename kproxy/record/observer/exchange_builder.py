@@ -293,13 +293,13 @@ class ExchangeBuilder:
         if wanted.key == SASL_HANDSHAKE:  # read in any case: it decides if raw tokens follow
             depth = max(depth, Depth.SKETCH)
         if depth < Depth.SKETCH or (wanted.nested and is_long_list(wanted.key, total - SIZE_BYTES)):
-            frame.settle(0)
+            frame.fix_length(0)
             return
         most = SIZE_BYTES + self.most
         too_long = CUT_SECRET if wanted.values[which] and total > most else ""
         if wanted.secret[which] or too_long:
             frame.secret = wanted.secret[which] or too_long
-            frame.settle(self.head_of(frame, wanted, which))
+            frame.fix_length(self.head_of(frame, wanted, which))
             return
         sketch = (wanted.key, direction) in RECORDS and total > (SMALL if depth == Depth.SKETCH else most)
         kept = 0 if sketch and depth == Depth.SKETCH else min(total, most)
@@ -308,7 +308,7 @@ class ExchangeBuilder:
             if wanted.values[which] and kept < total:
                 frame.secret = CUT_SECRET
                 kept = self.head_of(frame, wanted, which)
-        frame.settle(kept, Sketcher(wanted.key, wanted.version, direction) if sketch else None)
+        frame.fix_length(kept, Sketcher(wanted.key, wanted.version, direction) if sketch else None)
 
     def head_of(self, frame: PartialFrame, wanted: Observation, which: int) -> int:
         """Return the bytes of a frame's header, those of its length among them."""

@@ -92,7 +92,7 @@ class PartialFrame:
         if self.sketcher is not None:
             self.sketcher.pass_over(size)
 
-    def settle(self, keep: int, sketcher: Sketcher | None = None) -> None:
+    def fix_length(self, keep: int, sketcher: Sketcher | None = None) -> None:
         """Decide that `keep` bytes of the frame are kept, and the sketch that `sketcher` makes."""
         self.keep, self.sketcher, self.settled = keep, sketcher, True
         if sketcher is not None:

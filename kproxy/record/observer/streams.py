@@ -72,7 +72,7 @@ class FrameStream:
         while pos < n and not frame.whole:
             pos = frame.take(buf, pos, n)
             while not frame.settled and len(frame.data) >= frame.need:
-                self.look(frame, now)
+                self.advance(frame, now)
                 if self.lost:
                     return n
         if frame.whole:
@@ -94,7 +94,7 @@ class FrameStream:
             self.frame = None
             self.over(frame, now)
 
-    def look(self, frame: PartialFrame, now: float) -> None:
+    def advance(self, frame: PartialFrame, now: float) -> None:
         """Process a frame whose required bytes are received, require more of it, or be lost."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class RequestStream(FrameStream):
         super().look_ahead()
         self.ready &= not self.first
 
-    def look(self, frame: PartialFrame, now: float) -> None:
+    def advance(self, frame: PartialFrame, now: float) -> None:
         if not frame.total:
             frame.total = SIZE_BYTES + max(frame.size, 0)
         size = frame.size
@@ -158,7 +158,7 @@ class RequestStream(FrameStream):
         raw.from_client += 1
         yield_point()
         frame.owner = TOKEN
-        frame.settle(0)
+        frame.fix_length(0)
         return True
 
     def look_at_header(self, frame: PartialFrame, now: float, *, more: bool = True) -> None:
@@ -237,7 +237,7 @@ class ResponseStream(FrameStream):
     __slots__ = ()
     direction = RESPONSE
 
-    def look(self, frame: PartialFrame, now: float) -> None:
+    def advance(self, frame: PartialFrame, now: float) -> None:
         size = frame.size
         if not frame.total:
             frame.total = SIZE_BYTES + max(size, 0)
@@ -256,7 +256,7 @@ class ResponseStream(FrameStream):
             return False
         if 0 <= size <= MAX_TOKEN:
             raw.from_broker += 1
-            frame.settle(0)
+            frame.fix_length(0)
             yield_point()
         else:
             self.lose(size)
@@ -267,7 +267,7 @@ class ResponseStream(FrameStream):
         entry = builder.open.find(int.from_bytes(data[SIZE_BYTES:RESPONSE_HEAD], "big", signed=True))
         if entry is None:
             builder.unread += 1
-            frame.settle(0)
+            frame.fix_length(0)
             yield_point()
             return
         exchange = builder.materialise(entry)

@@ -253,7 +253,7 @@ class Summary:
             if reads:
                 cell.empty += times * (not size)
             if cell.key[4] is not None:  # a cell of several partitions has no last offset
-                cell.told(last, mark, begun)
+                cell.update(last, mark, begun)
 
     # ---- cells
 
@@ -305,13 +305,13 @@ class Summary:
         """Begin a minute at `now`. The cells of the previous minute become lines, unless `MOST_LINES` lines wait."""
         minute = self.wall(now) // MINUTE * MINUTE
         if len(self.lines) < MOST_LINES:
-            self.settle()
+            self.flush()
             if self.until > now:
                 return  # while the reader yielded, another caller began a minute
             self.minute = minute
         self.until = now + minute + MINUTE - self.wall(now)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Make lines of all cells that become such, and begin again without any."""
         self.fold()
         if self.reader is not None:
@@ -326,7 +326,7 @@ class Summary:
     def drain(self, now: float, *, everything: bool = False) -> list[SummaryRow]:
         """Return the lines of minutes that are over at `now`, each line once. `everything`: also of the current one."""
         if everything:
-            self.settle()
+            self.flush()
         elif now >= self.until:
             waiting, self.lines = self.lines, []
             self.roll(now)

@@ -219,7 +219,7 @@ class PartitionCounters:
     empty: int = 0
     reported: tuple[float, ...] = NOTHING_REPORTED
 
-    def told(self, offset: int | None, mark: int | None, begun: float) -> None:
+    def update(self, offset: int | None, mark: int | None, begun: float) -> None:
         """Take the last offset and the high watermark that the exchange of a request which came at `begun` had.
 
         Those of the latest request stay; of several requests at the same time, the highest.

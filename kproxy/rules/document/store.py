@@ -18,7 +18,7 @@ from kproxy.base.errors import NoSuchRule, RuleInUse
 from kproxy.rules.document.check import ListenerTraits, ParsedRule, check_names
 from kproxy.rules.document.read import Document, Moment, check_documents, moment, read_document
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
-from kproxy.rules.rule_set import RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.rules.values.source import Source, nearest, raise_mistakes
 
 RuleOrigin = Literal["file", "api", "test"]
@@ -60,7 +60,7 @@ class StoredRule:
     content: str
     since: float
     until: float | None
-    running: Running | None = None
+    running: ActiveRule | None = None
     active: bool = False
 
     @property
@@ -94,7 +94,7 @@ class StoreChange:
     let go)."""
 
     new: tuple[StoredRule, ...] = ()
-    left: tuple[Running, ...] = ()
+    left: tuple[ActiveRule, ...] = ()
 
 
 def carry_over(documents: Iterable[StoredDocument], before: dict[str, StoredRule], now: float) -> Iterator[StoredRule]:
@@ -142,7 +142,7 @@ class Begin(NamedTuple):
     """Change of an active rule with the next rule set: whether it is in force, and the time of its restart if it
     restarts."""
 
-    running: Running
+    running: ActiveRule
     active: bool
     again: float | None
 
@@ -397,7 +397,7 @@ class RuleStore:
         if active and isinstance(stored_rule.rule, LiveRule):
             assert begins is not None
             if running is None:
-                running = Running(stored_rule.rule, stored_rule.origin, self.seed, begins)
+                running = ActiveRule(stored_rule.rule, stored_rule.origin, self.seed, begins)
                 self.born = running.born = self.born + 1
             else:
                 # a rule of a stage restarts with each round of its scenario

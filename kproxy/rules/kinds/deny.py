@@ -64,7 +64,7 @@ class DenyRule(AccessRule):
         of_names = self.selected <= OF_NAMES
         return of_names and bool(self.selected & mentioned(key, version, "response"))
 
-    def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
+    def required_literals(self, key: int, version: int) -> tuple[bytes, ...] | None:
         topics = None if self.match is None else self.match.topic
         if topics is None or self.of_brokers(key):
             return None

@@ -104,16 +104,16 @@ class ErrorEffect(Effect):
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         form = shape(exchange.api.key, exchange.version)
-        return self.of_request if self.whole(form) else self.of_entities
+        return self.of_request if self.of_whole_request(form) else self.of_entities
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         rule, form = self.rule, shape(exchange.api.key, exchange.version)
         if rule.level == "top" and form.code is None:
             groups = {entity.group for entity in entities}
             return (Edit(),) if fail_outermost(form, exchange.response.body, groups, rule.error, rule.message) else ()
-        return self.of_request if self.whole(form) else self.of_entities
+        return self.of_request if self.of_whole_request(form) else self.of_entities
 
-    def whole(self, form: Shape) -> bool:
+    def of_whole_request(self, form: Shape) -> bool:
         """Return True if the error applies to the request, not to its entities."""
         return self.rule.level == "top" or only_at_top(form)
 

@@ -54,7 +54,7 @@ COMPARED = 64  # a place goes to the network with the fewest slices among this m
 BUSY_TURN = 4  # every BUSY_TURN-th slice is for networks without credit, if any exist
 
 
-class Queue(Generic[Thing]):
+class RoundRobin(Generic[Thing]):
     """Lines of things by address. Addresses take turns; things of one address keep their order."""
 
     def __init__(self, gone: Callable[[Thing], bool]) -> None:
@@ -145,7 +145,7 @@ class Places(Generic[Work]):
             if not work.dead:
                 return work
 
-    def leave(self, network: str) -> None:
+    def release(self, network: str) -> None:
         self.total -= 1
         self.taken[network] -= 1
         if not self.taken[network]:
@@ -182,7 +182,7 @@ class NetworkTurns(Generic[Work]):
         return None
 
 
-class Order(Generic[Work]):
+class Admission(Generic[Work]):
     """Order of the suspended work of one reactor."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -222,7 +222,7 @@ class Order(Generic[Work]):
         """Take the work that has the next slice. None: no work has a place, or none waits."""
         for level in reversed(range(len(LEVELS))):  # work that moves up returns a place
             while (admitted := self.places[level].next()) is not None:
-                self.leave(admitted)
+                self.release(admitted)
                 admitted.level, admitted.slices = level, 0
                 self.wait(admitted)
         self.count += 1
@@ -252,11 +252,11 @@ class Order(Generic[Work]):
             if network.line is not None or any(address in places.lines for places in self.places):
                 self.networks[address] = network
 
-    def leave(self, work: Work) -> None:
+    def release(self, work: Work) -> None:
         """Return the place of work that has ended, or moves up."""
         level, work.level = work.level, -1
         if level >= 0:
-            self.places[level].leave(work.address)
+            self.places[level].release(work.address)
 
     def all(self) -> list[Work]:
         """Take out all suspended work, at the end of the process."""

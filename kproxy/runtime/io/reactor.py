@@ -24,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 
 from kproxy.base import cooperative
 
-from .fair_queue import Queue
+from .fair_queue import RoundRobin
 from .pollers import (
     DRIVERS,
     ERR,
@@ -40,7 +40,7 @@ from .pollers import (
     make_poller,
     nested_is_possible,
 )
-from .scheduler import Turn, Turns, apart, guard, look, work_through
+from .scheduler import Fiber, Fibers, apart, guard, maybe_preempt, work_through
 
 __all__ = ["ERR", "HUP", "IN", "OUT", "MakePoller", "Reactor"]
 
@@ -70,11 +70,11 @@ class Reactor:
         make_poller: MakePoller = make_poller,
     ) -> None:  # fmt: skip
         self.log, self.observe = log, observe
-        cooperative.install_hooks(look, apart, guard)
+        cooperative.install_hooks(maybe_preempt, apart, guard)
         self.turns = 0  # polls so far
-        self.aside = Turns(self)
+        self.aside = Fibers(self)
         self.timeout: float | None = None
-        self.loop: Turn | None = None  # calls one callback after another
+        self.loop: Fiber | None = None  # calls one callback after another
         self.current: Callable[..., object] | None = None  # the running callback
         self.polled: list[tuple[int, int]] = []  # events of this poll
         self.events: Iterator[tuple[int, int]] = iter(())  # events not served yet
@@ -180,7 +180,7 @@ class Reactor:
         while True:
             loop = self.loop
             if loop is None:
-                loop = self.loop = Turn(self, self._serve)
+                loop = self.loop = Fiber(self, self._serve)
             served = loop.switch()
             if loop is self.loop:
                 return int(served)
@@ -342,7 +342,7 @@ class SlowWork:
 
     def __init__(self, reactor: Reactor, share: float = 1.0) -> None:
         self.reactor, self.share = reactor, share
-        self.queue: Queue[tuple[JobOwner, ThreadJob]] = Queue(lambda thing: thing[0].closed)
+        self.queue: RoundRobin[tuple[JobOwner, ThreadJob]] = RoundRobin(lambda thing: thing[0].closed)
         self.busy = False
         self.saved, self.saved_at = BURST, monotonic()
 

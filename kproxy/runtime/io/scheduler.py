@@ -1,9 +1,9 @@
 """Suspends long callbacks, and resumes them in turns.
 
-Callbacks run inside a `Turn`, a greenlet. The reactor's loop is a turn that calls one callback after another. A single
+Callbacks run inside a `Fiber`, a greenlet. The reactor's loop is a turn that calls one callback after another. A single
 call from outside is a turn too. At each point where work may be suspended (`base/cooperative.py`) the turn checks the
 clock. If the callback has used its time, the turn stops with its whole stack. A new turn continues the loop, so short
-callbacks have no extra cost. `Turns` resumes suspended turns, one slice at a time, after all ready sockets.
+callbacks have no extra cost. `Fibers` resumes suspended turns, one slice at a time, after all ready sockets.
 `fair_queue.py` defines the order.
 
 Only the work of a `WorkOwner` can be suspended. The owner is frozen until the work resumes: no other callback of it may
@@ -22,7 +22,7 @@ import trio
 from greenlet import GreenletExit, getcurrent, greenlet
 from structlog.typing import FilteringBoundLogger
 
-from .fair_queue import Order
+from .fair_queue import Admission
 
 SLICE = 0.005
 """Seconds that a new or resumed callback may take before others run; CPU seconds for a task."""
@@ -48,7 +48,7 @@ class WorkOwner(Protocol):
     def address(self) -> str:
         """Return the name of the CPU share that the work uses, such as a client network."""
 
-    def freeze(self, turn: Turn) -> None: ...
+    def freeze(self, turn: Fiber) -> None: ...
     def thaw(self) -> None: ...
     def over(self) -> None: ...
     def crashed(self, error: Exception) -> None: ...
@@ -60,27 +60,27 @@ class SoonLoop(Protocol):
     def soon(self, call: Callable[[], None]) -> None: ...
 
 
-class TurnLoop(Protocol):
+class FiberLoop(Protocol):
     """Interface of a reactor for its turns."""
 
     turns: int
     batch: int
     batch_begun: float
-    loop: Turn | None
+    loop: Fiber | None
     current: Callable[..., object] | None
 
     @property
     def log(self) -> FilteringBoundLogger: ...
     @property
-    def aside(self) -> Turns: ...
+    def aside(self) -> Fibers: ...
     def soon(self, call: Callable[[], None]) -> None: ...
     def hand_over(self) -> None: ...
 
 
-class Turn(greenlet):
+class Fiber(greenlet):
     """Stack for callbacks. `owner`: owner of the single call, or of the suspended callback."""
 
-    def __init__(self, reactor: TurnLoop, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
+    def __init__(self, reactor: FiberLoop, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
         super().__init__(run)
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
@@ -93,7 +93,7 @@ class Turn(greenlet):
         self.guarded = 0  # blocks that must finish
         self.given_up = False
 
-    def look(self) -> None:
+    def maybe_preempt(self) -> None:
         """Suspend the running callback if it has used its time."""
         if self.given_up:
             return
@@ -110,7 +110,7 @@ class Turn(greenlet):
             return
         owner = self.owner or owner_of(reactor.current)
         if owner is not None:
-            self.stop(owner, self.wait)
+            self.suspend(owner, self.wait)
 
     def wait(self) -> None:
         assert self.owner is not None
@@ -121,15 +121,15 @@ class Turn(greenlet):
         owner, add = self.owner or owner_of(self.reactor.current), self.reactor.aside.add_work
         if owner is None or add is None or self.given_up:
             return work()
-        errand = Errand(self, work)
-        self.stop(owner, lambda: add(self.address, errand, errand.run))
+        errand = Task(self, work)
+        self.suspend(owner, lambda: add(self.address, errand, errand.run))
         if self.given_up:
             return work()
         if errand.error is not None:
             raise errand.error
         return errand.result
 
-    def stop(self, owner: WorkOwner, wait: Callable[[], None]) -> None:
+    def suspend(self, owner: WorkOwner, wait: Callable[[], None]) -> None:
         """Suspend until this turn is resumed. `wait` schedules that."""
         reactor = self.reactor
         if self.owner is None:  # the turn is the reactor's loop
@@ -166,10 +166,10 @@ class Turn(greenlet):
             raise GreenletExit
 
 
-class Errand:
+class Task:
     """Work that a thread does for a turn. The turn receives its exceptions; `crashed` does not."""
 
-    def __init__(self, turn: Turn, work: Callable[[], Any]) -> None:
+    def __init__(self, turn: Fiber, work: Callable[[], Any]) -> None:
         self.turn, self.work = turn, work
         self.result: Any = None
         self.error: Exception | None = None
@@ -198,9 +198,9 @@ class TaskWork:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.turn: Turn | None = None
+        self.turn: Fiber | None = None
 
-    def freeze(self, turn: Turn) -> None:
+    def freeze(self, turn: Fiber) -> None:
         self.turn = turn
 
     def thaw(self) -> None:
@@ -213,7 +213,7 @@ class TaskWork:
         """Do nothing: the task receives the exception of the work."""
 
 
-class TaskReactor(TurnLoop, Protocol):
+class TaskReactor(FiberLoop, Protocol):
     """Interface of a reactor for turns of tasks. `driver` is empty until it runs."""
 
     driver: str
@@ -221,18 +221,18 @@ class TaskReactor(TurnLoop, Protocol):
     def notify(self, event: trio.Event) -> None: ...
 
 
-class Turns:
+class Fibers:
     """Suspended turns of one reactor."""
 
-    def __init__(self, reactor: TurnLoop) -> None:
+    def __init__(self, reactor: FiberLoop) -> None:
         self.reactor = reactor
-        self.order: Order[Turn] = Order()
-        self.add_work: Callable[[str, Errand, Callable[[], None]], None] | None = None  # queues work for a thread
+        self.order: Admission[Fiber] = Admission()
+        self.add_work: Callable[[str, Task, Callable[[], None]], None] | None = None  # queues work for a thread
         self.stops = 0
         """Number of suspensions."""
         self.planned = False
 
-    def wait(self, owner: WorkOwner, turn: Turn) -> None:
+    def wait(self, owner: WorkOwner, turn: Fiber) -> None:
         self.stops += 1
         self.order.add(turn)
         self.plan()
@@ -260,17 +260,17 @@ class Turns:
             self.left(turn)
             owner.over()
 
-    def left(self, turn: Turn) -> None:
-        self.order.leave(turn)
+    def left(self, turn: Fiber) -> None:
+        self.order.release(turn)
         self.plan()
 
     def enter(self, owner: WorkOwner, call: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Run `call` as a separate turn, unless the current turn has the same owner. It may be suspended on return."""
         current = getcurrent()
-        if isinstance(current, Turn) and (current.owner or owner_of(self.reactor.current)) is owner:
+        if isinstance(current, Fiber) and (current.owner or owner_of(self.reactor.current)) is owner:
             call(*args, **named)
         else:
-            Turn(self.reactor, partial(call, *args, **named), owner).switch()
+            Fiber(self.reactor, partial(call, *args, **named), owner).switch()
 
     def close(self) -> None:
         for turn in self.order.all():
@@ -287,21 +287,21 @@ def owner_of(callback: object) -> WorkOwner | None:
 def apart(work: Callable[[], Any]) -> Any:
     """Run long work in a thread if the caller is a turn, otherwise directly: a hook of `base.cooperative`."""
     current = getcurrent()
-    return current.apart(work) if type(current) is Turn else work()
+    return current.apart(work) if type(current) is Fiber else work()
 
 
 def guard(more: int) -> None:
     """Count guarded blocks of the current turn: a hook of `base.cooperative`."""
     current = getcurrent()
-    if type(current) is Turn:
+    if type(current) is Fiber:
         current.guard(more)
 
 
-def look() -> None:
+def maybe_preempt() -> None:
     """Let the current turn check the clock: a hook of `base.cooperative`."""
     current = getcurrent()
-    if type(current) is Turn:
-        current.look()
+    if type(current) is Fiber:
+        current.maybe_preempt()
 
 
 def work_through(loop: SoonLoop, steps: Iterator[object], done: Callable[[], object] = lambda: None) -> None:

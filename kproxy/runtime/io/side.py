@@ -23,7 +23,7 @@ from kproxy.runtime.protocols import Feed, LaneState
 from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 
 from .reactor import ERR, HUP, IN, OUT, Reactor
-from .scheduler import BUFFER, Turn, WorkOwner
+from .scheduler import BUFFER, Fiber, WorkOwner
 from .splice import SplicedConnection, can_splice, pass_by, set_low_water
 
 VIEW = memoryview(BUFFER)
@@ -53,7 +53,7 @@ class SideOwner(SplicedConnection, WorkOwner, Protocol):
     @property
     def listener(self) -> Any: ...
     @property
-    def turn(self) -> Turn | None: ...
+    def turn(self) -> Fiber | None: ...
     @property
     def frozen(self) -> bool: ...
     def dial(self, command: Dial, now: float) -> None: ...

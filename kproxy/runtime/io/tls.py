@@ -61,13 +61,13 @@ class Reloading:
     def __init__(self, files: Iterable[object], make: Callable[[], ssl.SSLContext], log: FilteringBoundLogger) -> None:
         self.files = [Path(str(file)) for file in files if file is not None]
         self.make, self.log = make, log
-        self.stamp = self.look()
+        self.stamp = self.reload_if_changed()
         try:
             self.context = self.read()
         except (OSError, ValueError) as error:
             raise InternalError(f"TLS files {', '.join(map(str, self.files))} cannot be used: {error}") from error
 
-    def look(self) -> list[tuple[int, int, int]]:
+    def reload_if_changed(self) -> list[tuple[int, int, int]]:
         found = []
         for file in self.files:
             with suppress(OSError):  # may be missing for a moment
@@ -82,7 +82,7 @@ class Reloading:
         return self.make()
 
     def get(self) -> ssl.SSLContext:
-        stamp = self.look()
+        stamp = self.reload_if_changed()
         if stamp != self.stamp:
             self.stamp = stamp
             try:

@@ -34,7 +34,7 @@ from kproxy.runtime.io.tls import ClientSocket, ClientTls, SentHeader, TlsSide, 
 from kproxy.runtime.protocols import HostPort, host_port, show
 from kproxy.runtime.upstreams.own_connection import NONCE
 from kproxy.runtime.upstreams.upstream import Upstream
-from kproxy.session.sasl_server import Terms
+from kproxy.session.sasl_server import SaslSettings
 
 from .listener_ports import ClientAddresses
 from .port_service import AddressRequest, LeftPorts
@@ -82,7 +82,7 @@ class Listener:
             except InternalError as error:
                 text = f"listener {config.name}, {config.bind}: {error}"
                 raise UnusableSetting(("listeners", index, "tls"), text) from error
-        self.terms: Terms | None = None
+        self.terms: SaslSettings | None = None
         if before is not None and before.config.sasl == config.sasl:
             self.terms = before.terms
         elif config.sasl is not None:
@@ -164,7 +164,7 @@ class Listener:
             self.refuse(sock, client, cause, f"TLS handshake failed: {reason(error)}")
             return
         finally:
-            handshake.leave()
+            handshake.finish()
         if handshake.scope.cancelled_caught:
             self.refuse(sock, client, *handshake.ended)
             return
@@ -174,7 +174,7 @@ class Listener:
 
     def admit(self, tls: ClientTls, secured: ClientSocket, client: HostPort, node: int | None) -> None:
         """Begin or refuse the connection of a client after its handshake."""
-        barred = self.server.gate().look(self.plain(client[0], None, None, node))  # rules may have changed
+        barred = self.server.gate().check_quietly(self.plain(client[0], None, None, node))  # rules may have changed
         if barred is not None:
             self.bar(secured, client, barred)
             return
@@ -283,7 +283,9 @@ class Listener:
 KEY = 32  # bytes of the process' own key
 
 
-def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0) -> Terms:
+def terms_of(
+    listener: ListenerConfig, config: ListenerSasl, log: FilteringBoundLogger, patience: float = 0.0
+) -> SaslSettings:
     """Build the authentication terms. `patience`: login timeout in seconds, 0: unlimited. Raises InternalError if the
     users cannot be read."""
     try:
@@ -291,7 +293,7 @@ def terms_of(listener: ListenerConfig, config: ListenerSasl, log: FilteringBound
     except InternalError as error:
         raise InternalError(f"listener {listener.name}, {listener.bind}: {error}") from error
     checker = Checker(users, token_bytes(KEY), lambda: token_hex(NONCE))
-    return Terms(tuple(config.mechanisms), checker, config.max_session, config.failure_delay, patience)
+    return SaslSettings(tuple(config.mechanisms), checker, config.max_session, config.failure_delay, patience)
 
 
 class Handshake:
@@ -310,10 +312,10 @@ class Handshake:
 
     def end(self, cause: str, message: str) -> None:
         self.ended = cause, message
-        self.leave()
+        self.finish()
         self.scope.cancel()
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         if not self.left:
             self.left = True
             self.server.half_open.end(self.host)
@@ -326,13 +328,13 @@ class UsersFile:
 
     def __init__(self, path: str, log: FilteringBoundLogger) -> None:
         self.path, self.log = Path(path), log
-        self.stamp = self.look()
+        self.stamp = self.reload_if_changed()
         try:
             self.users = users_in(self.path)
         except ValueError as error:
             raise InternalError(str(error)) from None
 
-    def look(self) -> tuple[int, int, int] | None:
+    def reload_if_changed(self) -> tuple[int, int, int] | None:
         try:
             stat = self.path.stat()
         except OSError:
@@ -341,11 +343,11 @@ class UsersFile:
 
     def __call__(self) -> Users | LoginWork:
         """Return the users, or, if the file has changed, the job that reads it: a large file takes a second."""
-        return self.users if self.look() == self.stamp else LoginWork(self.read)
+        return self.users if self.reload_if_changed() == self.stamp else LoginWork(self.read)
 
     def read(self) -> Users:
         """Read the file again unless a previous call has just done so. Call this in a thread, one call at a time."""
-        stamp = self.look()
+        stamp = self.reload_if_changed()
         if stamp != self.stamp:
             try:
                 self.users = users_in(self.path)
@@ -366,7 +368,7 @@ BEGINS, ENDS = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 # It is a pair of local sockets. The listener receives one end like any client, so access rules, limits and TLS apply
 # unchanged. The caller uses the other end. The steps before a listener are skipped: its port, a PROXY header, and the
 # selection among listeners on a shared port.
-class NotLetIn(InputError):
+class ClientRefused(InputError):
     """Error for kproxy's own connection that a listener refuses."""
 
 
@@ -382,19 +384,19 @@ class OwnClient:
             self.far, came = door.accept()
             stack.callback(self.far.close)
             if came != self.address:
-                raise NotLetIn("somebody else has taken the port of kproxy's own connection")
+                raise ClientRefused("somebody else has taken the port of kproxy's own connection")
             for one in (self.sock, self.far):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             door.close()
             stack.pop_all()
 
     def begin(self, listener: Listener, node: int | None) -> None:
-        """Pass the connection to the listener, as one to this node. Raises NotLetIn if it is refused, and closes both
-        ends then."""
+        """Pass the connection to the listener, as one to this node. Closes both ends and raises ClientRefused if it
+        is refused."""
         try:
             why = refusal(listener, self.address, node)
             if why:
-                raise NotLetIn(f"listener {listener.name} does not let it in: {why}")
+                raise ClientRefused(f"listener {listener.name} does not let it in: {why}")
             self.far.setblocking(False)
             listener.arrived(node, socket.SocketType(fileno=self.far.detach()), self.address)
         except BaseException:

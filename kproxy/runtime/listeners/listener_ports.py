@@ -179,7 +179,7 @@ class ListenerPorts:
                     return f"node {node} of listener {self.name}"
         return ""
 
-    def leave(self) -> None:
+    def close_all(self) -> None:
         """Close all ports for good: the listener is removed."""
         self.left = True
         self.close()

@@ -76,13 +76,13 @@ class Acceptor:
             fd, address = self.sock._accept()  # type: ignore[attr-defined]
         except OSError as error:  # usually a client that has disconnected
             if error.errno in EXHAUSTED:
-                self.rest(error)
+                self.pause(error)
             return
         sock = socket.SocketType(self.family, STREAM, 0, fd)
         sock.setblocking(False)
         self.arrived(sock, address)
 
-    def rest(self, error: OSError) -> None:
+    def pause(self, error: OSError) -> None:
         """Stop accepting for `PAUSE` seconds: descriptors or memory are used up."""
         self.log.warning("connections cannot be accepted for now", error=error.strerror)
         self.reactor.modify(self.fd, 0)

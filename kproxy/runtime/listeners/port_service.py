@@ -158,7 +158,7 @@ class PortChange:
         for giver, taker, port, node in self.handed:
             taker.take(port, node, giver.give(port))
         for ports in self.left.values():
-            ports.leave()
+            ports.close_all()
         for named in service.named.values():
             named.tenants.clear()
         kept: dict[Address, NamedPort] = {}

@@ -273,7 +273,7 @@ class Race:
             self.tried[show(server)] = error.strerror or str(error)
             return False
         attempt = Attempt(self, server, endpoint, sock)
-        return self.go_on(attempt) if code == EINPROGRESS else self.settle(attempt, code)
+        return self.go_on(attempt) if code == EINPROGRESS else self.finish_attempt(attempt, code)
 
     def go_on(self, attempt: Attempt) -> bool:
         """Register a pending attempt with the reactor."""
@@ -282,10 +282,10 @@ class Race:
         return True
 
     def outcome(self, attempt: Attempt, code: int) -> None:
-        if not self.settle(attempt, code):
+        if not self.finish_attempt(attempt, code):
             self.next()
 
-    def settle(self, attempt: Attempt, code: int) -> bool:
+    def finish_attempt(self, attempt: Attempt, code: int) -> bool:
         """Greet a connected server or record the failure; return True if the socket is usable."""
         sock, server = attempt.sock, attempt.server
         if not code and self.options.greet is not None:

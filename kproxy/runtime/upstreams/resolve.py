@@ -61,7 +61,7 @@ class Resolver:
         self.numbers: BoundedMap[HostPort, list[Endpoint]] = BoundedMap(MOST)
         self.names: BoundedMap[HostPort, tuple[float, list[Endpoint]]] = BoundedMap(MOST)
         self.threads = trio.CapacityLimiter(AT_ONCE)
-        self.asking: dict[HostPort, LookUp] = {}
+        self.asking: dict[HostPort, Lookup] = {}
         """Pending look-ups by name. One task resolves a name, and other tasks wait for it."""
 
     def known(self, server: HostPort) -> list[Endpoint] | None:
@@ -81,7 +81,7 @@ class Resolver:
         answer is cached."""
         question = self.asking.get(server)
         if question is None:
-            question = self.asking[server] = LookUp()
+            question = self.asking[server] = Lookup()
             try:
                 await question.run(self.ask, server, self.threads)
             finally:
@@ -97,7 +97,7 @@ class Resolver:
         return self.names[server][1]
 
 
-class LookUp:
+class Lookup:
     """Pending look-up, shared by all tasks that need the same name."""
 
     def __init__(self) -> None:

@@ -240,7 +240,7 @@ class BrokerVersions:
         key = place, what
         answer = self.known.get(key)
         if answer is not None and monotonic() < answer.until:
-            self.tell(requester, answer)
+            self.report(requester, answer)
         elif key in self.waiting:
             self.waiting[key].append(requester)
         else:
@@ -276,9 +276,9 @@ class BrokerVersions:
             waiting = self.waiting.pop(key)
         self.known[key] = answer
         for requester in waiting:
-            self.tell(requester, answer)
+            self.report(requester, answer)
 
-    def tell(self, requester: VersionsRequester, answer: CachedVersions) -> None:
+    def report(self, requester: VersionsRequester, answer: CachedVersions) -> None:
         if requester.closed:
             return
         try:

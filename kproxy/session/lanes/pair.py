@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import Facts, How
-from kproxy.rules.rule_set import BoundRules, Running
+from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
 from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import ANSWER, ANSWERED, ASKED, OWN
 from kproxy.session.plan import Plan
 from kproxy.session.session_state import CLOSING, DRAINING, NOWHERE, OVER, STALLED
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 
 from .assembler import Assembler
 from .host import LaneHost
@@ -25,7 +25,12 @@ class LanePair(LaneHost):
     """Session with its lanes, `requests` and `responses`."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, facts: Facts = NOWHERE, number: int = 0, rules: BoundRules | None = None
+        self,
+        plan: Plan,
+        shared: ClusterState,
+        facts: Facts = NOWHERE,
+        number: int = 0,
+        rules: MatchingRules | None = None,
     ) -> None:
         super().__init__(plan, shared, facts, number, rules)
         self.requests = RequestLane(self, shared.requests, shared.max_in_flight)
@@ -114,8 +119,8 @@ class LanePair(LaneHost):
                 self._timers.cancel()
             self.commands.append(CloseBoth(cause, message, blame))
 
-    def close_by_rule(self, how: How, acted: list[Running]) -> None:
-        self.marks.settle()
+    def close_by_rule(self, how: How, acted: list[ActiveRule]) -> None:
+        self.marks.count_applied()
         names = ", ".join(f'"{running.name}"' for running in acted)
         if how == "half":
             self.stall()
@@ -142,7 +147,7 @@ class LanePair(LaneHost):
         self.phase = self.phase.to(STALLED)
         self.kept_from_client = True
         self.has_pending = True
-        self.marks.settle()
+        self.marks.count_applied()
         self.let_all_go("rule")
         self.kill_lanes()
         self.flow.resume_all()  # bytes are discarded, but the connection's end is noticed

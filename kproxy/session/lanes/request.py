@@ -150,7 +150,7 @@ class RequestLane(RequestScan):
         disposition = self.rewrite(frame, plain)
         if isinstance(disposition, Replace):
             assert self.rules is not None
-            self.rules.leave()
+            self.rules.release()
         return disposition
 
     def rewrite_one_place(self, frame: RequestView, plain: Step, splicer: Splicer) -> Disposition | None:
@@ -235,7 +235,7 @@ class RequestLane(RequestScan):
         assert self.rules is not None
         session, rules = self.session, self.rules
         if evaluation.final and evaluation.drop != "continue":
-            rules.leave()
+            rules.release()
             if evaluation.swallow or evaluation.drop == "stall":
                 return Replace([], frame.end, then=session.stall)
             return Replace([], frame.end, then=self.closing(evaluation.close or "fin", evaluation))
@@ -245,9 +245,9 @@ class RequestLane(RequestScan):
         if missing is not None:
             return missing
         if evaluation.drop is not None:
-            rules.leave()
+            rules.release()
         elif evaluation.answer is not None:
-            rules.leave()
+            rules.release()
             if evaluation.exchange.acks != 0:
                 self.answer(frame.correlation, framed(evaluation.answer), frame.now)
             if evaluation.throttle:

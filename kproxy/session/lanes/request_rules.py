@@ -11,13 +11,13 @@ from kproxy.base.cooperative import LONG, free_after
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.exchange import FrameDepth, Turn
-from kproxy.rules.rule_set import HowGone, Running
+from kproxy.rules.exchange import FrameDepth, QuotaPlace
+from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.session.commands import BROKER, NO_ANSWER
 from kproxy.session.frame import Need, Reject, RequestView, Wait
 from kproxy.session.held_frames import let_all_go, still_held
 from kproxy.session.inflight import FifoEntry, InFlight
-from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, Watched
+from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, UnmatchedRequest
 from kproxy.session.live.selection import MOST, CachedAnswer, FrameTemplate, HeadCache, Selection
 from kproxy.session.plan import Step
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -35,7 +35,7 @@ NO_RECORDS = 8
 """One in this many bytes of a Produce is assumed not to be records."""
 
 
-class Noted(NamedTuple):
+class FifoNote(NamedTuple):
     """Note of a FIFO entry with live rules.
 
     `rewrite` is for the response's name rewrites. `behind` holds earlier responses that a rule sends after this one,
@@ -55,7 +55,7 @@ class Unfinished(NamedTuple):
     is the newest request.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[QuotaPlace, ...]
     correlation: int
     size: int
     missing: int
@@ -76,7 +76,7 @@ class MeteredFrame:
         self.lane, self.size = lane, unfinished.size
         self.charged = tuple(turn.part(1.0) for turn in unfinished.turns)
         self.correlation, self.length = unfinished.correlation, length
-        self.turns: tuple[Turn, ...] = ()
+        self.turns: tuple[QuotaPlace, ...] = ()
         self.chunk = 0
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
@@ -119,7 +119,9 @@ class RequestRules:
         self.heads = HeadCache(MOST)
         self.remembered = 0
         self.unfinished: Unfinished | None = None
-        self.charged: list[Turn] = lane.session.engine.view.turns  # those that effects have added for the current frame
+        self.charged: list[QuotaPlace] = (
+            lane.session.engine.view.turns
+        )  # those that effects have added for the current frame
 
     @property
     def evaluation(self) -> RequestEvaluation | None:
@@ -134,7 +136,7 @@ class RequestRules:
         give the same results as for that answer. Raises DecodeError.
         """
         evaluation = self.lane.begun
-        if isinstance(evaluation, Watched):
+        if isinstance(evaluation, UnmatchedRequest):
             return None
         if not isinstance(evaluation, RequestEvaluation):
             known, selection = self.heads.recognise(frame), None
@@ -210,14 +212,14 @@ class RequestRules:
             self.expect(self.heads.learn(frame))
             return None
         lane.template = None  # this frame may begin so, and its evaluation is kept when the frame is processed again
-        if isinstance(made, Watched):
+        if isinstance(made, UnmatchedRequest):
             lane.begun = made
             return None
         made.turns = tuple(turns)
         if known is None:
-            tells_more = drawn is None and bool(made.waiting or made.candidates or made.selection)
+            tells_more = drawn is None and bool(made.pending_triggers or made.candidates or made.selection)
         else:
-            tells_more = bool(made.waiting) and known.may_wait
+            tells_more = bool(made.pending_triggers) and known.may_wait
         if tells_more:
             known = self.heads.learn_rules(frame, made)
             session.identity.on_change = self.forget
@@ -227,7 +229,7 @@ class RequestRules:
             self.lane.begin_hold(made, "request", made.exchange.request_size, frame.now)
         return made
 
-    def none_fires(self, rules: tuple[Running, ...], known: FrameTemplate, frame: RequestView) -> bool:
+    def none_fires(self, rules: tuple[ActiveRule, ...], known: FrameTemplate, frame: RequestView) -> bool:
         """Evaluate the triggers of these rules, which match a frame of this template; return True if none fires, or
         firing has no effect."""
         size = frame.end - frame.start - 4
@@ -278,25 +280,25 @@ class RequestRules:
         """Return the FIFO's entry for the frame forwarded by this plain step."""
         correlation, now = frame.correlation, frame.now
         evaluation = self.lane.begun
-        if isinstance(evaluation, Watched):
+        if isinstance(evaluation, UnmatchedRequest):
             self.lane.begun = None
             self.lane.plan = self.session.plan
             self.weigh(len(evaluation.request))
             return correlation, frame.step, now, evaluation if note is None else evaluation._replace(rewrite=note)
         assert isinstance(evaluation, RequestEvaluation)
         exchange = evaluation.exchange
-        self.leave()
+        self.release()
         entry: FifoEntry = (correlation, step, now, note)
         if not frame.answered:
             self.session.flow.mute(evaluation.throttle, now, self.session.timers)
         elif exchange.response_depth() or evaluation.throttle:
             exchange.mute = evaluation.throttle
             exchange.forget_records()
-            entry = correlation, exchange.step, now, Noted(note, exchange)
+            entry = correlation, exchange.step, now, FifoNote(note, exchange)
             self.weigh(remembered_bytes(entry))
         return entry
 
-    def watch(self, frame: RequestView, charged: tuple[Turn, ...]) -> None:
+    def watch(self, frame: RequestView, charged: tuple[QuotaPlace, ...]) -> None:
         """Watch whether the rest of this request, which is in the FIFO now, arrives before its debt is paid."""
         self.charged.clear()
         missing = frame.end - frame.have
@@ -331,7 +333,7 @@ class RequestRules:
         self.give_back(now)
         self.lane.stream, self.lane.skip = rest, 0
         note = None if unfinished.newest[0] is None else unfinished.newest[0][3]
-        if isinstance(note, Noted) and note.exchange is not None:
+        if isinstance(note, FifoNote) and note.exchange is not None:
             note.exchange.mute = 0.0  # the client waits for the debt before the end of the request instead
         self.session.flow.muted_until = 0.0
         self.session.flow.unmute(now)
@@ -353,7 +355,7 @@ class RequestRules:
                 lane.resumes_at = len(lane.fifo) // 2
                 self.session.full()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the decisions about the frame, which has been sent or dropped, and count its rules."""
         evaluation, self.lane.begun = self.lane.begun, None
         if isinstance(evaluation, RequestEvaluation):
@@ -376,7 +378,7 @@ class RequestRules:
         give_up(self.lane, (*self.charged, *self.metered_turns), self.session.context.now)
 
     @property
-    def metered_turns(self) -> tuple[Turn, ...]:
+    def metered_turns(self) -> tuple[QuotaPlace, ...]:
         stream = self.lane.stream
         return stream.turns if isinstance(stream, MeteredFrame) else ()
 
@@ -396,7 +398,7 @@ class RequestRules:
         evaluation.turns = ()
 
 
-def take_turns(lane: RequestScan, turns: Sequence[Turn], now: float) -> bool:
+def take_turns(lane: RequestScan, turns: Sequence[QuotaPlace], now: float) -> bool:
     """Take these turns at limits of quotas, one after the other; return True if one of them has to wait."""
     session = lane.session
     for turn in turns:
@@ -410,10 +412,10 @@ def take_turns(lane: RequestScan, turns: Sequence[Turn], now: float) -> bool:
     return False
 
 
-def give_up(lane: RequestScan, turns: Sequence[Turn], now: float, unsent: float = 1.0) -> None:
+def give_up(lane: RequestScan, turns: Sequence[QuotaPlace], now: float, unsent: float = 1.0) -> None:
     """Remove these turns from their queues, and give back the `unsent` part of their charges."""
     for turn in turns:
-        turn.leave(now, unsent)
+        turn.give_up(now, unsent)
         lane.session.wake_next(turn)
 
 
@@ -426,9 +428,9 @@ def is_newest(unfinished: Unfinished, inflight: InFlight) -> bool:
 def remembered_bytes(entry: FifoEntry) -> int:
     """Return the bytes of the request, if rules keep state of it until its response."""
     note = entry[3]
-    if isinstance(note, Watched):
+    if isinstance(note, UnmatchedRequest):
         return len(note.request)
-    if not isinstance(note, Noted) or note.exchange is None:
+    if not isinstance(note, FifoNote) or note.exchange is None:
         return 0
     size = note.exchange.request_size
     return size // NO_RECORDS if entry[1].key == PRODUCE and note.exchange.content is None else size

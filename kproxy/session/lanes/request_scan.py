@@ -8,11 +8,11 @@ from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import MAX_ACKS_HEAD, REQUEST_HEAD
 from kproxy.protocol.primitives import Buffer
-from kproxy.rules.rule_set import ACTS, Running
+from kproxy.rules.rule_set import ACTS, ActiveRule
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.frame import PASS, Disposition, Need, Reject, RequestView
 from kproxy.session.held_memory import HeldMemory, Hold
-from kproxy.session.live.evaluation import RequestEvaluation, TriggerResults, Watched
+from kproxy.session.live.evaluation import RequestEvaluation, TriggerResults, UnmatchedRequest
 from kproxy.session.live.selection import CLIENT_ID, FrameTemplate
 from kproxy.session.plan import HEAD, LIVE, WHOLE, Step
 from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
@@ -42,7 +42,7 @@ class RequestScan(Lane):
 
     source, target = CLIENT, BROKER
     template: FrameTemplate | None = None  # template of the last request that no rule acted on, if such may pass
-    begun: TriggerResults | Watched | RequestEvaluation | None = None
+    begun: TriggerResults | UnmatchedRequest | RequestEvaluation | None = None
     """Decisions of rules about the current frame so far: results of triggers, or the result of the evaluation."""
 
     def __init__(self, session: LaneHost, memory: HeldMemory, limit: int) -> None:
@@ -136,7 +136,7 @@ class RequestScan(Lane):
         return self.stop(Need(HEADER_BYTES), pos)
 
     def none_fires(
-        self, rules: tuple[Running, ...], known: FrameTemplate, size: int, correlation: int, now: float, *,
+        self, rules: tuple[ActiveRule, ...], known: FrameTemplate, size: int, correlation: int, now: float, *,
         whole: bool = True,
     ) -> bool:  # fmt: skip
         """Evaluate the triggers of these rules, which match the current frame, up to the first rule that fires with an

@@ -232,7 +232,7 @@ class ResponseLane(ResponseScan):
         if step.splice_response is not None and (step.no_nodes is None or no_nodes):
             disposition = self.splice(step.splice_response, frame)
             if isinstance(disposition, Replace):
-                self.leave(frame)
+                self.release(frame)
             if disposition is not None:
                 return disposition
             yield_now()
@@ -248,7 +248,7 @@ class ResponseLane(ResponseScan):
             return self.begin_tokens(frame)
         pieces = self.rewritten(frame, step, frame.note)
         if isinstance(pieces, list):
-            self.leave(frame)
+            self.release(frame)
             return Replace(pieces, frame.end)
         return PASS if pieces is None else pieces
 
@@ -276,7 +276,7 @@ class ResponseLane(ResponseScan):
         have = frame.have - frame.start
         body = frame.body if have >= STREAM_HEAD else None
         if body is not None:
-            self.leave(frame)
+            self.release(frame)
             return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
         return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
 

@@ -23,7 +23,7 @@ from kproxy.session.held_memory import HeldMemory
 from kproxy.session.inflight import ANSWER
 from kproxy.session.live.engine import milliseconds
 from kproxy.session.live.entity_resolver import SESSION_HEAD
-from kproxy.session.live.evaluation import EvaluatedExchange, Watched
+from kproxy.session.live.evaluation import EvaluatedExchange, UnmatchedRequest
 from kproxy.session.live.response_evaluation import ResponseEvaluation
 from kproxy.session.plan import LIVE, RuledStep, Step
 from kproxy.session.rewrite.names import OPENS, learn_session
@@ -35,7 +35,7 @@ from kproxy.session.session_state import DRAINING
 from .assembler import joined
 from .host import LaneHost
 from .lane import Lane, NewHeads
-from .request_rules import Noted
+from .request_rules import FifoNote
 
 HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
@@ -153,10 +153,10 @@ class ResponseScan(Lane):
             self.session.identity.response(plain, frame.content())
             self.session.logins.note_answer()
 
-    def leave(self, frame: ResponseView) -> None:
+    def release(self, frame: ResponseView) -> None:
         """Remove the oldest request from the FIFO and count the broker's time: its response leaves, changed or not."""
         self.fifo.popleft()
-        self.session.inflight.rest()
+        self.session.inflight.release_last()
         frame.step.latency.add(frame.now - self.waited(frame.start) - frame.entry[2])
 
     # ---- raw SASL tokens
@@ -228,7 +228,7 @@ class ResponseRules:
     def handle(self, frame: ResponseView) -> Disposition:
         """Return the disposition of a response that rules read, or that is sent with another one after it."""
         note = frame.note
-        if isinstance(note, Watched):
+        if isinstance(note, UnmatchedRequest):
             return self.handle_watched(frame, note)
         if note.exchange is None:
             return self.forward_with_another(frame)
@@ -242,7 +242,7 @@ class ResponseRules:
 
     # ---- rewrite and evaluate
 
-    def handle_watched(self, frame: ResponseView, watched: Watched) -> Disposition:
+    def handle_watched(self, frame: ResponseView, watched: UnmatchedRequest) -> Disposition:
         """Process the response to a request without applicable rules, if the response may mention names that rules
         forbid."""
         lane, step = self.lane, frame.step
@@ -253,13 +253,13 @@ class ResponseRules:
         content, changed = rewritten
         if self.session.engine.may_show(step.program, content):
             exchange = self.session.engine.watched(step, watched)
-            entry = lane.fifo[0] = (frame.correlation, step, frame.entry[2], Noted(watched.rewrite, exchange))
+            entry = lane.fifo[0] = (frame.correlation, step, frame.entry[2], FifoNote(watched.rewrite, exchange))
             long = max(len(content), exchange.request_size)
             self.evaluation = free_after(long, lambda: self.evaluate_whole(frame, exchange, content, changed))
             return lane.handle(frame.under(entry))
         if not changed:
             return PASS
-        lane.leave(frame)
+        lane.release(frame)
         return Replace([len(content).to_bytes(4, "big"), content], frame.end)
 
     def evaluate(self, frame: ResponseView) -> ResponseEvaluation | Need | Wait | Reject:
@@ -383,7 +383,7 @@ class ResponseRules:
         session.flow.mute(max(evaluation.throttle, note.exchange.mute), frame.now, session.timers)
         if not evaluation.replaces and not note.behind:
             return PASS
-        self.lane.leave(frame)
+        self.lane.release(frame)
         if evaluation.drop is not None:
             out = b""
         else:
@@ -407,18 +407,18 @@ class ResponseRules:
         if not fifo or fifo[0][1].key < 0 or fifo[0][1].key == SASL_HANDSHAKE:  # raw tokens may follow
             return False
         correlation, step, then, note = fifo[0]
-        if isinstance(note, Watched):
-            note = Noted(note.rewrite, self.session.engine.watched(step, note))
-        if isinstance(note, Noted):
+        if isinstance(note, UnmatchedRequest):
+            note = FifoNote(note.rewrite, self.session.engine.watched(step, note))
+        if isinstance(note, FifoNote):
             fifo[0] = (correlation, step, then, note._replace(behind=note.behind + out, swapped=note.swapped + swapped))
         else:
             carrier = RuledStep(step)
             carrier.response = LIVE
             carrier.count_in(step.tally)
-            fifo[0] = (correlation, carrier, then, Noted(note, None, out, swapped))
+            fifo[0] = (correlation, carrier, then, FifoNote(note, None, out, swapped))
         return True
 
-    def report_swapped(self, note: Noted, now: float) -> None:
+    def report_swapped(self, note: FifoNote, now: float) -> None:
         """Report to the observer how long a rule kept the responses that leave now after a later one."""
         for correlation, since in note.swapped:
             self.lane.report_wait(correlation, now - since, 0.0)
@@ -429,7 +429,7 @@ class ResponseRules:
         if not isinstance(rewritten, tuple):
             return rewritten
         content, _ = rewritten
-        self.lane.leave(frame)
+        self.lane.release(frame)
         self.report_swapped(frame.note, frame.now)
         return Replace([len(content).to_bytes(4, "big"), content, frame.note.behind], frame.end)
 

@@ -34,10 +34,10 @@ from kproxy.rules.exchange import (
     Throttle,
     TrafficShape,
 )
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape
-from kproxy.session.compiled_rule import Part
+from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.fetch_sessions import LISTING, SHARE_LISTING
 from kproxy.session.frame import RequestView
 from kproxy.session.partition_session import OPENING
@@ -48,17 +48,17 @@ from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import DRAINING, SessionState
 
-from .entity_resolver import Subjects
+from .entity_resolver import EntityResolver
 from .evaluation import (
     EvaluatedExchange,
-    Pending,
+    PendingResponse,
     RequestEvaluation,
     TriggerResults,
-    Watched,
+    UnmatchedRequest,
     may_hold,
     passes_filter,
 )
-from .response_redaction import Screening
+from .response_redaction import RedactionState
 from .selection import MOST_MATCHED, CachedAnswer, FrameTemplate, Selection, SessionSelection, key_of
 
 NO_TOPICS: dict[str, list[str]] = {"topics": []}
@@ -77,10 +77,10 @@ class Engine:
         self.session = session
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
-        self.subjects = Subjects(session, self.cluster)
-        self.screening = Screening(session.context, self.cluster)
+        self.subjects = EntityResolver(session, self.cluster)
+        self.screening = RedactionState(session.context, self.cluster)
         self.shapes: tuple[TrafficShape, ...] = ()
-        self.shaping: dict[Running, TrafficShape] = {}  # by the rules in force, those that observe included
+        self.shaping: dict[ActiveRule, TrafficShape] = {}  # by the rules in force, those that observe included
         self.change: float | None = None  # when it has to be processed again
 
     # ---- the connection
@@ -118,7 +118,7 @@ class Engine:
                     case _:
                         raise TypeError(f"{type(decision).__name__} is not for connections")
 
-    def decided(self, running: Running, now: float) -> Sequence[Decision]:
+    def decided(self, running: ActiveRule, now: float) -> Sequence[Decision]:
         """Return the decisions of the rule about a new connection; none, and counted, if its effect raises."""
         try:
             return running.effect.on_connect(self.view, now)
@@ -163,7 +163,7 @@ class Engine:
         drawn: TriggerResults | None = None,
         template: FrameTemplate | None = None,
         cached: Selection | None = None,
-    ) -> RequestEvaluation | Watched | NeedsLookup | None:
+    ) -> RequestEvaluation | UnmatchedRequest | NeedsLookup | None:
         """Evaluate the rules for a request; the first bytes that the step's rule program needs have arrived.
 
         `drawn`: results of triggers evaluated earlier, by rule. `template`: cached facts of requests with the same
@@ -183,7 +183,7 @@ class Engine:
             if not candidates and not program.screens:
                 return None
             if not candidates and not self.screening.ids:
-                return Watched(bytes(frame.buf[frame.start : frame.end]), came)
+                return UnmatchedRequest(bytes(frame.buf[frame.start : frame.end]), came)
             if candidates:
                 program = program.chosen(candidates) or program
         exchange = self.exchange(frame, program, came)
@@ -198,13 +198,13 @@ class Engine:
         if isinstance(selection, Failure):
             self.begin_anew(evaluation, exchange, selection)
             return evaluation
-        if self.consider_all(exchange, selection, evaluation, came) and (
-            candidates is not None or every.told_by_header
+        if self.evaluate_rules(exchange, selection, evaluation, came) and (
+            candidates is not None or every.decided_by_header
         ):
             asked = (*evaluation.drawn, *evaluation.asked)
             if template is None or template.may_wait:
-                evaluation.terms = terms_of(asked, exchange)
-            evaluation.waiting = program.waiting(asked, evaluation.terms)
+                evaluation.fast_path_args = terms_of(asked, exchange)
+            evaluation.pending_triggers = program.waiting(asked, evaluation.fast_path_args)
         if evaluation.final:
             return evaluation
         self.conclude(evaluation, exchange, selection)
@@ -229,7 +229,7 @@ class Engine:
             exchange.listed = found.entities
         return found
 
-    def consider_all(
+    def evaluate_rules(
         self, exchange: EvaluatedExchange, selection: Selection | SessionSelection, evaluation: RequestEvaluation,
         now: float,
     ) -> bool:  # fmt: skip
@@ -238,7 +238,7 @@ class Engine:
         every, size = selection.program, len(selection)
         numbers = iter(every.index.candidates(exchange, selection.groups))
         for number in numbers:
-            self.consider(every.parts[number], number, exchange, selection, evaluation, now)
+            self.evaluate_rule(every.parts[number], number, exchange, selection, evaluation, now)
             if evaluation.final or (size and (exchange.decided or len(exchange.failures) == size)):
                 for left in numbers if every.counts_all else ():
                     self.count_matching(every.parts[left], left, exchange, selection, evaluation, now)
@@ -246,7 +246,7 @@ class Engine:
         return True
 
     def count_matching(
-        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+        self, part: CompiledRule, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
         evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Count the request for a rule that counts all and matches it, although others have decided about it."""
@@ -262,7 +262,7 @@ class Engine:
         if not part.wanted or passes_filter(self.session, part, exchange, None, now):
             self.count_decided(running, exchange.client_id, now)
 
-    def count_decided(self, running: Running, client_id: str | None, now: float) -> None:
+    def count_decided(self, running: ActiveRule, client_id: str | None, now: float) -> None:
         """Count a request or connection that the rule can no longer act on, if it counts all matches."""
         if running.counts_all:
             running.trigger.count_decided(now, self.view.number, client_id)
@@ -274,7 +274,7 @@ class Engine:
         scan = program.answer_scan
         return scan is None or scan.may_name(self.cluster, frame, 0, len(frame), "response")
 
-    def watched(self, step: Step, watched: Watched) -> EvaluatedExchange:
+    def watched(self, step: Step, watched: UnmatchedRequest) -> EvaluatedExchange:
         """Return the exchange of a request without applicable rules, for rules that check its response."""
         program = step.program
         assert program is not None
@@ -303,8 +303,8 @@ class Engine:
         exchange.acks = frame.acks
         return exchange
 
-    def consider(
-        self, part: Part, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
+    def evaluate_rule(
+        self, part: CompiledRule, number: int, exchange: EvaluatedExchange, selection: Selection | SessionSelection,
         evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Apply one rule: match its selectors, evaluate its trigger, and apply its effect's decision."""
@@ -329,13 +329,15 @@ class Engine:
         filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
         if part.by_error or filtered:
             if part.response:
-                exchange.pending.append(Pending(part, matched, judged=False))
+                exchange.pending.append(PendingResponse(part, matched, judged=False))
         elif running.observes:
             self.rehearse(part, matched, evaluation, now)
         elif self.fires(running, exchange, evaluation, now):
-            self.act(part, matched, selection, evaluation, now)
+            self.run_rule(part, matched, selection, evaluation, now)
 
-    def rehearse(self, part: Part, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float) -> None:
+    def rehearse(
+        self, part: CompiledRule, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float
+    ) -> None:
         """Count a rule that only observes: it fires if it would act on the request, or later on the response."""
         running, exchange = part.running, evaluation.exchange
         if evaluation.drawn.get(running) is False:  # counted when the trigger was evaluated
@@ -353,11 +355,13 @@ class Engine:
         if acts:
             exchange.counted.add(running)
         if fires and part.response and not ends_session:  # also if it acts: the effect may keep state for the response
-            exchange.pending.append(Pending(part, matched, judged=True))
+            exchange.pending.append(PendingResponse(part, matched, judged=True))
         if fires and part.screens:
-            exchange.pending.append(Pending(part, (), judged=True, screens=True))
+            exchange.pending.append(PendingResponse(part, (), judged=True, screens=True))
 
-    def would_act(self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float) -> bool:
+    def would_act(
+        self, running: ActiveRule, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
+    ) -> bool:
         """Return True if the effect of a rule that only observes would act on the current frame.
 
         An effect that raises is counted. It would have closed the connection if the rule forbids access.
@@ -371,15 +375,15 @@ class Engine:
             self.session.counters.count("rules_failed")
             return running.rule.family == "access"
 
-    def count_late(self, running: Running, exchange: EvaluatedExchange) -> None:
+    def count_late(self, running: ActiveRule, exchange: EvaluatedExchange) -> None:
         """Count that a rule that only observes would act on the response, once an exchange."""
         if running not in exchange.counted:
             exchange.counted.add(running)
             running.count_fired()
             self.session.report_fired(running, exchange.correlation_id, None)
 
-    def act(
-        self, part: Part, matched: Sequence[Entity], selection: Selection | SessionSelection,
+    def run_rule(
+        self, part: CompiledRule, matched: Sequence[Entity], selection: Selection | SessionSelection,
         evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Apply the effect of a rule that has fired, and keep its decision about the response."""
@@ -387,20 +391,20 @@ class Engine:
         if running.holds:
             evaluation.hold(running, None)
         if part.response:
-            exchange.pending.append(Pending(part, matched, judged=True))
+            exchange.pending.append(PendingResponse(part, matched, judged=True))
         if part.screens:
             self.screening.begin(part, exchange, evaluation, judged=True)
         if part.request:
-            for decision in self.asked(running, exchange, matched, now):
+            for decision in self.call_effect(running, exchange, matched, now):
                 if isinstance(decision, Hold):
                     if may_hold(self.session, running, decision, exchange.request_size):
                         evaluation.hold(running, decision)
                     continue
                 evaluation.act(running)
-                self.take(decision, running, matched, selection, evaluation, now)
+                self.apply_decision(decision, running, matched, selection, evaluation, now)
 
     def fires(
-        self, running: Running, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float, *,
+        self, running: ActiveRule, exchange: EvaluatedExchange, evaluation: RequestEvaluation, now: float, *,
         count: bool = True,
     ) -> bool:  # fmt: skip
         """Return the result of the trigger of a rule that matches a request; evaluate it unless that was done before.
@@ -417,14 +421,14 @@ class Engine:
             self.counted(running, exchange, fired, response=False)
         return fired
 
-    def counted(self, running: Running, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
+    def counted(self, running: ActiveRule, exchange: EvaluatedExchange, fired: bool, *, response: bool) -> None:
         """Count that the rule's selectors matched this exchange, and whether its trigger fired (`fired`), at its
         request or response; notify the observer if it fired."""
         answered = None if response else exchange.acks != 0
         self.session.counted(running, exchange.correlation_id, fired=fired, answered=answered)
 
-    def asked(
-        self, running: Running, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
+    def call_effect(
+        self, running: ActiveRule, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
     ) -> Sequence[Decision]:
         """Return the decisions of the rule's effect about the request, or about the response once it has come.
 
@@ -444,8 +448,8 @@ class Engine:
 
     # ---- decisions
 
-    def take(
-        self, decision: Decision, running: Running, matched: Sequence[Entity],
+    def apply_decision(
+        self, decision: Decision, running: ActiveRule, matched: Sequence[Entity],
         selection: Selection | SessionSelection, evaluation: RequestEvaluation, now: float,
     ) -> None:  # fmt: skip
         """Note in the evaluation and its exchange how one decision changes them. Raises TypeError for one meant for
@@ -563,7 +567,7 @@ class Engine:
             evaluation.answer = exchange.correlation_id.to_bytes(4, "big", signed=True) + cached.content
         else:
             self.answer(evaluation, fail_each(exchange.request, exchange.failures))
-        repeats = evaluation.by_triggers and program.told_by_beginning and not program.counts_all
+        repeats = evaluation.by_triggers and program.decided_by_prefix and not program.counts_all
         if evaluation.answer is not None:
             asked = (*evaluation.drawn, *evaluation.asked) if repeats else ()
             selection.answer = CachedAnswer(failure, asked, evaluation.answer[4:])
@@ -589,7 +593,7 @@ class Engine:
             self.answer(evaluation, fail_each(request, exchange.failures))
 
 
-def terms_of(asked: Iterable[Running], exchange: EvaluatedExchange) -> dict[Running, Any]:
+def terms_of(asked: Iterable[ActiveRule], exchange: EvaluatedExchange) -> dict[ActiveRule, Any]:
     """Return the terms for requests with this beginning, of the rules that have terms."""
     found = {}
     for running in asked:

@@ -20,7 +20,7 @@ from kproxy.rules.select.frame_match import asks_all
 from kproxy.session.cluster import Cluster
 from kproxy.session.fetch_sessions import NOT_FOUND, SHARE_NOT_FOUND, FetchSessions, ShareSessions, owner_of
 from kproxy.session.frame import RequestView, ResponseView
-from kproxy.session.partition_session import Key, PartitionSession, RoomShare
+from kproxy.session.partition_session import Key, PartitionSession, SessionPartitionShare
 from kproxy.session.respond.answer import Failure
 from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
@@ -41,7 +41,7 @@ def asks_nothing(exchange: EvaluatedExchange, found: Sequence[Entity]) -> bool:
     return not named and not asks_all(exchange.request)
 
 
-class Subjects:
+class EntityResolver:
     """Reader of the entities of one connection's requests, with its fetch and share sessions."""
 
     __slots__ = ("cluster", "fetch", "session", "share")
@@ -144,8 +144,8 @@ class Subjects:
         return Failure(NOT_FOUND if exchange.api.key == FETCH else SHARE_NOT_FOUND)
 
     @property
-    def room(self) -> RoomShare:
-        return RoomShare(self.session.shared.room, self.session.facts)
+    def room(self) -> SessionPartitionShare:
+        return SessionPartitionShare(self.session.shared.room, self.session.facts)
 
     def sessions(self, exchange: EvaluatedExchange) -> FetchSessions | ShareSessions | None:
         """Return the sessions that the request may belong to; None: its API has none."""

@@ -16,9 +16,19 @@ from kproxy.protocol import decode_request
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import AfterDrop, Await, ConnectionView, Delay, Exchange, FrameDepth, How, Throttle, Turn
-from kproxy.rules.rule_set import Running
-from kproxy.session.compiled_rule import Part
+from kproxy.rules.exchange import (
+    AfterDrop,
+    Await,
+    ConnectionView,
+    Delay,
+    Exchange,
+    FrameDepth,
+    How,
+    QuotaPlace,
+    Throttle,
+)
+from kproxy.rules.rule_set import ActiveRule
+from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.frame import FrameView
 from kproxy.session.held_frames import HeldFrame
 from kproxy.session.partition_session import PartitionSession
@@ -30,14 +40,14 @@ from kproxy.session.session_state import DRAINING
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Hold
-    from kproxy.session.compiled_rule import Part
+    from kproxy.session.compiled_rule import CompiledRule
     from kproxy.session.session_state import SessionState
 
     from .selection import Selection
 
 
 def passes_filter(
-    session: SessionState, part: Part, exchange: EvaluatedExchange, response: bytes | None, now: float
+    session: SessionState, part: CompiledRule, exchange: EvaluatedExchange, response: bytes | None, now: float
 ) -> bool:
     """Return True if the exchange passes the rule's filter, as far as it has come; False, counted as a problem of the
     rule, if that cannot be judged."""
@@ -50,7 +60,7 @@ def passes_filter(
         return False
 
 
-def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> bool:
+def may_hold(session: SessionState, running: ActiveRule, hold: Hold, size: int) -> bool:
     """Return True if the rule may hold another frame of this many bytes; otherwise it is counted. To be asked when a
     frame is evaluated, and when it is held then."""
     if session.phase is DRAINING:
@@ -64,11 +74,11 @@ def may_hold(session: SessionState, running: Running, hold: Hold, size: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingResponse:
     """Rule that has something to do when the response comes. `judged`: it has fired; otherwise it selects on errors,
     or, if it `screens`, it fires when something is left out."""
 
-    part: Part
+    part: CompiledRule
     entities: Sequence[Entity]
     judged: bool
     screens: bool = False
@@ -109,8 +119,8 @@ class EvaluatedExchange(Exchange):
     ) -> None:  # fmt: skip
         super().__init__(connection, program.api, step.version, correlation, client_id, size, came)
         self.step, self.program = step, program
-        self.pending: list[Pending] = []
-        self.counted: set[Running] = set()
+        self.pending: list[PendingResponse] = []
+        self.counted: set[ActiveRule] = set()
         self.failures: dict[Entity, Failure] = {}
         self.late: dict[Entity, Failure] = {}
         self.listed: tuple[Entity, ...] = ()  # entities of the request, if it belongs to no session
@@ -136,7 +146,7 @@ class EvaluatedExchange(Exchange):
         may mention what they forbid."""
         for part in self.program.parts:
             if part.screens and part.matcher.holds(self) is not None:
-                self.pending.append(Pending(part, (), judged=False, screens=True))
+                self.pending.append(PendingResponse(part, (), judged=False, screens=True))
 
     @property
     def only_leaves_out(self) -> bool:
@@ -192,10 +202,10 @@ def without_records(request: Message) -> Message:
 
 
 Change = Callable[[bytes], bytes]
-TriggerResults = dict[Running, bool]
+TriggerResults = dict[ActiveRule, bool]
 
 
-class Watched(NamedTuple):
+class UnmatchedRequest(NamedTuple):
     """Note about a request without applicable rules, whose response may mention names that some rules forbid. `request`
     has its size in front; `rewrite` is what the name rewrites left."""
 
@@ -229,31 +239,31 @@ class Evaluation:
     frame: bytes | None = None
     then: How | None = None
     throttle = throttled = looked_at = 0.0
-    throttler: Running | None = None
-    to_hold: tuple[tuple[Running, Hold | None], ...] = ()
+    throttler: ActiveRule | None = None
+    to_hold: tuple[tuple[ActiveRule, Hold | None], ...] = ()
     holds: list[HeldFrame] = []  # replaced, never changed, by the lane of a frame that is to be held
 
     def __init__(self, exchange: EvaluatedExchange) -> None:
         self.exchange = exchange
         self.changes: list[Change] = []
-        self.acted: list[Running] = []
+        self.acted: list[ActiveRule] = []
 
     @property
     def final(self) -> bool:
         """Return True if the frame is dropped, so that no other rule is evaluated."""
         return self.close is not None or self.drop is not None or self.swallow
 
-    def act(self, running: Running) -> None:
+    def act(self, running: ActiveRule) -> None:
         """Note once that this rule had an effect on the current frame; all its decisions are applied at once."""
         if not self.acted or self.acted[-1] is not running:
             self.acted.append(running)
 
-    def hold(self, running: Running, hold: Hold | None) -> None:
+    def hold(self, running: ActiveRule, hold: Hold | None) -> None:
         """Have this rule hold the frame; that is something it does to it."""
         self.act(running)
         self.to_hold = (*self.to_hold, (running, hold))
 
-    def to_count(self) -> list[Running]:
+    def to_count(self) -> list[ActiveRule]:
         """Return the rules that acted, and were not counted for it at this exchange's request; count them as told."""
         counted = self.exchange.counted
         if not counted:
@@ -263,7 +273,7 @@ class Evaluation:
         counted.update(new)
         return new
 
-    def throttle_by(self, running: Running, decision: Throttle) -> None:
+    def throttle_by(self, running: ActiveRule, decision: Throttle) -> None:
         """Take a throttle; if several apply, the longest wins."""
         exchange, seconds = self.exchange, max(decision.throttle_time, decision.mute)
         exchange.throttle = max(exchange.throttle, decision.throttle_time)
@@ -292,19 +302,19 @@ class RequestEvaluation(Evaluation):
     close_after: How | None = None
     answer: bytes | None = None
     selection: Selection | None = None
-    waiting: tuple[Running, ...] = ()
-    terms: Mapping[Running, Any] = {}  # replaced, never changed
+    pending_triggers: tuple[ActiveRule, ...] = ()
+    fast_path_args: Mapping[ActiveRule, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[QuotaPlace, ...] = ()
     waits_since: float | None = None  # for the first of its turns
 
     def __init__(self, exchange: EvaluatedExchange, drawn: TriggerResults | None = None) -> None:
         self.exchange, self.drawn = exchange, drawn or {}
         self.changes: list[Change] = []
-        self.acted: list[Running] = []
-        self.asked: list[Running] = []
+        self.acted: list[ActiveRule] = []
+        self.asked: list[ActiveRule] = []
 
-    def postpone(self, running: Running, decision: Delay | Await, now: float) -> None:
+    def postpone(self, running: ActiveRule, decision: Delay | Await, now: float) -> None:
         """Let the request wait for a time, or until its turns at limits of quotas are paid."""
         if isinstance(decision, Delay):
             self.delay(decision.seconds, now)

@@ -26,13 +26,13 @@ from kproxy.rules.exchange import (
     Throttle,
 )
 from kproxy.rules.kinds.base.access import can_say
-from kproxy.rules.rule_set import Running
-from kproxy.session.compiled_rule import Part
+from kproxy.rules.rule_set import ActiveRule
+from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.respond.answer import Failure, errors_of, fail
 from kproxy.session.respond.merge import leave_out, merge, overwrite, overwrite_top
 
 from .engine import Engine, milliseconds
-from .evaluation import EvaluatedExchange, Evaluation, Pending, may_hold, passes_filter
+from .evaluation import EvaluatedExchange, Evaluation, PendingResponse, may_hold, passes_filter
 
 
 class ResponseEvaluation(Evaluation):
@@ -89,9 +89,9 @@ class ResponseEvaluation(Evaluation):
         elif readable:
             self.frame = self.encoded(frame)
             if self.changed and self.frame is not None:
-                self.tell_codes(frame, self.frame)
+                self.report_codes(frame, self.frame)
 
-    def tell_codes(self, frame: bytes, sent: bytes) -> None:
+    def report_codes(self, frame: bytes, sent: bytes) -> None:
         """Tell the observer of error codes that an effect has put into the response itself."""
         observer, key, version = self.session.observer, self.exchange.api.key, self.exchange.version
         if observer is not None:
@@ -127,7 +127,7 @@ class ResponseEvaluation(Evaluation):
             failures = [failed] if isinstance(failed, Failure) else failed.values()
             observer.failed(self.exchange.correlation_id, {one.code for one in failures})
 
-    def consider(self, pending: Pending) -> None:
+    def consider(self, pending: PendingResponse) -> None:
         """Apply one rule that waited for the response: select on its errors, ask its trigger, take what its effect
         decides."""
         running, matched = pending.part.running, pending.entities
@@ -147,7 +147,7 @@ class ResponseEvaluation(Evaluation):
             if running.holds or self.engine.would_act(running, self.exchange, matched, self.now):
                 self.engine.count_late(running, self.exchange)
             return
-        for decision in self.engine.asked(running, self.exchange, matched, self.now):
+        for decision in self.engine.call_effect(running, self.exchange, matched, self.now):
             if isinstance(decision, Hold):
                 if may_hold(self.session, running, decision, self.exchange.response_size):
                     self.hold(running, decision)
@@ -160,7 +160,7 @@ class ResponseEvaluation(Evaluation):
             self.act(running)
             self.take(decision, running, matched)
 
-    def passes(self, part: Part) -> bool:
+    def passes(self, part: CompiledRule) -> bool:
         """Return True if the exchange passes the rule's filter, evaluated with its response."""
         return not part.wanted or passes_filter(self.session, part, self.exchange, self.content, self.now)
 
@@ -171,7 +171,7 @@ class ResponseEvaluation(Evaluation):
             return None
         return encode(fail(exchange.request, Failure(hold.then)))
 
-    def screen(self, pending: Pending) -> None:
+    def screen(self, pending: PendingResponse) -> None:
         """Leave out forbidden names from the response; count nothing if it contains none."""
         running, exchange = pending.part.running, self.exchange
         if pending.part.letters is not None and not self.shows:
@@ -192,7 +192,7 @@ class ResponseEvaluation(Evaluation):
             self.becomes(overwrite_top(exchange.response, failure), failure)
         self.edited = True
 
-    def with_error(self, part: Part, matched: Sequence[Entity]) -> Sequence[Entity] | None:
+    def with_error(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:
         """Return the entities that the broker answered with a selected error; None: none."""
         if self.errors is None:
             asked = dict.fromkeys(
@@ -208,7 +208,7 @@ class ResponseEvaluation(Evaluation):
         )
         return found or None
 
-    def take(self, decision: Decision, running: Running, matched: Sequence[Entity]) -> None:
+    def take(self, decision: Decision, running: ActiveRule, matched: Sequence[Entity]) -> None:
         exchange = self.exchange
         match decision:
             case Edit():

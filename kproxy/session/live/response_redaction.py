@@ -33,15 +33,15 @@ from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.names.composed import NameMap
 from kproxy.rules.select.mentions import loose, texts
 from kproxy.session.cluster import Cluster, fresh_topics
-from kproxy.session.compiled_rule import Part
+from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.literal_search import BY_ID, joins
 from kproxy.session.respond.answer import Failure
-from kproxy.session.rewrite.context import ASKED_IDS, Context, recall
+from kproxy.session.rewrite.context import ASKED_IDS, Context, session_lru
 from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.session.rewrite.names.translator import NameTranslator
 from kproxy.session.rewrite.response_cache import NeedsLookup
 
-from .evaluation import EvaluatedExchange, Pending, RequestEvaluation
+from .evaluation import EvaluatedExchange, PendingResponse, RequestEvaluation
 
 Forbids = Callable[[Entity], bool]
 BYTES: Mapping[str, str] = {"group_metadata": SUBSCRIPTION, "group_assignment": ASSIGNMENT}
@@ -65,7 +65,7 @@ class VisibleNames(NameMap):
         return None if self.forbids(name.decode("utf-8", "surrogateescape")) else name
 
 
-class AnswerScreen:
+class ResponseRedaction:
     """One look at one message. `found`: a forbidden name was found; `unknown`: topic ids without a name.
 
     With `remove`, forbidden names are taken out of the message in place.
@@ -196,7 +196,7 @@ PLACE = "?"
 """First letter of the placeholder for a cursor's name; not legal in names of topics."""
 
 
-class Screening:
+class RedactionState:
     """Screening of one connection's responses: the topic ids to look up, and the cursors given to it."""
 
     __slots__ = ("cluster", "context", "cursors", "given", "ids")
@@ -218,10 +218,12 @@ class Screening:
             return NeedsLookup(all_topics=True)  # the list also has the names of `ids`
         return needed
 
-    def begin(self, part: Part, exchange: EvaluatedExchange, evaluation: RequestEvaluation, *, judged: bool) -> None:
+    def begin(
+        self, part: CompiledRule, exchange: EvaluatedExchange, evaluation: RequestEvaluation, *, judged: bool
+    ) -> None:
         """Note that the response to this request is to be screened, and screen the bytes of groups that the request
         holds."""
-        exchange.pending.append(Pending(part, (), judged, screens=True))
+        exchange.pending.append(PendingResponse(part, (), judged, screens=True))
         running, request = part.running, exchange.request
         if running.observes:
             return
@@ -234,7 +236,7 @@ class Screening:
                 cursor["topic_name"] = name
                 evaluation.edited = True
 
-    def changes(self, part: Part, exchange: EvaluatedExchange, *, remove: bool = False) -> bool:
+    def changes(self, part: CompiledRule, exchange: EvaluatedExchange, *, remove: bool = False) -> bool:
         """Return True if the groups' bytes in the request mention forbidden names; `remove` takes them out."""
         of_group = exchange.api.key in (JOIN_GROUP, SYNC_GROUP)
         return of_group and self.screen(part.running.rule, exchange, exchange.request, remove).found
@@ -248,7 +250,7 @@ class Screening:
         be judged yet, else None."""
         body = message.body
         cursor = body.get("next_cursor") if exchange.api.key == DESCRIBE_TOPIC_PARTITIONS else None
-        asked = recall(self.context.memory, ASKED_IDS)
+        asked = session_lru(self.context.memory, ASKED_IDS)
         seen = self.screen(rule, exchange, message, True)
         new = {one for one in seen.unknown if one.bytes not in asked}
         if cursor is not None and body["next_cursor"] is None:
@@ -258,8 +260,8 @@ class Screening:
             return Failure(COORDINATOR_LOAD_IN_PROGRESS)
         return None
 
-    def screen(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message, remove: bool) -> AnswerScreen:
-        screen = AnswerScreen(self.cluster, rule.forbids, exchange.request, remove)
+    def screen(self, rule: LiveRule, exchange: EvaluatedExchange, message: Message, remove: bool) -> ResponseRedaction:
+        screen = ResponseRedaction(self.cluster, rule.forbids, exchange.request, remove)
         screen.run(message)
         return screen
 

@@ -1,6 +1,6 @@
 """Entities that rules select in a request: each entity is matched once, not once for each rule.
 
-Strategy. The index (`PartIndex`) gives the candidate rules for an entity; those whose selectors match get it into their
+Strategy. The index (`RuleIndex`) gives the candidate rules for an entity; those whose selectors match get it into their
 group. A request's groups are made and discarded with it. Those of a fetch session are kept with the session and updated
 by the partitions that requests list, so the cost of a request depends on its list, not on the session's size.
 
@@ -33,8 +33,8 @@ from kproxy.protocol.table.api_keys import FETCH, PRODUCE
 from kproxy.protocol.table.layout import ZERO_UUID
 from kproxy.rules.entity import Entity
 from kproxy.rules.kinds.base.access import is_nameless
-from kproxy.rules.rule_set import Running
-from kproxy.session.compiled_rule import Part
+from kproxy.rules.rule_set import ActiveRule
+from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.frame import RequestView
 from kproxy.session.partition_session import Key
 from kproxy.session.plan import HEAD, Step
@@ -53,7 +53,7 @@ class CachedAnswer(NamedTuple):
     """
 
     failure: Failure
-    asked: tuple[Running, ...]
+    asked: tuple[ActiveRule, ...]
     content: bytes
 
 
@@ -100,7 +100,7 @@ class Selection:
         """Return every entity, in the request's order."""
         return self.entities
 
-    def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
+    def matched(self, part: CompiledRule, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
         """Return the entities that a rule selects and none before it has failed; `but`: without those of its `not:`."""
         if self.asks_nothing and part.running.rule.of_answers:
             return ()
@@ -175,7 +175,7 @@ class SessionSelection:
         """Return every entity, in the order of the client's first mention."""
         return tuple(self.partitions.values())
 
-    def matched(self, part: Part, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
+    def matched(self, part: CompiledRule, number: int, but: bool, failed: Collection[Entity]) -> Sequence[Entity]:
         """Return the entities as `Selection.matched` does, in a view of the session's group."""
         group = self.partitions if part.matcher.entity is None else self.groups.get(number) or {}
         if but:
@@ -227,7 +227,7 @@ INDEX_BYTES = 4
 """Bytes of a partition's index, the first bytes after a Produce's beginning."""
 ONE_PARTITION, ONE_PARTITION_CLASSIC = b"\x02", b"\0\0\0\1"
 """Last bytes of the beginning of a Produce for one partition, in flexible versions and in others."""
-NO_TERMS: Mapping[Running, Any] = {}
+NO_TERMS: Mapping[ActiveRule, Any] = {}
 OF_ONE_TOPIC = frozenset((PRODUCE, FETCH))
 """APIs with topics as their first array; an element begins with its name or id, and the array of partitions follows."""
 
@@ -253,8 +253,8 @@ class FrameTemplate:
         self.end = CLIENT_ID + len(head)
         self.read = reader(len(head))
         self.passes = step.plain.request in (None, HEAD)
-        self.waiting: tuple[Running, ...] = ()
-        self.terms: Mapping[Running, Any] = NO_TERMS
+        self.waiting: tuple[ActiveRule, ...] = ()
+        self.terms: Mapping[ActiveRule, Any] = NO_TERMS
         self.client_id: str | None = None
         self.applies = False
         self.candidates: frozenset[int] | None = None
@@ -315,7 +315,7 @@ class HeadCache(BoundedMap[tuple[Step, bytes], FrameTemplate | Selection]):
         if template is not None:
             template.applies, template.candidates, template.client_id = True, made.candidates, frame.client_id
             if template.passes:
-                template.waiting, template.terms = made.waiting, made.terms
+                template.waiting, template.terms = made.pending_triggers, made.fast_path_args
         return template
 
     def selection(self, frame: RequestView, known: FrameTemplate) -> Selection | None:
@@ -342,7 +342,7 @@ def beginning(frame: RequestView) -> bytes | None:
     incomplete."""
     step, buf, end = frame.step, frame.buf, frame.have
     program = step.program
-    if program is None or not program.names_client or not (program.prefilter is not None or program.told_by_header):
+    if program is None or not program.names_client or not (program.prefilter is not None or program.decided_by_header):
         return None
     if program.prefilter is not None and program.prefilter.scan is not None:  # names may be anywhere
         return None

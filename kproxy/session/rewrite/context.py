@@ -9,7 +9,7 @@ from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
 from kproxy.session.counters import Counters
 
-from .response_cache import NOBODY, AnswerInputs, AnswerOwner, KeptAnswers, NeedsLookup
+from .response_cache import NOBODY, AnswerOwner, Dependencies, NeedsLookup, ResponseCache
 
 GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
 MOST_NODES = 1000
@@ -54,11 +54,11 @@ class Context:
 
     def __init__(
         self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES,
-        client: NamedClient | None = None, answers: KeptAnswers | None = None, owner: AnswerOwner = NOBODY,
+        client: NamedClient | None = None, answers: ResponseCache | None = None, owner: AnswerOwner = NOBODY,
     ) -> None:  # fmt: skip
-        self.answers = KeptAnswers(0) if answers is None else answers
+        self.answers = ResponseCache(0) if answers is None else answers
         self.owner = owner  # of entries in that cache
-        self.inputs: AnswerInputs | None = None  # records the lookups of the current rewrite for the cache
+        self.inputs: Dependencies | None = None  # records the lookups of the current rewrite for the cache
         self.counters, self.max_nodes, self.client = counters, max_nodes, client
         self.cluster_memory = cluster_memory
         self.memory: dict[Any, Any] = {}
@@ -163,7 +163,7 @@ MAX_ENTRIES: Final = {
 }
 
 
-def recall(memory: MutableMapping[Any, Any], what: str | tuple[str, bytes]) -> BoundedMap[Any, Any]:
+def session_lru(memory: MutableMapping[Any, Any], what: str | tuple[str, bytes]) -> BoundedMap[Any, Any]:
     """Return the map of this name, or of this name and tenant, created on first use."""
     found: BoundedMap[Any, Any] | None = memory.get(what)
     if found is None:

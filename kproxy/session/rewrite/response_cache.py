@@ -65,7 +65,7 @@ class NeedsLookup(NamedTuple):
 
 
 @dataclass(slots=True)
-class AnswerInputs:
+class Dependencies:
     """Inputs of the rewrites of one answer, besides its bytes: lookups in a context, with their results. `counts` are
     their counted events."""
 
@@ -76,7 +76,7 @@ class AnswerInputs:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (events or rewritten, word)."""
 
-    def said_again(self, context: Context) -> bool | NeedsLookup:
+    def still_hold(self, context: Context) -> bool | NeedsLookup:
         """Return True if all recorded lookups have the same values in this context; `NeedsLookup` if some values are
         unknown."""
         if context.note != self.note or context.max_nodes != self.max_nodes:
@@ -86,18 +86,18 @@ class AnswerInputs:
             same = context.address(node, host, port, missing) == given and same
         return NeedsLookup(missing) if missing else same
 
-    def count_again(self, context: Context) -> None:
+    def replay_counters(self, context: Context) -> None:
         for (kind, word), number in self.counts.items():
             getattr(context.counters, kind)[word] += number
 
 
 @dataclass(frozen=True)
-class KeptAnswer:
+class CachedResponse:
     """Answer without its correlation id, and its rewritten form; None: unchanged."""
 
     content: bytes
     written: bytes | None
-    inputs: AnswerInputs
+    inputs: Dependencies
 
     @cached_property
     def size(self) -> int:
@@ -105,7 +105,7 @@ class KeptAnswer:
         return len(self.content) + len(self.written or b"") + hosts
 
 
-class KeptAnswers:
+class ResponseCache:
     """Cache of answers of one process, of at most `most` bytes and `MOST_ANSWERS` entries.
 
     The cluster with the most is evicted from, and within it the client network with the most: the entry that was used
@@ -114,7 +114,7 @@ class KeptAnswers:
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most, self.size = most, 0
-        self.kept: OrderedDict[AnswerKey, KeptAnswer] = OrderedDict()
+        self.kept: OrderedDict[AnswerKey, CachedResponse] = OrderedDict()
         self.owners: dict[AnswerKey, AnswerOwner] = {}
 
     @property
@@ -122,7 +122,7 @@ class KeptAnswers:
         """Return the bytes of the longest cached answer: its rewritten form also has to fit."""
         return self.most // 3
 
-    def find(self, number: int, content: bytes, owner: AnswerOwner = NOBODY) -> KeptAnswer | None:
+    def find(self, number: int, content: bytes, owner: AnswerOwner = NOBODY) -> CachedResponse | None:
         """Return the entry of an answer with these bytes for the rewriter of this number; None without one."""
         key = number, len(content)
         found = self.kept.get(key)
@@ -133,7 +133,7 @@ class KeptAnswers:
             self.owners[key] = owner[0], ""
         return found
 
-    def keep(self, number: int, answer: KeptAnswer, owner: AnswerOwner = NOBODY) -> None:
+    def keep(self, number: int, answer: CachedResponse, owner: AnswerOwner = NOBODY) -> None:
         """Put an answer in the cache, in the place of another one of the same length; not if it is longer than all
         entries may be together."""
         key = number, len(answer.content)
@@ -226,14 +226,14 @@ class Rewriter:
         content, answers = bytes(memoryview(buf)[start + BEHIND : end]), context.answers
         known = answers.find(self.number, content, context.owner)
         if known is not None:
-            again = known.inputs.said_again(context)
+            again = known.inputs.still_hold(context)
             if isinstance(again, NeedsLookup):
                 return again
             if again:
-                known.inputs.count_again(context)
+                known.inputs.replay_counters(context)
                 return None if known.written is None else [buf[start : start + BEHIND], known.written]
         note = None if context.note is None else context.note.copy()
-        inputs = context.inputs = AnswerInputs(note, context.max_nodes)
+        inputs = context.inputs = Dependencies(note, context.max_nodes)
         try:
             pieces = self.rewrite_anew(buf, start, end, context)
         finally:
@@ -242,7 +242,7 @@ class Rewriter:
             return pieces
         if sum(map(len, pieces or ())) + len(content) <= answers.most:
             written = None if pieces is None else b"".join((pieces[0][BEHIND:], *pieces[1:]))
-            answers.keep(self.number, KeptAnswer(content, written, inputs), context.owner)
+            answers.keep(self.number, CachedResponse(content, written, inputs), context.owner)
         return pieces
 
     def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:

@@ -142,7 +142,7 @@ class ExploredSession:
                     replay_line(item, rules, self.config.getoption("--kproxy-seed")),
                     "\n@pytest.mark.kproxy_timeout({seconds})",
                 )  # fmt: skip
-                result = explore_test(test, options, self.tell)
+                result = explore_test(test, options, self.report)
         except InputError as error:
             options, result = ExploreOptions(), Exploration(item.nodeid, problem=str(error))
         text = "\n".join(report_lines(result))
@@ -165,7 +165,7 @@ class ExploredSession:
         known = frozenset() if options.update else self.baseline.known(item.nodeid)
         return KnownFailures(known, ignored)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and self.config.get_verbosity() > 0:
             reporter.ensure_newline()

@@ -23,7 +23,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, METADATA
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts, TrafficShape
-from kproxy.rules.rule_set import BoundRules, RuleSet
+from kproxy.rules.rule_set import MatchingRules, RuleSet
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import (
     BROKER,
@@ -42,11 +42,11 @@ from kproxy.session.commands import (
     Wake,
     WakeAt,
 )  # fmt: skip
-from kproxy.session.held_frames import HoldingDesk
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.held_frames import HeldRegistry
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
 from kproxy.session.session_state import NOWHERE
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 
 INVALID_REQUEST = 42
 sized = framed
@@ -96,14 +96,14 @@ class Dialogue:
     observer: Observer | None = None
 
     def __init__(
-        self, rules: str = "", *, bound: Bound | None = None, shared: Shared | None = None, plan: Plan | None = None,
-        facts: Facts = NOWHERE, advertise: bool = False, number: int = 1, now: float = 0.0,
+        self, rules: str = "", *, bound: ConnectionSettings | None = None, shared: ClusterState | None = None,
+        plan: Plan | None = None, facts: Facts = NOWHERE, advertise: bool = False, number: int = 1, now: float = 0.0,
     ) -> None:  # fmt: skip
-        self.shared, self.facts, self.number, self.now = shared or Shared(), facts, number, now
+        self.shared, self.facts, self.number, self.now = shared or ClusterState(), facts, number, now
         self.rules = parse_rules(rules) if rules else NO_RULES
         held = self.rules.bind(facts)
         if plan is None:
-            fixed = bound or Bound.of(held, advertise=advertise or held.advertise is not None)
+            fixed = bound or ConnectionSettings.of(held, advertise=advertise or held.advertise is not None)
             plan = Plan(fixed, held.live)
         self.out = {CLIENT: bytearray(), BROKER: bytearray()}
         self.log: list[Command] = []
@@ -112,7 +112,7 @@ class Dialogue:
         self.nodes: Callable[[int], tuple[str, int] | None] | None = lambda node: ("proxy", 30000 + node)
         self.begin_session(plan, held)
 
-    def begin_session(self, plan: Plan, rules: BoundRules | None = None) -> None:
+    def begin_session(self, plan: Plan, rules: MatchingRules | None = None) -> None:
         """Begin a session, which replaces the previous one."""
         self.session = Session(plan, self.shared, self.facts, self.number, rules)
         self.session.observer = self.observer
@@ -274,12 +274,12 @@ def lookup_response(piece: bytes, topics: Mapping[UUID, str]) -> bytes:
 EVERY_PARTITION = 1 << 31
 
 
-def judged(*, records: bool = True) -> Shared:
+def judged(*, records: bool = True) -> ClusterState:
     """Return the shared state of connections of one cluster, with an evaluator for the filters of their rules.
     `records`: whether these may ask about records."""
     from kproxy.record.audit.request_event import request_event  # `kproxy check` starts without the audit
     from kproxy.record.filters import FilterJudge
 
-    desk = HoldingDesk()
+    desk = HeldRegistry()
     desk.judge = FilterJudge(lambda seen: request_event(seen, float, EVERY_PARTITION), records=records)
-    return Shared(desk=desk)
+    return ClusterState(desk=desk)

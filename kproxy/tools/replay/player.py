@@ -159,7 +159,7 @@ class ReplayPlayer:
             exchange = queue.exchanges[0]
             if reason := self.reason_not_to_send(exchange):
                 queue.next()
-                self.settle(ReplayOutcome(exchange, "not sent", reason=reason))
+                self.complete(ReplayOutcome(exchange, "not sent", reason=reason))
                 continue
             if (due := self.due(exchange)) > now:
                 return due
@@ -196,7 +196,7 @@ class ReplayPlayer:
         if gone := [one for one in addresses if one in self.links.unreachable]:
             queue.next()
             reason = f"{address_text(gone[0])} cannot be reached: {self.links.unreachable[gone[0]]}"
-            self.settle(ReplayOutcome(exchange, "not sent", reason=reason))
+            self.complete(ReplayOutcome(exchange, "not sent", reason=reason))
             return True
         links = [self.links.to(exchange.line.number, one) for one in addresses]
         if not all(link.opened for link in links):
@@ -210,7 +210,7 @@ class ReplayPlayer:
             self.flying[exchange.place] = now
         self.dispatch(sent, addresses)
         if exchange.silent:
-            self.settle(ReplayOutcome(exchange, "silent", notes=sent.notes))
+            self.complete(ReplayOutcome(exchange, "silent", notes=sent.notes))
         return True
 
     def dispatch(self, sent: RequestInFlight, addresses: list[NodeAddress]) -> None:
@@ -240,7 +240,7 @@ class ReplayPlayer:
         if exchange.place not in self.flying:
             return  # it has been given up
         if frame is None:
-            self.settle(ReplayOutcome(exchange, "unanswered", reason=CLOSED, notes=sent.notes))
+            self.complete(ReplayOutcome(exchange, "unanswered", reason=CLOSED, notes=sent.notes))
             return
         message = self.fixes.answer(exchange, sent.outgoing, frame)
         if message is not None and exchange.request is not None:
@@ -252,7 +252,7 @@ class ReplayPlayer:
                     return
                 self.target.give_up(topic for topic, _ in sent.subject.partitions)
             self.target.learn(exchange.request, message)
-        self.settle(ReplayOutcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
+        self.complete(ReplayOutcome(exchange, "answered", frame, message, now - sent.at, "", sent.notes, sent.tries))
 
     def resend(self, sent: RequestInFlight, now: float) -> None:
         """Send a request again that had no effect, to where it belongs now."""
@@ -265,7 +265,7 @@ class ReplayPlayer:
         sent.tries, sent.at = sent.tries + 1, now
         self.dispatch(sent, self.router.addresses(sent.exchange, sent.subject))
 
-    def settle(self, outcome: ReplayOutcome) -> None:
+    def complete(self, outcome: ReplayOutcome) -> None:
         """Report an exchange's outcome and remove it."""
         exchange = outcome.exchange
         self.flying.pop(exchange.place, None)
@@ -281,7 +281,7 @@ class ReplayPlayer:
         late = {place for place, at in self.flying.items() if now - at >= self.pace.patience}
         for place in sorted(late):
             reason = f"no answer in {self.pace.patience:g} s"
-            self.settle(ReplayOutcome(self.recording.exchanges[place], "unanswered", reason=reason))
+            self.complete(ReplayOutcome(self.recording.exchanges[place], "unanswered", reason=reason))
         if self.flying:
             return min(self.flying.values()) + self.pace.patience
         self.finish()

@@ -79,7 +79,7 @@ class RecordsOfExchanges:
             if front is not None:
                 exchange.others = self.names.of(front) if seen is front else None
             if seen.key in NAMING:
-                reader.told(seen, witness, exchange, exchange.others)  # stores the names
+                reader.facts(seen, witness, exchange, exchange.others)  # stores the names
             if number in self.wanted:
                 self.keep(number, exchange, kept)
 

@@ -19,7 +19,7 @@ from kproxy.protocol.table import api_keys
 from kproxy.record.exchange import Form, Frame, ObservedExchange, Who
 from kproxy.session.counters import Counters
 from kproxy.session.fetch_sessions import FetchSessions
-from kproxy.session.partition_session import Room
+from kproxy.session.partition_session import SessionPartitionLimit
 
 from . import coordinator_facts, log_facts
 from .facts import ConfigsAlteredFact, ConnectionKey, Fact, RequestFact, TopicFact, Witness
@@ -86,12 +86,12 @@ class FactReader:
         self.records = records
         self.counts = ReadCounts(side)
         self.names: dict[str, str] = {}
-        self.room, counters = Room(), Counters()
+        self.room, counters = SessionPartitionLimit(), Counters()
         self.sessions: BoundedMap[ConnectionKey, FetchSessions] = BoundedMap(
             MOST_CONNECTIONS, lambda: FetchSessions(counters, self.room), lambda _, sessions: sessions.end()
         )
 
-    def told(
+    def facts(
         self, seen: ObservedExchange, witness: Witness, exchange: ReadExchange | None, others: ClientNames | None = None
     ) -> list[Fact]:
         """Return the facts of an exchange that `read` has returned, None included."""

@@ -105,7 +105,7 @@ class Verifier:
             self.apart[other.connection][:] = [True]
             read = self.behind_reader.read(behind, other)
             if front is None or read is None:
-                at_broker = self.behind_reader.told(behind, other, read)
+                at_broker = self.behind_reader.facts(behind, other, read)
         if front is not None:
             witness = witness_of(front, self.exchanges, self.terms.skew, behind is not None, front)
             self.connected(witness)
@@ -114,16 +114,16 @@ class Verifier:
                 self.names.learn(front, mine, read)
             elif mine is not None and behind is None:
                 self.names.same(front, mine)
-            shared = self.front_reader.told(front, witness, mine, self.names.of(front))
+            shared = self.front_reader.facts(front, witness, mine, self.names.of(front))
             if behind is not None and at_broker is None:
-                at_broker = self.behind_reader.told(behind, other, read)
+                at_broker = self.behind_reader.facts(behind, other, read)
                 witness.differs = other.differs = differing(shared, at_broker)
             cluster.servers.learn(witness, mine if behind is None else read, shared)
             give(cluster.clients, witness, shared)
             if behind is None and not front.answered_by_rule:
                 if self.apart.get(witness.connection):
                     read = self.behind_reader.read(front, witness)
-                    shared = self.behind_reader.told(front, witness, read, self.names.of(front))
+                    shared = self.behind_reader.facts(front, witness, read, self.names.of(front))
                 give(cluster.brokers, witness, shared)
         if at_broker is not None:
             give(cluster.brokers, other, at_broker)

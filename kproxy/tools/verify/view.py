@@ -68,7 +68,7 @@ class TimeOrder:
         while self.held and (self.held[0][0] < self.newest - WINDOW or self.weight > self.most):
             yield self._earliest()
 
-    def rest(self) -> Iterator[list[Fact]]:
+    def flush(self) -> Iterator[list[Fact]]:
         while self.held:
             yield self._earliest()
 
@@ -142,7 +142,7 @@ class ViewVerifier:
 
     def end(self) -> None:
         """Check all held facts at the end of the record."""
-        self._check(self.order.rest())
+        self._check(self.order.flush())
 
     def _check(self, due: Iterable[list[Fact]]) -> None:
         handlers = self.handlers

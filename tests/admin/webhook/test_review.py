@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from kproxy.admin.limits import LONGEST_BODY
 from kproxy.admin.problem import Problem, answer
 from kproxy.admin.webhook.annotations import SidecarOptions
-from kproxy.admin.webhook.server import KIND, LONGEST_REASON, VERSION, answer_review, tell
+from kproxy.admin.webhook.server import KIND, LONGEST_REASON, VERSION, answer_review, log_outcome
 from kproxy.base.terminal import in_line
 from tests.support.admission import review_of, review_with
 from tests.support.stretches import BY_COST, Cost
@@ -188,7 +188,7 @@ def test_whatever_stands_at_whatever_place_gets_an_answer_that_can_be_sent() -> 
                 assert sent.status_code == 422
             else:
                 sent = JSONResponse(decided.body())
-                tell(QUIET, decided)
+                log_outcome(QUIET, decided)
             text = bytes(sent.body).decode()
             assert in_line(text) == text, (path, value)
 

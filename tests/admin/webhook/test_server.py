@@ -142,7 +142,7 @@ async def test_log_line_of_a_pod_with_long_names_is_short(place: str, cost: Cost
     asked["request"][place] = "\x7f" * 1_000_000
     answer = answer_review(json.dumps(asked, ensure_ascii=False).encode(), SidecarOptions("kproxy:0.1.0"))
     with capture_logs() as logged:
-        cost.check(lambda: server.tell(structlog.get_logger(), answer), lines=2000, seconds=0.05)
+        cost.check(lambda: server.log_outcome(structlog.get_logger(), answer), lines=2000, seconds=0.05)
     line = logged[0]
     told = line["namespace" if place == "namespace" else "pod"]
     assert told == "\\u007f" * 42 + "\\u00"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.app.workers.messages import NetworkTerms
+from kproxy.app.workers.messages import NetworkSettings
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NotEverywhere, UnusableSetting
 from kproxy.rules.document.store import RuleStore, StoreChange
@@ -40,7 +40,7 @@ class Process:
         await self.on_ready(config)
         return config
 
-    def take_over(self, change: bytes, rules: RuleSet, terms: NetworkTerms) -> None:
+    def take_over(self, change: bytes, rules: RuleSet, terms: NetworkSettings) -> None:
         self.config, self.rules = change, rules
 
 
@@ -50,8 +50,8 @@ class Told:
     def __init__(self, packed: bytes) -> None:
         self.packed, self.taken = packed, list[int]()
 
-    def terms(self) -> NetworkTerms:
-        return NetworkTerms(1, {}, {})
+    def terms(self) -> NetworkSettings:
+        return NetworkSettings(1, {}, {})
 
     def has_taken(self, worker: Any) -> None:
         self.taken.append(worker.index)
@@ -264,8 +264,8 @@ async def test_a_worker_takes_only_what_it_was_asked_for(quiet_log: Any) -> None
         configs = Configs(pool)
         rules: WorkerRules = pool.workers[0].rules
         with pytest.raises(InternalError, match="rules 7 are to be put into force, none are prepared"):
-            rules.commit(7, NetworkTerms(1, {}, {}))
+            rules.commit(7, NetworkSettings(1, {}, {}))
         await rules.prepare(0, pool.keeper.state(), b"")
         with pytest.raises(InternalError, match="with another config than was prepared"):
-            rules.commit(0, NetworkTerms(1, {}, {}))
+            rules.commit(0, NetworkSettings(1, {}, {}))
         assert configs.all == [b"start"] * 3

@@ -97,7 +97,7 @@ def test_the_one_with_the_fewest_gets_the_next(hall: Callable[..., Hall]) -> Non
     for _ in range(7):
         three.arrive()
     assert three.got() == [2, 3, 2]
-    three.pool.workers[0].ledger.tell(2, 0, {}, 1.0)
+    three.pool.workers[0].ledger.report(2, 0, {}, 1.0)
     three.arrive()
     three.arrive()
     assert three.got() == [4, 3, 2]
@@ -106,7 +106,7 @@ def test_the_one_with_the_fewest_gets_the_next(hall: Callable[..., Hall]) -> Non
     for number in range(6):
         taking_turns.arrive()
         for worker in taking_turns.pool.workers:
-            worker.ledger.tell(len(worker.queue.got), 0, {}, number)
+            worker.ledger.report(len(worker.queue.got), 0, {}, number)
     assert taking_turns.got() == [2, 2, 2]
 
 

@@ -12,9 +12,9 @@ def test_what_is_on_its_way_counts_as_open() -> None:
         ledger.hand("a", 1.0)
     assert (ledger.connections, ledger.late_since) == (3, 1.0)
 
-    ledger.tell(taken=2, still_open=1, addresses={}, now=2.0)
+    ledger.report(taken=2, still_open=1, addresses={}, now=2.0)
     assert (ledger.connections, ledger.late_since) == (2, 2.0)
-    ledger.tell(taken=3, still_open=0, addresses={}, now=3.0)
+    ledger.report(taken=3, still_open=0, addresses={}, now=3.0)
     assert (ledger.connections, ledger.late_since) == (0, None)
 
 
@@ -25,9 +25,9 @@ def test_addresses_are_counted_on_their_way_and_there() -> None:
         ledger.hand(host, 1.0)
     assert (ledger.of("a"), ledger.of("b"), ledger.of("c")) == (2, 1, 0)
 
-    ledger.tell(taken=2, still_open=2, addresses={"a": 1, "b": 1}, now=2.0)
+    ledger.report(taken=2, still_open=2, addresses={"a": 1, "b": 1}, now=2.0)
     assert (ledger.of("a"), ledger.of("b")) == (2, 1)
-    ledger.tell(taken=3, still_open=2, addresses={"a": 2, "b": 0}, now=2.0)
+    ledger.report(taken=3, still_open=2, addresses={"a": 2, "b": 0}, now=2.0)
     assert (ledger.of("a"), ledger.of("b")) == (2, 0)
 
 
@@ -39,7 +39,7 @@ def test_what_is_taken_back_was_not_there() -> None:
     ledger.take_back()
 
     assert (ledger.connections, ledger.of("a"), ledger.of("b"), ledger.late_since) == (1, 1, 0, 1.0)
-    ledger.tell(taken=1, still_open=1, addresses={"a": 1}, now=3.0)
+    ledger.report(taken=1, still_open=1, addresses={"a": 1}, now=3.0)
     assert (ledger.connections, ledger.of("a"), ledger.late_since) == (1, 1, None)
 
 
@@ -47,7 +47,7 @@ def test_an_end_says_what_was_lost() -> None:
     """And leaves nothing."""
     ledger = Ledger(by_address=True)
     ledger.hand("a", 1.0)
-    ledger.tell(taken=1, still_open=1, addresses={"a": 1}, now=2.0)
+    ledger.report(taken=1, still_open=1, addresses={"a": 1}, now=2.0)
 
     assert ledger.end() == 1
     assert (ledger.connections, ledger.of("a"), ledger.late_since) == (0, 0, None)

@@ -17,7 +17,7 @@ from kproxy.app.workers import supervisor_client as module
 from kproxy.app.workers.messages import (
     ClusterNodes,
     ListenerPlace,
-    NetworkTerms,
+    NetworkSettings,
     SupervisorCalls,
     WorkerCalls,
     unpack_advertise,
@@ -68,9 +68,9 @@ class Both:
         return found[0]
 
 
-def terms(number: int, ports: int, topology: int, nodes: Any = None) -> NetworkTerms:
+def terms(number: int, ports: int, topology: int, nodes: Any = None) -> NetworkSettings:
     """Terms of a config with one listener and one cluster."""
-    return NetworkTerms(number, {"main": ListenerPlace(ports, 9092)}, {"c": ClusterNodes(topology, nodes or {})})
+    return NetworkSettings(number, {"main": ListenerPlace(ports, 9092)}, {"c": ClusterNodes(topology, nodes or {})})
 
 
 @asynccontextmanager

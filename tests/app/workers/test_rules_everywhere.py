@@ -18,7 +18,7 @@ from kproxy.app.workers.shared_table import SharedTable
 from kproxy.app.workers.worker_rules import WorkerRules
 from kproxy.base.errors import ConfigRefused, InternalError, NoSuchRule, NotEverywhere
 from kproxy.rules.document.store import RuleStore
-from kproxy.rules.rule_set import RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.rules.values.source import Source
 from kproxy.runtime.io.channel import Channel
 from kproxy.runtime.io.reactor import Reactor
@@ -60,7 +60,7 @@ class Worker:
     def version(self) -> str:
         return (self.swapped[-1] if self.swapped else self.begun).id
 
-    def running(self, name: str) -> Running:
+    def running(self, name: str) -> ActiveRule:
         return next(one for one in self.rules.running.values() if one.name == name)
 
 

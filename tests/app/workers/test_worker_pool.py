@@ -159,15 +159,15 @@ async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
         one.on_returned = lambda worker: returned.append(worker.index)
         (worker,) = one.workers
         now = monotonic()
-        worker.look(now + pool_worker_module.SILENT - 1)
+        worker.check(now + pool_worker_module.SILENT - 1)
         assert (worker.silent, returned) == (False, [])
-        worker.look(now + pool_worker_module.SILENT + 1)
+        worker.check(now + pool_worker_module.SILENT + 1)
         assert (worker.silent, returned) == (True, [0])
         one.send(WorkerCalls.drain)  # anything: it answers
-        await until(lambda: any("answers again" in line["event"] for line in logged) or worker.look(monotonic()))
+        await until(lambda: any("answers again" in line["event"] for line in logged) or worker.check(monotonic()))
         assert not worker.silent
         worker.ledger.hand("a", now)
-        worker.look(now + pool_worker_module.LATE + 1)
+        worker.check(now + pool_worker_module.LATE + 1)
         assert worker.silent
         worker.look(now + pool_worker_module.HUNG + 10)
         await until(lambda: one.restarts)

@@ -15,9 +15,9 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import Send
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session import Session
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.lab.bench.rows import Rows
 
@@ -69,8 +69,8 @@ class Exchange:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = parse_rules(json.dumps({"rules": rules})) if rules else RuleSet()
         bound = self.rules.bind(HERE)
-        plan = Plan(Bound.of(bound, advertise=False), bound.live)
-        self.session = Session(plan, Shared(), HERE, 1, bound)
+        plan = Plan(ConnectionSettings.of(bound, advertise=False), bound.live)
+        self.session = Session(plan, ClusterState(), HERE, 1, bound)
         self.now = 0.0
         name = "prod.orders" if RENAME in rules else "orders"
         say = response(0, 9, 1, responses=[{"name": name, "partition_responses": [{"index": 0, "base_offset": 7}]}])

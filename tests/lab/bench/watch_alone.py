@@ -167,7 +167,7 @@ class Outlet:
 
     def empty(self) -> None:
         for batch in self.queue.take():
-            self.queue.settle(len(batch.items), batch.size)
+            self.queue.mark_done(len(batch.items), batch.size)
 
 
 CONNECTION: Any = SimpleNamespace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kproxy.session.held_memory import HeldMemory, Holder
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.stretches import READ, Stopwatch, Watch
 
@@ -76,7 +76,7 @@ def measure(way: str, frame: bytes, watch_with: Callable[[], Watch] = Stopwatch)
     """
     rules, place = WAYS[way]
     memory = PeakMemory(256 << 20)
-    shared, plan, left, watches = Shared(responses=memory), None, [], (watch_with(), watch_with())
+    shared, plan, left, watches = ClusterState(responses=memory), None, [], (watch_with(), watch_with())
     for watch in watches:
         talk = Dialogue(rules, advertise=True, shared=shared, plan=plan)
         plan, talk.nodes = talk.session.plan, place

@@ -53,7 +53,7 @@ def test_ids_are_folded_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(taker.add(come(1, 2))) == []
     [(rows, _)] = taker.add(come(3, 4))
     assert rows["lines"].to_pylist() == [4]
-    assert list(taker.rest()) == []
+    assert list(taker.flush()) == []
     assert list(taker.add(come(70))) == []
-    [(rows, _)] = taker.rest()
+    [(rows, _)] = taker.flush()
     assert rows["block"].to_pylist() == [1]

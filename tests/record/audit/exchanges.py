@@ -11,7 +11,7 @@ from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table import schema
 from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import ExchangeOutcome, Form, Frame, ObservedExchange
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import MatchingRules
 from tests.support.frames import message
 
 
@@ -32,7 +32,7 @@ class FakeWho:
     topics: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     standing: object = None
-    bound: BoundRules = field(default_factory=BoundRules)
+    bound: MatchingRules = field(default_factory=MatchingRules)
 
     def broker_topic(self, topic: str) -> str | None:
         return self.renamed.get(topic)

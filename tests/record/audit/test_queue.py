@@ -45,7 +45,7 @@ def test_drop_counts_what_there_is_no_room_for() -> None:
     fill(own, 1, 12)
     own.take()
     fill(own, 13, 13)
-    own.settle(10, 10)
+    own.mark_done(10, 10)
     fill(own, 14, 14)
     gap = own.take_gap()
 
@@ -81,9 +81,9 @@ def test_block_drops_nothing_of_what_is_under_way() -> None:
     before = own.blocked
     fill(own, 10, 15)
     full = own.blocked
-    own.settle(9, 9)
+    own.mark_done(9, 9)
     still = own.blocked
-    own.settle(1, 1)
+    own.mark_done(1, 1)
 
     assert (before, full, still, own.blocked, told) == (False, True, True, False, ["unblocked"])
     assert own.counters.dropped == {}
@@ -102,7 +102,7 @@ def test_block_while_the_disk_refuses() -> None:
     own, told = queue("block")
     own.refuse("read_only")
     refused = own.blocked
-    own.settle(0, 0)
+    own.mark_done(0, 0)
     still = own.blocked
     own.refuse("")
 

@@ -60,11 +60,11 @@ def test_a_rule_whose_counters_were_reset_is_told_from_0() -> None:
     talk = Dialogue(RULE)
     rules, kept = made(talk.rules.live)
     talk.client(request(12, 4, 1)).later(0.01)
-    rules.tell()
+    rules.report()
 
     talk.rules.live[0].reset()
     talk.client(request(12, 4, 2)).later(0.01)
-    rules.tell()
+    rules.report()
 
     assert [data["matched"] for _, data in kept.events] == [1, 1]
 
@@ -92,6 +92,6 @@ def test_rules_that_are_no_live_rules_have_no_counts() -> None:
     document = parse_rules("rules: [{name: r, kind: rename_topic, topics: {a: b}}]")
     rules, kept = made(document.live)
 
-    rules.tell()
+    rules.report()
 
     assert kept.events == []

@@ -176,7 +176,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [pair for number in range(500) for pair in matcher.front(produce(number, who=who), number)]
     assert given == [(number, None) for number in range(300)]
     assert len(matcher.waiting) == pairs.MOST_UNMATCHED
-    assert matcher.rest() == [(number, None) for number in range(300, 500)]
+    assert matcher.flush() == [(number, None) for number in range(300, 500)]
     assert (matcher.size, len(matcher.waiting)) == (0, 0)
 
     given = [pair for one in range(8) for pair in matcher.behind(produce(1, who=client(one)), one, 10 << 20)]

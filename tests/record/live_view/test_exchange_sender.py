@@ -168,7 +168,7 @@ def test_all_sinks_are_steady_for_some() -> None:
     fanout, steady, sampler = Fanout(structlog.get_logger()), Hungry(), Hungry(most=Depth.SKETCH)
     fanout.add_sampler(sampler, lambda seconds: None)
     certain = fanout.unsampled()
-    fanout.look(False)
+    fanout.set_sampling(False)
     assert (fanout.sinks, certain.sinks, certain.steady) == ((), (sampler,), (sampler,))
     fanout.add(steady)
     assert (fanout.sinks, certain.sinks) == ((steady,), (steady, sampler))

@@ -43,7 +43,7 @@ class Waiting:
 
     def told(self, now: float) -> dict[str, float]:
         """Records by name, after those with a name or without patience were settled."""
-        self.unnamed.settle(now)
+        self.unnamed.resolve(now)
         return {one.name: one.values[READ] for one in self.totals.tables["topic"].everything() if READ in one.values}
 
 

@@ -32,7 +32,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.lanes.assembler import MAX_ARRIVALS, WaitClock
 from kproxy.session.plan import HEAD
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.support.frames import produce
@@ -528,7 +528,7 @@ def test_parts_lookup_of_topics_is_kproxys_time() -> None:
 
 def test_parts_memory_is_kproxys_time() -> None:
     """A response that has to be whole waits until others give memory back."""
-    shared = Shared(responses=HeldMemory(1000))
+    shared = ClusterState(responses=HeldMemory(1000))
     talk = Timed(advertise=True, shared=shared)
     talk.fields[1] = {"cluster_id": "c" * 100, "brokers": [{"node_id": 1, "host": "b1", "port": 9092}]}
     other = MemoryLane()

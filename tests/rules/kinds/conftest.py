@@ -16,7 +16,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.rule import Effect, LiveRule
-from kproxy.session.rewrite.context import TOPIC_IDS, recall
+from kproxy.session.rewrite.context import TOPIC_IDS, session_lru
 from kproxy.tools.rehearse.dialogue import Dialogue, sized
 from tests.support.frames import message
 
@@ -108,7 +108,7 @@ class Told:
 
     def knows(self, name: str, topic_id: UUID) -> None:
         """The cluster's answers have shown this topic."""
-        recall(self.talk.session.context.cluster_memory, TOPIC_IDS)[topic_id.bytes] = name.encode()
+        session_lru(self.talk.session.context.cluster_memory, TOPIC_IDS)[topic_id.bytes] = name.encode()
 
     def ask(self, key: int, version: int, client_id: str = "tester", /, **asked: Any) -> dict[str, Any] | None:
         """The body that the broker is asked with, None when it is not asked."""

@@ -9,7 +9,7 @@ import pytest
 from kproxy.protocol.table.schema import load
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.context import FETCH_SESSIONS, MAX_ENTRIES
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
@@ -27,7 +27,7 @@ def sent(talk: Any) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_session_that_began_elsewhere_is_none(dialogue: Any, version: int, advertise: bool) -> None:
     """Neither continued, nor closed by beginning or ending with its number; the client's own is, from then on."""
-    talk = dialogue(Bound(names=TENANT, advertise=advertise))
+    talk = dialogue(ConnectionSettings(names=TENANT, advertise=advertise))
     for number, epoch in enumerate((1, 0, -1, 2**31 - 1, -5)):
         talk.client(request(FETCH, version, number, session_id=FOREIGN, session_epoch=epoch))
         talk.broker(response(FETCH, version, number, error_code=70), 3)
@@ -46,7 +46,7 @@ def test_a_session_that_began_elsewhere_is_none(dialogue: Any, version: int, adv
 
 def test_a_long_answer_that_opens_a_session_streams(dialogue: Any) -> None:
     """Its head is all that is waited for."""
-    talk = dialogue(Bound(names=TENANT)).client(request(FETCH, 13, 1, session_epoch=0))
+    talk = dialogue(ConnectionSettings(names=TENANT)).client(request(FETCH, 13, 1, session_epoch=0))
     part = {"partition_index": 0, "records": b"r" * 300_000}
     answer = response(FETCH, 13, 1, session_id=MINE, responses=[{"partitions": [part]}])
     for start in range(0, len(answer), 10_000):
@@ -70,11 +70,11 @@ def test_rules_that_look_at_answers_do_not_hide_it(rule: str) -> None:
 
 def test_sessions_of_others_who_share_the_cluster_are_not_this_ones(dialogue: Any) -> None:
     """Not even of another connection of the same tenant; and a connection remembers a few."""
-    talk = dialogue(Bound(names=TENANT))
+    talk = dialogue(ConnectionSettings(names=TENANT))
     for number in range(1, MAX_ENTRIES[FETCH_SESSIONS] + 5):
         talk.client(request(FETCH, 16, number, session_epoch=0))
         talk.broker(response(FETCH, 16, number, session_id=number))
     assert len(talk.session.context.memory[FETCH_SESSIONS]) == MAX_ENTRIES[FETCH_SESSIONS]
-    other = dialogue(Bound(names=TENANT), talk.shared)
+    other = dialogue(ConnectionSettings(names=TENANT), talk.shared)
     other.client(request(FETCH, 16, 1, session_id=MAX_ENTRIES[FETCH_SESSIONS], session_epoch=1))
     assert sent(other) == [(0, 1)]

@@ -14,7 +14,7 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.cluster import Cluster
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, disguise
 from kproxy.session.rewrite.response_cache import NeedsLookup
@@ -24,7 +24,7 @@ from tests.support.frames import fetched as fetched_frame
 from tests.support.frames import produce as produce_frame
 
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
-BOUND = Bound(names=TENANT)
+BOUND = ConnectionSettings(names=TENANT)
 MINE, FOREIGN, NEW = (UUID(int=0x4000 << 64 | 0x8 << 60 | number) for number in (1, 2, 3))
 HIDDEN = UUID(bytes=disguise(FOREIGN.bytes, Context(Counters(), {})))
 TOPICS = {"a.orders": MINE, "b.orders": FOREIGN}
@@ -86,7 +86,7 @@ def test_an_id_that_stays_unknown_is_asked_for_once(dialogue: Any) -> None:
 @pytest.mark.parametrize("advertise", [True, False])
 def test_long_answers_stream_until_an_id_was_disguised(dialogue: Any, advertise: bool) -> None:
     """A tenant that sends its own ids pays nothing; one that does not has its answers held and looked at."""
-    talk = dialogue(Bound(names=TENANT, advertise=advertise)).client(fetch(1, MINE))
+    talk = dialogue(ConnectionSettings(names=TENANT, advertise=advertise)).client(fetch(1, MINE))
     talk.broker(topics_answer(TOPICS))
     answer = fetched(1, MINE, records=b"r" * 200_000)
     talk.broker(answer[:100_000])
@@ -144,7 +144,7 @@ def test_renames_do_not_look_at_ids(dialogue: Any) -> None:
     names = NameMaps(
         NameMap.of({"a": "b"}), NameMap.of({"a": "b"}, space=GROUP), NameMap.of({"a": "b"}, space=TRANSACTIONAL_ID)
     )
-    plan = Plan(Bound(names=names))
+    plan = Plan(ConnectionSettings(names=names))
     assert plan[FETCH << 16 | 17].request is None
     assert TOPIC is names.topics.space if names.topics else False
 

@@ -14,7 +14,7 @@ import pytest
 from kproxy.base import cooperative
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.names import SingleTopicRewriter
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
@@ -77,7 +77,7 @@ def test_a_read_is_as_its_frames_alone(version: int, names: NameMaps, monkeypatc
         said = [answer() for _, answer in sent if answer is not None]
         cut = chance.choice([0, 0, 1, 7, 13])
         requests, responses = b"".join(frame for frame, _ in sent), b"".join(said)
-        together, alone = (Dialogue(bound=Bound(names=names)) for _ in range(2))
+        together, alone = (Dialogue(bound=ConnectionSettings(names=names)) for _ in range(2))
         for _ in range(2):  # the second time all heads were met before
             together.client(requests[: len(requests) - cut]).client(requests[len(requests) - cut :])
             together.broker(responses[: len(responses) - cut]).broker(responses[len(responses) - cut :])
@@ -94,7 +94,7 @@ def test_a_read_is_as_its_frames_alone(version: int, names: NameMaps, monkeypatc
 def test_others_have_turns_in_a_read_of_many() -> None:
     """Ten thousand small frames whose topic is renamed take a while: others run in between, and nothing is lost."""
     frame = request(PRODUCE, 9, 1, None, acks=0, topic_data=[{"name": "orders", "partition_data": []}])
-    talk = Dialogue(bound=Bound(names=RENAMES)).client(frame)
+    talk = Dialogue(bound=ConnectionSettings(names=RENAMES)).client(frame)
     once, turns = talk.to_broker, list[int]()
     before = cooperative.install_hooks(lambda: turns.append(1))
     try:

@@ -10,7 +10,7 @@ import pytest
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.rewrites import MOST_KNOWN, SingleTopicRewriter, single_topic_rewriter
 from kproxy.tools.rehearse.dialogue import request, response
@@ -52,7 +52,7 @@ def test_a_long_request_streams(
     """Both names stand before the records: the frame is never held, and is byte for byte what it would be there."""
     frame = produce(version, "orders", "worker-1" if transactional else None)
     expected = produce(version, topic, transactional_id if transactional else None)
-    talk = dialogue(Bound(names=names)).client(frame[:1200], chunk)
+    talk = dialogue(ConnectionSettings(names=names)).client(frame[:1200], chunk)
     assert len(talk.to_broker) > 900
     for start in range(1200, len(frame), 7000):
         talk.client(frame[start : start + 7000])
@@ -150,8 +150,8 @@ def built(key: int, version: int, direction: str, topic: str, beginning: dict[st
 def test_nothing_passes_that_cannot_be_read_for_a_tenant(dialogue: Any) -> None:
     """Unknown APIs, unknown versions of harmless ones, and requests inside requests close the connection."""
     tenant = NameMaps(*(NameMap([PrefixLayer(space, b"a.")], space) for space in NAMESPACES))
-    plan = Plan(Bound(names=tenant, advertise=False, hide_unknown_apis=False))
-    other = Plan(Bound(names=NameMaps(topics=TOPICS), advertise=False, hide_unknown_apis=False))
+    plan = Plan(ConnectionSettings(names=tenant, advertise=False, hide_unknown_apis=False))
+    other = Plan(ConnectionSettings(names=NameMaps(topics=TOPICS), advertise=False, hide_unknown_apis=False))
     for key, version in ((9999, 0), (58, 0), (36, 99), (12, 99)):
         assert plan[key << 16 | version].stop
     assert not other[9999 << 16].stop

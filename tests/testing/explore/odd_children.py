@@ -97,7 +97,7 @@ def work(job: RunJob, pipes: ChildPipes) -> None:
     behaviour = job.plan.steps[0].fault.name if job.plan.steps else "answers"
     with RunWatchdog(job, pipes, lambda ended: answer_of(job, behaviour, ended)) as watchdog:
         BEHAVIOURS.get(behaviour, lambda job, pipes: None)(job, pipes)
-        watchdog.tell(answer_of(job, behaviour))
+        watchdog.report(answer_of(job, behaviour))
 
 
 if __name__ == "__main__":

@@ -84,11 +84,11 @@ CLIENT_SAYS_PARTIAL = Partial(
 def client_says_daily(bases: Bases) -> DataFrame:
     """Sum client metrics, requests and connections by client."""
     return CLIENT_SAYS_PARTIAL.gathered(
-        told_by_clients(bases.telemetry), seen_requests(bases.requests), seen_connections(bases.connections)
+        from_clients(bases.telemetry), seen_requests(bases.requests), seen_connections(bases.connections)
     )
 
 
-def told_by_clients(telemetry: DataFrame) -> DataFrame:
+def from_clients(telemetry: DataFrame) -> DataFrame:
     """Sum the numbers of pushes by client, over all its instances."""
     means = [(name, F.col(f"{column}_avg")) for name, column in SAID.items()]
     created = reduce(add, [F.coalesce(name, F.lit(0.0)) for name in MADE])

@@ -111,7 +111,7 @@ def violations_daily(bases: Bases) -> DataFrame:
     names = _union(names, _producer_names(_union(silver["requests"], written)))
     names = names.select(F.col("day").alias("named"), F.col("place").alias("named_place"), *NAMED)
     rows = _union(
-        told_once(found, "day", "place").withColumn("kind", F.lit(FOUND)), *kept(facts), edges(writes, answers)
+        distinct_findings(found, "day", "place").withColumn("kind", F.lit(FOUND)), *kept(facts), edges(writes, answers)
     )
     named = rows.join(names, on=_same_place(), how="inner")
     blind = not_checked(written, told).select("*", *_blind()).drop("api")
@@ -174,7 +174,7 @@ def edges(writes: DataFrame, answers: DataFrame) -> DataFrame:
     return _of_kind(_union(acknowledged, read), EDGES)
 
 
-def told_once(findings: DataFrame, *by: str) -> DataFrame:
+def distinct_findings(findings: DataFrame, *by: str) -> DataFrame:
     """Return one row for each check and place (and day, if in `by`): the first text of the worst level, and the number
     of findings."""
     rank = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col("level")).alias("rank")
@@ -196,7 +196,7 @@ def violations_combine(partials: DataFrame) -> DataFrame:
     )
     placed = rows.withColumn("place", F.coalesce(place, place_of("cluster", "producer_id")))
     names = placed.groupBy(F.col("place").alias("named_place")).agg(*[F.max(name).alias(name) for name in NAMED])
-    overnight = told_once(_of_rows(placed).findings(), "day", "place").withColumn("overnight", F.lit(True))
+    overnight = distinct_findings(_of_rows(placed).findings(), "day", "place").withColumn("overnight", F.lit(True))
     by_day = placed.where(F.col("kind") == FOUND).withColumn("overnight", F.lit(False))
     columns = ("day", "place", "check", "level", "count", "text", "events", "time", "producer_id", "overnight")
     both = by_day.select(*columns).unionByName(overnight.select(*columns))

@@ -299,7 +299,7 @@ class QuotaEffect(Effect):
         if self.fetch is None or exchange.api.key not in FETCHES:
             return ()
         if has_max_bytes(exchange.api.key, exchange.version):
-            self.settle(self.fetch, exchange, entities, now)
+            self.end_fetch(self.fetch, exchange, entities, now)
         charges: dict[Bucket, float] = {}
         add(charges, self.fetch, self.measured(exchange, entities, exchange.response_size, "response"), now)
         return self.throttle(max((bucket.charge(amount, now) for bucket, amount in charges.items()), default=0.0))
@@ -354,12 +354,12 @@ class QuotaEffect(Effect):
         body["min_bytes"] = min(body["min_bytes"], most)
         return True
 
-    def settle(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
+    def end_fetch(self, buckets: Buckets[QuotaKey], exchange: Exchange, entities: Sequence[Entity], now: float) -> None:
         """End the reservation of a Fetch, and note the size of its response."""
         exchange.connection.memory[self] = exchange.response_size
         for key, _ in self.counted(exchange, entities):
             if isinstance(bucket := buckets.of(key, now), FetchBucket):
-                bucket.settle(exchange.identity, now)
+                bucket.end_fetch(exchange.identity, now)
 
 
 def add(charges: dict[Bucket, float], buckets: Buckets[QuotaKey], amounts: Iterable[Charge], now: float) -> None:

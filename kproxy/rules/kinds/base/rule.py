@@ -17,7 +17,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import ConnectionView, Decision, Exchange, Facts, FrameDepth, LeaveOut, TrafficShape, Turn
+from kproxy.rules.exchange import (
+    ConnectionView,
+    Decision,
+    Exchange,
+    Facts,
+    FrameDepth,
+    LeaveOut,
+    QuotaPlace,
+    TrafficShape,
+)
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.shared_numbers import SharedNumbers
@@ -184,7 +193,7 @@ class Effect:
         Otherwise note nothing and return False: `on_request` notes it."""
         return False
 
-    def turn(self, terms: Any, size: int, now: float) -> Turn | None:
+    def turn(self, terms: Any, size: int, now: float) -> QuotaPlace | None:
         """Return the turn with the charges of a request for which `passes` returned True; None: no charges."""
         return None
 
@@ -309,7 +318,7 @@ class LiveRule(Rule):
         """Return True if an answer may mention, unasked, what the rule forbids; it is then redacted."""
         return False
 
-    def letters(self, key: int, version: int) -> tuple[bytes, ...] | None:
+    def required_literals(self, key: int, version: int) -> tuple[bytes, ...] | None:
         """Literals, one of which must occur in a frame that this rule can affect, except topic ids and requests for all
         topics. None: no prefilter."""
         return None

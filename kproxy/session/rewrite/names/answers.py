@@ -23,7 +23,7 @@ from kproxy.protocol.edit import Edits
 from kproxy.protocol.primitives import MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import CURSORS, Context, recall
+from kproxy.session.rewrite.context import CURSORS, Context, session_lru
 from kproxy.session.rewrite.response_cache import Apply
 
 from .translator import NameTranslator
@@ -69,7 +69,7 @@ class CursorName:
 
     def places(self, context: Context) -> BoundedMap[Any, Any]:
         """Return the broker-side names by the words that replace them for this tenant."""
-        return recall(context.cluster_memory, (CURSORS, self.translator.names.owner))
+        return session_lru(context.cluster_memory, (CURSORS, self.translator.names.owner))
 
     def word_for(self, name: bytes, context: Context) -> bytes:
         """Return a word for a hidden name; it is evicted after 1,000 others."""
@@ -85,7 +85,7 @@ ASKED_FOR_ALL = "metadata_all"
 
 
 @dataclass(frozen=True, slots=True)
-class AskedForAll:
+class AllTopicsRequest:
     """Reader that notes if a Metadata request is for all topics: null, or in v0, which has no null, an empty array."""
 
     version: int

@@ -30,7 +30,7 @@ from kproxy.protocol.scan.walk import Hits, Walk, compile_walk, read_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_GROUPS, JOIN_GROUP, SYNC_GROUP
 from kproxy.protocol.table.layout import Struct
-from kproxy.session.rewrite.context import MAX_GROUP_BYTES, PROTOCOLS, Context, recall
+from kproxy.session.rewrite.context import MAX_GROUP_BYTES, PROTOCOLS, Context, session_lru
 from kproxy.session.rewrite.response_cache import Apply
 
 from .translator import NameTranslator, PlainNames, innermost
@@ -194,13 +194,13 @@ class GroupBytes:
         type."""
         if self.translator.direction == "response":
             return (context.note or {}).get(PROTOCOLS)
-        kept: bytes | None = recall(context.memory, PROTOCOLS).get(group)
+        kept: bytes | None = session_lru(context.memory, PROTOCOLS).get(group)
         return None if self.translator.names.isolates and kept != CONSUMER else kept
 
     def learn(self, found: dict[str, bytes | None], context: Context) -> None:
         """Remember the protocol type for the response, which may lack it, and for the group's next requests."""
         group, kind = found.get(GROUP), found.get(TYPE)
-        kept = recall(context.memory, PROTOCOLS)
+        kept = session_lru(context.memory, PROTOCOLS)
         if kind and len(group or b"") + len(kind) <= MAX_GROUP_BYTES:
             kept[group] = kind
         note = context.note = context.note or {}

@@ -53,7 +53,7 @@ from kproxy.session.rewrite.context import (
     REGEX_TOPICS,
     REGEXES,
     Context,
-    recall,
+    session_lru,
 )
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
@@ -122,7 +122,7 @@ it exceeds the time limit: the machine was busy with other work."""
 SPENT: Final = "topic_regex_spent"
 
 
-class TooDear(Exception):
+class RegexTooExpensive(Exception):
     """Error of a pattern that has taken more time than it may."""
 
 
@@ -139,9 +139,9 @@ def compiled(regex: bytes) -> Any:
 
 
 class Matcher:
-    """Pattern of one message, matched against texts with breaks for other work. Raises TooDear if it takes too long.
+    """Pattern of one message, matched against texts with breaks for other work.
 
-    `memory` is the cluster's, `owner` the tenant with the allowance, `now` the time of the message.
+    Raises RegexTooExpensive if it takes too long. `memory` is the cluster's, `owner` the tenant with the allowance, `now` the time of the message.
     """
 
     def __init__(self, pattern: Any, memory: MutableMapping[Any, Any], owner: object, now: float) -> None:
@@ -171,19 +171,19 @@ class Matcher:
         return self.used + thread_time() - self.began - EACH * self.texts
 
     def matches(self, text: bytes) -> bool:
-        """Return True if the entire text matches. Raises TooDear."""
+        """Return True if the entire text matches. Raises RegexTooExpensive."""
         self.texts += 1
         steps = len(text) * self.size
         self.steps += steps
         if steps > MOST_STEPS:
             self.end()
-            raise TooDear
+            raise RegexTooExpensive
         if not text.isascii():
             text = text.decode("utf-8", "replace").encode()
         found = self.pattern.fullmatch(text) is not None  # of bytes: text would take twice as long
         if self.steps > LEAST_STEPS and self.beyond > self.left:
             self.end()
-            raise TooDear
+            raise RegexTooExpensive
         if not self.texts % FEW:
             self.pause()
         return found
@@ -206,7 +206,7 @@ MAX_NAME = 249  # bytes in a topic name; a longer text cannot be one
 def translated(regex: bytes, topics: list[bytes], names: NameMap, context: Context) -> bytes:
     """Return the pattern to send in place of `regex`: one that matches exactly the broker-side names of the topics that
     `regex` matches. The result is remembered."""
-    kept = recall(context.cluster_memory, REGEX_ANSWERS)
+    kept = session_lru(context.cluster_memory, REGEX_ANSWERS)
     key = regex, names, topics_age(context, topics)
     sent: bytes | None = kept.get(key)
     if sent is None:
@@ -225,7 +225,7 @@ def computed(regex: bytes, topics: Iterable[bytes], names: NameMap, context: Con
     matcher = Matcher(pattern, context.cluster_memory, names.owner, context.now)
     try:
         found = [name for name, shown in seen if shown is not None and matcher.matches(shown)]
-    except TooDear:
+    except RegexTooExpensive:
         context.count("topic_regex_too_dear")
         return (INVALID + regex)[:MAX_STRING]
     matcher.end()
@@ -282,7 +282,7 @@ class HeartbeatRegex:
         self, member: tuple[bytes, bytes], epoch: int, regex: bytes | None, context: Context
     ) -> bytes | NeedsLookup | None:  # fmt: skip
         """Return the pattern to send instead. None: the field stays."""
-        kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
+        kept = session_lru(context.cluster_memory, (REGEXES, self.names.owner))
         if epoch < 0 or regex == b"":  # the member leaves (-2: a static one, to come back), or unsubscribes
             kept.pop(member, None)
             return NOTHING if regex else None
@@ -321,7 +321,7 @@ class DescribedRegex:
         )  # fmt: skip
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            kept = recall(context.cluster_memory, (REGEXES, self.names.owner))
+            kept = session_lru(context.cluster_memory, (REGEXES, self.names.owner))
             group, member = b"", b""
             for mark, start, end in hits:
                 if mark == group_mark:
@@ -445,7 +445,7 @@ class MatchingOnly:
         matcher = Matcher(pattern, context.cluster_memory, self.translator.names.owner, context.now)
         try:
             found = [one is None or matcher.matches(one) for one in shown]
-        except TooDear:
+        except RegexTooExpensive:
             context.count("transactional_id_regex_too_dear")
             note = context.note = context.note or {}
             note[DEAR] = True

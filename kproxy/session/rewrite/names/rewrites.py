@@ -40,7 +40,7 @@ from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup, Rewrite, Splice, Splicer
 
 from . import groups, resources
-from .answers import AskedForAll, CursorName, TopicAnswers
+from .answers import AllTopicsRequest, CursorName, TopicAnswers
 from .regex import DescribedRegex, HeartbeatRegex, MatchingOnly, PatternAside, TopologyRegexes
 from .tenant_denials import (
     MESSAGES_FROM,
@@ -154,7 +154,7 @@ def topic_parts(key: int, version: int, struct: Struct, translators: Translators
     if translator.direction == "response":
         yield TopicAnswers(struct, translator, by_id=key == METADATA and version >= NULL_NAMES_FROM)
     elif key == METADATA:
-        yield AskedForAll(version, struct.flexible)
+        yield AllTopicsRequest(version, struct.flexible)
     if key == DESCRIBE_TOPIC_PARTITIONS:
         yield CursorName(CURSORS[translator.direction], translator)
 

@@ -36,7 +36,7 @@ from kproxy.protocol.primitives import Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH
-from kproxy.session.rewrite.context import FETCH_SESSIONS, Context, recall
+from kproxy.session.rewrite.context import FETCH_SESSIONS, Context, session_lru
 from kproxy.session.rewrite.response_cache import Apply
 
 from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
@@ -211,7 +211,7 @@ class OwnSessions:
             for mark, start, end in hits:
                 if mark == number_mark:
                     number = bytes(buf[start:end])
-                    if number != NONE and number not in recall(context.memory, FETCH_SESSIONS):
+                    if number != NONE and number not in session_lru(context.memory, FETCH_SESSIONS):
                         edits.replace(start, end, NONE)
                         context.count("fetch_sessions_unreachable")
                 elif mark == epoch_mark:
@@ -236,5 +236,5 @@ def learn_session(version: int, buf: Buffer, pos: int, n: int, end: int, context
         return min(max(2 * (here - pos), 32), end - pos, MAX_HEAD) if here < end else 0
     number = bytes(buf[body + NUMBER_AT : body + HEAD_BYTES])
     if number != NONE:
-        recall(context.memory, FETCH_SESSIONS)[number] = None
+        session_lru(context.memory, FETCH_SESSIONS)[number] = None
     return 0

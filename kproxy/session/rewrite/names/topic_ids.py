@@ -49,7 +49,7 @@ from kproxy.session.rewrite.context import (
     MAX_ASKED_AT_ONCE,
     TOPIC_IDS,
     Context,
-    recall,
+    session_lru,
 )
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
 
@@ -73,7 +73,7 @@ def disguise(topic_id: bytes, context: Context) -> bytes:
     if version_of(topic_id) == RANDOM:
         return joined(permuted(without_version(topic_id)), OURS)
     hidden = joined(int.from_bytes(blake2b(topic_id, key=KEY, digest_size=16).digest(), "big") >> 4, OURS)
-    recall(context.memory, DISGUISES)[hidden] = topic_id
+    session_lru(context.memory, DISGUISES)[hidden] = topic_id
     return hidden
 
 
@@ -81,7 +81,7 @@ def undisguised(topic_id: bytes, context: Context) -> bytes:
     """Return the id that the client has sent, given the one sent in its place. Other ids are returned unchanged."""
     if version_of(topic_id) != OURS:
         return topic_id
-    kept: bytes | None = recall(context.memory, DISGUISES).get(topic_id)
+    kept: bytes | None = session_lru(context.memory, DISGUISES).get(topic_id)
     return joined(restored(without_version(topic_id)), RANDOM) if kept is None else kept
 
 
@@ -131,7 +131,7 @@ DISGUISED = "topic_ids_disguised"
 def learn(cluster_memory: MutableMapping[str, Any], topic_id: bytes, name: bytes) -> None:
     """Remember which topic an id belongs to. A topic that is created again has a new id, so a known id keeps its
     name."""
-    known = recall(cluster_memory, TOPIC_IDS)
+    known = session_lru(cluster_memory, TOPIC_IDS)
     if topic_id != ZERO and known.get(topic_id, name) == name:
         known[topic_id] = name
 
@@ -178,19 +178,19 @@ class VisibleIds:
         """Return True if the id may pass, judged by the names of ids that are known now."""
         if is_nobodys(topic_id):
             return True
-        name = recall(context.cluster_memory, TOPIC_IDS).get(topic_id)
+        name = session_lru(context.cluster_memory, TOPIC_IDS).get(topic_id)
         return name is not None and is_visible(name, self.names)
 
     def unknown(self, found: list[tuple[int, int, bytes]], context: Context) -> NeedsLookup | None:
         """Return the lookup of unknown ids. A request causes one lookup, and ids that the broker recently did not know
         are not in it. `found`: start, end and id of each place."""
-        known = recall(context.cluster_memory, TOPIC_IDS)
+        known = session_lru(context.cluster_memory, TOPIC_IDS)
         unknown = {one for _, _, one in yielding(found) if one not in known and not is_nobodys(one)}
         if not unknown or context.looked_up is not None:
             return None
         if self.listed:
             return NeedsLookup(all_topics=True) if context.listed_before(LISTED_AFTER) else None
-        asked, since = recall(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
+        asked, since = session_lru(context.memory, ASKED_IDS), context.now - NOT_THERE_FOR
         wanted: list[bytes] = []
         for topic_id in yielding(unknown):
             if asked.get(topic_id, since) <= since:
@@ -225,7 +225,7 @@ class GivenBackIds:
         marks = {number for number, mark in enumerate(walk.marks) if mark.what == "value" and mark.path in self.paths}
 
         def apply(buf: Buffer, hits: Hits, edits: Edits, context: Context) -> None:
-            known = recall(context.cluster_memory, TOPIC_IDS)
+            known = session_lru(context.cluster_memory, TOPIC_IDS)
             for mark, start, end in hits:
                 if mark in marks:
                     topic_id = bytes(buf[start:end])
@@ -241,7 +241,7 @@ class GivenBackIds:
 
 
 @dataclass(frozen=True, slots=True)
-class LearntIds:
+class LearnedIds:
     """Reader of the names and ids in a response that belong together, both fields of one element, the broker's names.
 
     An element with an error may only repeat the request, so nothing is learned from it.
@@ -275,11 +275,11 @@ class LearntIds:
         return apply
 
 
-def telling(key: int, struct: Struct) -> Iterator[LearntIds]:
+def telling(key: int, struct: Struct) -> Iterator[LearnedIds]:
     """Yield the reader of Metadata, CreateTopics and DescribeTopicPartitions responses, which have names and ids
     together from some version on."""
     if key in (METADATA, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS) and "topics[].topic_id" in struct.paths("topic_id"):
-        yield LearntIds("topics[]", struct.flexible)
+        yield LearnedIds("topics[]", struct.flexible)
 
 
 def by_id(key: int, version: int, names: NameMaps) -> bool:

@@ -148,7 +148,7 @@ class RunWatchdog:
         self._over.set()
         faulthandler.cancel_dump_traceback_later()
 
-    def tell(self, answer: ChildAnswer) -> None:
+    def report(self, answer: ChildAnswer) -> None:
         """Report the answer. If another thread has reported one, wait for the end of the process."""
         self._lock.acquire()  # never released: whoever comes second waits for the end of the process
         tell(self.pipes, answer)

@@ -251,7 +251,7 @@ def main() -> None:
             return
         run = CommandRun(test, job)
         with RunWatchdog(job, pipes, run.answer, run.ask_for_stacks) as watchdog:
-            watchdog.tell(run.play())
+            watchdog.report(run.play())
 
     warm_up()
     serve(int(sys.argv[2]), work)

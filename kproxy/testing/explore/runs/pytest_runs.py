@@ -167,7 +167,7 @@ class RunServer:
         self.config.pluginmanager.register(run, "kproxy-run")
         with RunWatchdog(job, pipes, run.answer) as watchdog, own_temporary_folder(self.config, job.number):
             run.play()
-            watchdog.tell(run.answer())
+            watchdog.report(run.answer())
 
 
 @contextmanager

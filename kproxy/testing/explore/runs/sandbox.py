@@ -232,21 +232,21 @@ class RunWorld:
         kproxy.alone = True  # on a cluster of its own, or with names of its own
         kproxy.faults = InjectedFaults(NamedFault(step_text(step), step.fault.kind_of) for step in self.job.plan.steps)
 
-    def look(self) -> RunEvidence:
+    def evidence(self) -> RunEvidence:
         """Return the evidence at the end of the run, or the current evidence before it."""
         with self._lock:
             return self._last or self._evidence()
 
     def end(self) -> None:
         """Keep the current evidence; the proxy can end then."""
-        last = self.look()
+        last = self.evidence()
         with self._lock:
             self._last = self._last or last
 
     def answer(
         self, ended: RunEnd, seconds: float, raised: RaisedError | None = None, problem: str = "", output: str = ""
     ) -> ChildAnswer:
-        counters, exchanges, violations, unknown = self.look()
+        counters, exchanges, violations, unknown = self.evidence()
         if unknown:
             ended, problem = "broken", unknown
         elif not self.shared and (violations or ended != "passed") and reads_lost_offsets(exchanges):

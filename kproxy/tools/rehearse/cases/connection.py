@@ -15,8 +15,8 @@ from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import Facts, IdentityView
 from kproxy.rules.rule_set import Barred, RuleSet
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.shared import Shared
+from kproxy.session.plan import ConnectionSettings, Plan
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.cases.model import ClientConnection
 from kproxy.tools.rehearse.dialogue import Dialogue, is_lookup, lookup_response, split
 
@@ -117,7 +117,7 @@ class CaseConnection(Dialogue):
     """
 
     def __init__(
-        self, spec: ClientConnection, rules: RuleSet, shared: Shared, number: int, topics: Mapping[UUID, str],
+        self, spec: ClientConnection, rules: RuleSet, shared: ClusterState, number: int, topics: Mapping[UUID, str],
         now: float,
     ) -> None:  # fmt: skip
         facts = Facts(spec.listener, spec.cluster, spec.client_address, spec.sni, spec.certificate, spec.node)
@@ -131,7 +131,7 @@ class CaseConnection(Dialogue):
         self.expects_end = False
         self.bound = rules.bind(facts)
         advertise = self.bound.advertise is not None if spec.advertise is None else spec.advertise
-        self.fixed = Bound.of(self.bound, advertise=advertise)
+        self.fixed = ConnectionSettings.of(self.bound, advertise=advertise)
         plan = Plan(self.fixed, self.bound.live)
         super().__init__(plan=plan, shared=shared, facts=facts, number=number, now=now)
         self.nodes = self.address
@@ -141,7 +141,7 @@ class CaseConnection(Dialogue):
 
     def use(self, rules: RuleSet) -> None:
         """Put other rules into force, which close the connection if they bar its client."""
-        barred = rules.gate.look(self.facts)
+        barred = rules.gate.check_quietly(self.facts)
         if barred is not None and barred.closes:
             self.bar(barred)
             return

@@ -12,10 +12,10 @@ from kproxy.base.errors import KproxyError
 from kproxy.base.terminal import counted, duration
 from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Where
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.cases.compare import Difference, check_piece, shown
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.document import Ready, answer, request
@@ -39,7 +39,7 @@ class World:
         self.store = RuleStore(seed)
         self.store.replace_files(documents, 0.0)
         self.specs, self.topics = connections, {topic_id: name for name, topic_id in topics.items()}
-        self.shared: dict[str, Shared] = {}
+        self.shared: dict[str, ClusterState] = {}
         self.connections: dict[str, CaseConnection] = {}
         self.now = 0.0
 
@@ -85,7 +85,7 @@ class World:
         for connection in self.connections.values():
             connection.released()
 
-    def running(self, rule: str) -> Running | None:
+    def running(self, rule: str) -> ActiveRule | None:
         """Return a live rule at work; None if its stage has not come yet. Raises NoSuchRule."""
         return self.store[rule].running
 

@@ -34,7 +34,7 @@ from kproxy.rules.kinds.base.rule import Direction, LiveRule, Rule
 from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import LimitVersions, spelled
 from kproxy.rules.names.composed import NameMaps
-from kproxy.rules.rule_set import Running
+from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.trigger import When
 from kproxy.session.plan import HEAD, LIVE, STOP, STREAM, WHOLE, Step
 from kproxy.session.rewrite.addresses import carries_addresses
@@ -173,7 +173,7 @@ class Opinion:
     lines: tuple[str, ...]
 
 
-def opinion(rule: Rule, running: Running | None, target: Target, now: float) -> Opinion:
+def opinion(rule: Rule, running: ActiveRule | None, target: Target, now: float) -> Opinion:
     """Return the opinion of a rule about a target, which the rule counts as the proxy would."""
     if running is not None and isinstance(rule, LiveRule):
         return of_live(rule, running, target, now)
@@ -189,7 +189,7 @@ def reasons(findings: Sequence[SelectorFinding]) -> tuple[str, ...]:
 # ---- live rules
 
 
-def of_live(rule: LiveRule, running: Running, target: Target, now: float) -> Opinion:
+def of_live(rule: LiveRule, running: ActiveRule, target: Target, now: float) -> Opinion:
     depths = {direction: rule.depth(direction, target.key, target.version) for direction in DIRECTIONS}
     judged = explain_selectors(rule, target.subject)
     shaped = running.effect.shape(target.exchange(set()).connection) is not None
@@ -239,14 +239,14 @@ def chance(when: When | None) -> Iterator[str]:
         yield f"by chance: {when.probability or 1:g}{grows}"
 
 
-def not_its_turn(when: When | None, running: Running) -> str:
+def not_its_turn(when: When | None, running: ActiveRule) -> str:
     written = {} if when is None else when.model_dump(by_alias=True, exclude_unset=True)
     said = ", ".join(f"{name}: {value}" for name, value in written.items())
     return f"it is not its turn: when {{{said}}}, and this is request {running.matched} that it is about"
 
 
 def does(
-    running: Running,
+    running: ActiveRule,
     target: Target,
     judged: SelectorFindings,
     depths: dict[Direction, FrameDepth],

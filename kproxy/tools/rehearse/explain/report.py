@@ -9,7 +9,7 @@ from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.plan import Bound, Plan, Step
+from kproxy.session.plan import ConnectionSettings, Plan, Step
 from kproxy.tools.rehearse.cases.compare import check_untouched
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
@@ -93,7 +93,7 @@ def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
     Versions are limited only by rules that surely hold, since a request beyond a limit is stopped.
     """
     bound = rules.bind_without(frozenset(index for index, rule in enumerate(rules.rules) if not applies(rule, target)))
-    return Plan(Bound.of(bound, advertise=advertise or bound.advertise is not None), bound.live)
+    return Plan(ConnectionSettings.of(bound, advertise=advertise or bound.advertise is not None), bound.live)
 
 
 def applies(rule: Rule, target: Target) -> bool:

@@ -26,11 +26,11 @@ from kproxy.rules.document.read import Document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds.base.rule import LiveRule
-from kproxy.rules.rule_set import RuleSet, Running
+from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.rules.values.source import Source
 from kproxy.session.counters import Tallies
-from kproxy.session.plan import Bound, Plan
-from kproxy.session.shared import Shared
+from kproxy.session.plan import ConnectionSettings, Plan
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import judged
 from kproxy.tools.rehearse.whatif.exchange import (
     CaptureSummary,
@@ -64,8 +64,8 @@ class Variant:
 
     def __init__(self, rules: RuleSet, rule: str = "", *, records: bool = True) -> None:
         self.rules, self.rule, self.records = rules, rule, records
-        self.plans: dict[tuple[str, tuple[Running, ...]], tuple[Plan, Opaque]] = {}
-        self.shared: dict[str, Shared] = {}
+        self.plans: dict[tuple[str, tuple[ActiveRule, ...]], tuple[Plan, Opaque]] = {}
+        self.shared: dict[str, ClusterState] = {}
         self.tallies = Tallies()
 
     def plan(self, facts: Facts) -> tuple[Plan, Opaque]:
@@ -73,7 +73,11 @@ class Variant:
         bound = self.rules.bind(facts)
         planned = self.plans.get((bound.key, bound.live))
         if planned is None:
-            plan = Plan(Bound.of(bound, advertise=bound.advertise is not None, hide=False), bound.live, self.tallies)
+            plan = Plan(
+                ConnectionSettings.of(bound, advertise=bound.advertise is not None, hide=False),
+                bound.live,
+                self.tallies,
+            )
             planned = self.plans[bound.key, bound.live] = plan, Opaque([plan])
         return planned
 
@@ -160,7 +164,7 @@ def taken_findings(rule: str, rehearsal: Rehearsal) -> Iterator[tuple[str, Rehea
             yield rule, finding
 
 
-def counts_together(running: Running) -> bool:
+def counts_together(running: ActiveRule) -> bool:
     """Return True if a rule counts over all connections.
 
     Workers that have some of the connections each cannot do so exactly.

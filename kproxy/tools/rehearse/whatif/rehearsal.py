@@ -23,10 +23,10 @@ import msgspec
 from kproxy.protocol.framing import framed
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import METADATA
-from kproxy.rules.rule_set import BoundRules
+from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import Plan
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, is_lookup, lookup_response, split
 from kproxy.tools.rehearse.whatif.exchange import Opaque, PackedExchange, RecordedClient
 
@@ -70,7 +70,7 @@ class Rehearsal(Dialogue):
     """
 
     def __init__(
-        self, plan: Plan, shared: Shared, caller: RecordedClient, number: int, topics: Mapping[UUID, str],
+        self, plan: Plan, shared: ClusterState, caller: RecordedClient, number: int, topics: Mapping[UUID, str],
         opaque: Opaque,
     ) -> None:  # fmt: skip
         self.plan, self.opaque, self.topics = plan, opaque, topics
@@ -79,7 +79,7 @@ class Rehearsal(Dialogue):
         self.observer = self
         super().__init__(plan=plan, shared=shared, facts=caller.facts, number=number)
 
-    def begin_session(self, plan: Plan, rules: BoundRules | None = None) -> None:
+    def begin_session(self, plan: Plan, rules: MatchingRules | None = None) -> None:
         """Begin a session, which replaces the previous one. `refused`: why a rule closed it at once, otherwise
         empty."""
         self.refused, self.beginning = "", True
@@ -106,13 +106,13 @@ class Rehearsal(Dialogue):
         self.open[correlation] = RehearsalFinding(recorded)
         if self.refused:
             self.open[correlation].closed = self.refused
-            self.settle(correlation)
+            self.end_without_response(correlation)
             return
         if recorded.response_time is not None:
             heapq.heappush(self.responses_due, (recorded.response_time, recorded.number, recorded))
         self.pass_on(CLIENT, recorded.request)
         if recorded.response is None and correlation in self.open:
-            self.settle(correlation)
+            self.end_without_response(correlation)
 
     def renumbered(self, recorded: PackedExchange) -> PackedExchange:
         """Return the exchange with a correlation id that no exchange in flight has.
@@ -139,7 +139,7 @@ class Rehearsal(Dialogue):
             if not self.open:
                 break
         for correlation in list(self.open):
-            self.settle(correlation)
+            self.end_without_response(correlation)
         if not self.refused:
             self.session.end(self.now)
 
@@ -182,7 +182,7 @@ class Rehearsal(Dialogue):
             if correlation not in self.open:
                 return
         if waiting.sent is None:
-            self.settle(correlation)
+            self.end_without_response(correlation)
             return
         assert recorded.response is not None
         self.now = max(self.now, when + waiting.sent - recorded.request_time)
@@ -240,7 +240,7 @@ class Rehearsal(Dialogue):
     def throttled(self, correlation_id: int, rule: str, mute: float, *, older: int = 0) -> None:
         """Do nothing: the times of frames show the throttle."""
 
-    def settle(self, correlation: int) -> None:
+    def end_without_response(self, correlation: int) -> None:
         """End an exchange that gets no response any more. One that was recorded is lost."""
         finding = self.open[correlation]
         finding.lost |= finding.recorded.response is not None
@@ -256,7 +256,7 @@ class Rehearsal(Dialogue):
         for finding in self.open.values():
             finding.closed = why
         for correlation in list(self.open):
-            self.settle(correlation)
+            self.end_without_response(correlation)
         self.session.end(self.now)
         self.session.commands.clear()
         if self.beginning:

@@ -20,7 +20,7 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.config.network import Limits
-from kproxy.session.plan import Bound, Plan
+from kproxy.session.plan import ConnectionSettings, Plan
 
 FACTS = (Facts("main", "main", "10.1.2.3"), Facts("main", "main", "::1", "b1.example", "CN=alice", 3))
 PLAIN = b"rules:\n- name: a\n  kind: "
@@ -50,7 +50,7 @@ def rules(text: bytes) -> None:
         return
     for facts in FACTS:
         bound = found.bind(facts)
-        Plan(Bound.of(bound, advertise=bound.advertise is not None), bound.live)
+        Plan(ConnectionSettings.of(bound, advertise=bound.advertise is not None), bound.live)
     for rule in found.rules:
         assert rule.name
         assert rule.kind in KINDS

@@ -21,9 +21,9 @@ from kproxy.protocol import Message
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.layer import TOPIC
-from kproxy.session.plan import STOP, Bound, Plan
+from kproxy.session.plan import STOP, ConnectionSettings, Plan
 from kproxy.session.session_state import NOWHERE
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import response, sized
 from tests.isolation.access import Access, forbidden
 from tests.isolation.hostile import MINE, RULES, TOPICS, embedded_topics, filled, is_own, may_leave, places, request
@@ -151,7 +151,7 @@ class Attack:
         self.cluster = LifelikeCluster(topics, {"x": "right", "audit": "never said"})
         self.cluster.groups |= {"a.mine": "consumer", "mine": "consumer"}
         self.others = self.cluster.open_session(iter([("b.secret", 0), ("secret", 0)]), by_id=False)
-        self.shared = Shared()
+        self.shared = ClusterState()
         self.teller = Teller(self.cluster, self.access, self.mine, self.foreign, self.shared.cluster_memory)
         self.rng: Random = FedRandom(b"")
         late = first & LATE and self.access is not None
@@ -169,7 +169,7 @@ class Attack:
             line.say(b"", 0)
             held = parse_rules(self.written).bind(NOWHERE)
             if not line.closed:
-                line.talk.session.use(Plan(Bound(advertise=False), held.live), line.talk.now)
+                line.talk.session.use(Plan(ConnectionSettings(advertise=False), held.live), line.talk.now)
                 line.talk.obey()
             line.looked, line.told = len(line.reached), len(line.talk.to_client)
 

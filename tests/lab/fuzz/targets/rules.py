@@ -13,7 +13,7 @@ from random import Random
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.plan import Plan
-from kproxy.session.shared import Shared
+from kproxy.session.shared import ClusterState
 from tests.lab.fuzz.feed import FedRandom, Feed
 from tests.session.test_engine_fuzz import APIS, BAD, GOOD, Scene, in_order, over
 from tests.support.chaos_session import Driver, Turmoil
@@ -30,7 +30,7 @@ def check(data: bytes) -> None:
     rules = random_rules(rules_, list(APIS), chosen, len(chosen))
     apis = [api for kind in chosen if issubclass(KINDS[kind], LiveRule) for api in acts_on(kind, APIS)]
     traffic = random_traffic(asked, apis or list(APIS), asked.choice((3, 10)), mangle)
-    shared = Shared(max_in_flight=asked.choice((1000, 3)), hold_up_to=asked.choice((65536, 200)))
+    shared = ClusterState(max_in_flight=asked.choice((1000, 3)), hold_up_to=asked.choice((65536, 200)))
     talk = Driver(dumps({"rules": rules}), shared=shared, lazy=bool(feed.below(2)), advertise=bool(feed.below(2)))
     plan = talk.session.plan
     plans = [plan, Plan(plan.bound), Plan(plan.bound, talk.rules.live[::2])] if feed.below(2) else [plan]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from kproxy.base.errors import InputError
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.counters import Counters
-from kproxy.session.plan import Bound
+from kproxy.session.plan import ConnectionSettings
 from kproxy.session.sasl.principal import DELEGATION, LONGEST, MALFORMED, NAMES, OPAQUE, NoName, PrincipalWatch
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from kproxy.tools.replay import discovery as sasl
@@ -70,7 +70,7 @@ def watch(feed: Feed) -> None:
 
 def frames(feed: Feed) -> None:
     """A session between a client and a broker that log in by frames: every byte arrives."""
-    talk, number = Dialogue(bound=Bound()), 0
+    talk, number = Dialogue(bound=ConnectionSettings()), 0
     sent, said = b"", b""
     while feed and talk.closed is None:
         number += 1
@@ -92,7 +92,7 @@ def bare(feed: Feed) -> None:
     """Behind a handshake of version 0: what passes is the beginning of what was said."""
     asked = request(HANDSHAKE, 0, 1, mechanism=feed.pick(MECHANISMS))
     answer = response(HANDSHAKE, 0, 1)
-    talk = Dialogue(bound=Bound()).client(asked).broker(answer)
+    talk = Dialogue(bound=ConnectionSettings()).client(asked).broker(answer)
     said = {CLIENT: asked, BROKER: answer}
     while feed and talk.closed is None:
         side, token = feed.pick((CLIENT, BROKER)), feed.piece()

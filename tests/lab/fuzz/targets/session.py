@@ -18,8 +18,8 @@ from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.plan import Bound
-from kproxy.session.shared import Shared
+from kproxy.session.plan import ConnectionSettings
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
 from tests.lab.fuzz.feed import FedRandom, Feed
 from tests.support.pace import within
@@ -28,10 +28,12 @@ from tests.support.stretches import Stopwatch, Watch, large
 
 RENAME = NameMap.of({"a": "prod.a", "topic-*": "t-*", "x*": "x-much-longer-than-it-was-*"}, {"prod.a": "b"})
 TENANT = NameMaps(*(NameMap([PrefixLayer(space, b"tenant.")], space) for space in NAMESPACES))
-PASSIVE = Bound(advertise=False)
-BOUNDS: tuple[Bound | str, ...] = (
-    PASSIVE, Bound(), Bound(names=NameMaps(topics=RENAME)), Bound(names=NameMaps(topics=RENAME), advertise=False),
-    Bound(names=TENANT), Bound(names=TENANT, advertise=False),
+PASSIVE = ConnectionSettings(advertise=False)
+BOUNDS: tuple[ConnectionSettings | str, ...] = (
+    PASSIVE, ConnectionSettings(),
+    ConnectionSettings(names=NameMaps(topics=RENAME)),
+    ConnectionSettings(names=NameMaps(topics=RENAME), advertise=False),
+    ConnectionSettings(names=TENANT), ConnectionSettings(names=TENANT, advertise=False),
     "rules: [{name: d, kind: deny, match: {topic: 'topic-*'}}, {name: g, kind: deny, match: {group: 'a*'}}]",
     "rules: [{name: r, kind: read_only, match: {topic: ['/.*e.*/', x*]}}]",
 )  # fmt: skip
@@ -57,7 +59,7 @@ class Talk:
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.bound = feed.pick(BOUNDS)
-        self.shared = Shared(
+        self.shared = ClusterState(
             requests=HeldMemory(HELD), responses=HeldMemory(HELD), max_frame_bytes=1 << 16,
             hold_up_to=feed.pick((100, 200, 3000)), max_in_flight=feed.pick((1, 3, 1000)),
         )  # fmt: skip
