@@ -170,7 +170,6 @@ class Route:
         return [f"127.0.0.1:{broker.ports['DIRECT']}" for broker in brokers if broker.child is not None]
 
     def names_at_broker(self) -> set[str]:
-        """The names that the brokers themselves list."""
         return set(one_request.topics(self.kafka.bootstrap("DIRECT").partition(",")[0]))
 
     def logs(self) -> str:
@@ -192,7 +191,6 @@ def watch(kafka3: Kafka) -> Iterator[ConnectionWatch]:
 
 @pytest.fixture(scope="session")
 def plain_proxy(kafka3: Kafka, watch: ConnectionWatch) -> Iterator[Proxy]:
-    """A proxy with no rule at all."""
     yield from watched(Proxy(kafka3.bootstrap("PROXIED")), watch)
 
 

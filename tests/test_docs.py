@@ -28,7 +28,6 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.wait import until
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("jq", "tshark")]
-
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -116,7 +115,6 @@ def test_nothing_tells_users_to_install_another_project() -> None:
 
 
 def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
-    """Files of tests, with tests in them."""
     page = (DOCS / "threat-model.md").read_text()
     promises = page.partition("## Promises")[2].partition("## Shared limits")[0]
     rows = [line.split("|")[1:3] for line in promises.splitlines() if line.startswith("| ")][1:]

@@ -11,7 +11,6 @@ import pytest
 from kproxy.app.garbage import FEW
 
 pytestmark = pytest.mark.process
-
 STATES = """
 import gc, json
 def state(): return gc.get_threshold()[0], gc.get_freeze_count() > 10_000

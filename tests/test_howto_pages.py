@@ -12,7 +12,6 @@ from kproxy.testing.cluster import MockCluster
 from .howto import Reader
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("jq")]
-
 PAGES = {
     "howto-sidecar.md": ["orders"],
     "howto-chaos.md": ["orders"],

@@ -14,7 +14,6 @@ from kproxy.record.filters import Filter
 from tests.support.exchange_factory import conversation, event_lines, write_capture
 
 pytestmark = pytest.mark.process
-
 PAGE = Path(__file__).parent.parent / "docs" / "inspect.md"
 
 

@@ -11,7 +11,6 @@ from kproxy.base.errors import InternalError
 from kproxy.lake.connector import connector_jars
 
 pytestmark = pytest.mark.process
-
 DEPENDENCY = "<dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency>"
 
 

@@ -11,7 +11,6 @@ import pytest
 from kproxy.base.logs import WholeLines, make_log
 
 pytestmark = pytest.mark.process
-
 WRITER = """
 import os, sys
 from kproxy.base.logs import WholeLines

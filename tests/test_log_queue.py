@@ -23,7 +23,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
-
 HOSTILE = "b1\n2026-11-23T00:00:00Z [info] forged\x1b[2J\r\x85\u2028\u202e\ud800"
 STRAY = """
 import logging, sys, threading, warnings

@@ -22,7 +22,6 @@ from tests.support.wait import until
 from .preloaded import Forked, Forks
 
 pytestmark = pytest.mark.process
-
 STATES = ("SigBlk", "SigIgn", "SigCgt", "Umask", "Uid", "CapEff", "NoNewPrivs")
 
 

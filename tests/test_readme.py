@@ -19,7 +19,6 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.testing.kafka import KAFKA_VERSION
 
 pytestmark = pytest.mark.process
-
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, text in BLOCKS if not language for line in text.splitlines()]

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.process
-
 ROOT = Path(__file__).parent.parent
 VERSION = "98.76.5"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -22,7 +22,6 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.tools.replay.compare import groups_table
 
 pytestmark = pytest.mark.process
-
 PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
 
 BATCH = encode_batch([Record(n, 1000, None, f"v{n}".encode()) for n in range(3)], producer=Producer(7, 0, 0))

@@ -33,7 +33,6 @@ from kproxy.protocol.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
 
 pytestmark = pytest.mark.process
-
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202eb\u2066\u200b\ufeff\u2028\U000e0041\x7f\r[red]c[link=x]"
 """An escape that clears a screen, one that names a window, a bell; C1 controls; letters that turn the direction, have
 no width, end a line, or are tags; and what rich takes for markup."""

@@ -13,7 +13,6 @@ from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 
 pytestmark = pytest.mark.process
-
 PAGE = Path(__file__).parent.parent / "docs" / "workers.md"
 
 

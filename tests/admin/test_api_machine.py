@@ -191,7 +191,6 @@ class ApiMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def a_rule_is_removed(self, name: str) -> None:
-        """If it is there, and not from a file."""
         one, answer = self.find(name), self.ask("DELETE", f"/api/rules/{percent(name)}")
         if one is None:
             self.expect(answer, 404, "no_such_rule")

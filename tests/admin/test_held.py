@@ -26,7 +26,6 @@ from tests.support.holding import HeldOwner
 from tests.support.random_values import random_struct
 
 pytestmark = pytest.mark.trio
-
 HEARTBEAT, METADATA, ALTER_CONFIGS = 12, 3, 33
 BEAT = request(HEARTBEAT, 4, 1, group_id="g")
 SECRET = "hunter2secret"

@@ -25,7 +25,6 @@ from tests.support.pace import within
 from tests.support.stretches import IN_BOTH_UNITS, TRIES, Unit
 
 pytestmark = pytest.mark.trio
-
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
 LONGEST = {"lines": 30_000, "seconds": 0.05}
 """Limits of work during which no other task runs."""

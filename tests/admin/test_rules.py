@@ -307,7 +307,6 @@ async def test_waiting_ends_when_the_number_is_reached(api: Any, autojump_clock:
 
 @pytest.mark.trio
 async def test_waiting_for_what_is_there_already(api: Any) -> None:
-    """Is no waiting."""
     api.running("base").count(fired=False)
     assert (await api("POST", "/api/rules/base/wait?count=matched&timeout=60")).json["reached"] is True
 

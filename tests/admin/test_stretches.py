@@ -129,7 +129,6 @@ def document(count: int = RULES // 2, word: str = "more") -> str:
 
 
 def config_document(listeners: int = 3_000, clusters: int = 10_000, **more: Any) -> str:
-    """A config with that many listeners and clusters more."""
     added = [
         {"name": f"more-{at}", "bind": f"127.0.0.1:{10_000 + at}", "cluster": "main", "advertise": False}
         for at in range(listeners)

@@ -22,7 +22,6 @@ from kproxy.testing import one_request
 from kproxy.testing.process import Child
 
 pytestmark = pytest.mark.process
-
 DEMO = [sys.executable, "-m", "kproxy", "demo", "--records", "300"]
 
 

@@ -152,7 +152,6 @@ def test_several_apis_and_rules_that_are_never_about_one(rules: Path) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2(rules: Path, words: tuple[str, ...], message: str) -> None:
-    """And says what is wrong."""
     result = explain(*words)
 
     assert result.exit_code == 2

@@ -58,7 +58,6 @@ def test_a_kind_is_shown_with_fields_and_example(kind: str) -> None:
 
 
 def test_the_schema_of_rules_knows_every_kind() -> None:
-    """JSON Schema, one definition a kind."""
     schema = json.loads(run("schema", "rules"))
 
     assert schema["properties"]["rules"]["type"] == "array"

@@ -28,7 +28,6 @@ from tests.support.line_count import LineCount
 from tests.support.pace import within
 
 pytestmark = pytest.mark.process
-
 MOCK = [sys.executable, "-m", "kproxy", "mock"]
 
 
@@ -158,7 +157,6 @@ def test_brokers_that_do_not_answer_are_told_at_the_start() -> None:
 
 
 def test_rules_with_a_mistake_are_told_at_the_start(tmp_path: Path) -> None:
-    """With the place of the mistake."""
     (tmp_path / "a.yaml").write_text("rules: [{name: slow, kind: dealy}]")
     words = ["--admin", "127.0.0.1:0", "--rules", str(tmp_path / "a.yaml")]
     done = subprocess.run([*MOCK, *words], capture_output=True, text=True, timeout=60, check=False)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.process
-
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 RULES = "rules: [{name: r, kind: error, match: {api: Heartbeat}, error: NOT_COORDINATOR}]"
 TESTS = "tests: [{name: t, steps: [{client: {api: Heartbeat, version: 4}, to_broker: untouched}]}]"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.process
-
 KPROXY = f"{sys.executable} -m kproxy"
 
 

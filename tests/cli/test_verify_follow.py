@@ -34,7 +34,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
-
 ENDED = "the proxy at http://there has ended"
 LISTENING = {"listening": ""}
 Line = Mapping[str, Any]

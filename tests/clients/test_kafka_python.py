@@ -12,14 +12,12 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 CODECS = [None, "gzip", "lz4"]  # those that need no package of their own besides lz4
 SECONDS = 40
 
 
 @pytest.fixture
 def producer(route: Any) -> Iterator[KafkaProducer]:
-    """A producer with its default settings, on that route."""
     with closing(KafkaProducer(bootstrap_servers=route.bootstrap)) as producer:
         yield producer
 

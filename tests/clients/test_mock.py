@@ -17,7 +17,6 @@ from tests.support.java_program import JavaProgram
 from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 RENAME = {"name": "r", "kind": "rename_topic", "topics": {"orders": "prod.orders"}}
 
 

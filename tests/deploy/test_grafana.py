@@ -18,7 +18,6 @@ from kproxy.testing.process import Child, free_port
 from tests.support.wait import until
 
 pytestmark = pytest.mark.tools("prometheus")
-
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kproxy.json"
 QUIET = {
     "Ends that are not ordinary",

@@ -20,7 +20,6 @@ from tests.support.helm import BROKERS, CHART, EVERYTHING, FOLDER, SETS, helm, r
 from tests.support.manifests import named
 
 pytestmark = pytest.mark.tools("helm", "crds")
-
 DEPLOY = FOLDER.parent
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -18,7 +18,6 @@ from kproxy.runtime.config.network import ClusterConfig, ListenerConfig
 from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 
 pytestmark = pytest.mark.tools("helm")
-
 MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 NOT_HERE = "a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"
@@ -80,7 +79,6 @@ def test_a_key_without_a_value_is_none_or_a_mistake(place: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("release", ["1kproxy", "my.kproxy", "2026"])
 def test_a_release_whose_service_could_not_be_made_is_told(release: str) -> None:
-    """Before anything of it is made."""
     done = helm("template", release, str(CHART), "--values", "-", stdin=json.dumps(BROKERS))
     assert "fullnameOverride: missing, a service cannot be called" in done.stderr
     named = {**BROKERS, "fullnameOverride": "kproxy"}

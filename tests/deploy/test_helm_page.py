@@ -14,7 +14,6 @@ from tests.support.built_programs import built
 from tests.support.helm import SETS
 
 pytestmark = pytest.mark.tools("helm", "kustomize")
-
 PAGE = (DOCS / "helm.md").read_text()
 
 

@@ -16,7 +16,6 @@ from tests.support.helm import FOLDER, refused, rendered
 from tests.support.manifests import named
 
 pytestmark = pytest.mark.tools("helm")
-
 VALUES: dict[str, Any] = yaml.safe_load((FOLDER / "values" / "webhook.yaml").read_text())
 
 
@@ -27,7 +26,6 @@ def with_webhook(*words: str, **values: Any) -> list[dict[str, Any]]:
 
 
 def test_it_is_off_where_nobody_asks_for_it() -> None:
-    """No object of it is there."""
     kinds = {one["kind"] for one in rendered(values={"cluster": VALUES["cluster"]})}
     assert not kinds & {"Deployment", "MutatingWebhookConfiguration"}
 

@@ -17,7 +17,6 @@ from tests.support.built_programs import built
 from tests.support.manifests import named
 
 pytestmark = pytest.mark.tools("kustomize")
-
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAYS = sorted((DEPLOY / "kustomize" / "overlays").iterdir())
 

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 pytestmark = pytest.mark.tools("promtool")
-
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 METRICS = Path(__file__).parents[2] / "docs" / "operations.md"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.tools("systemd-analyze")
-
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "kproxy.service"
 MOST_EXPOSURE = 2.5
 """Of 10; systemd's own word for less than 2.5 is "OK"."""

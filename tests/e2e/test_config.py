@@ -40,7 +40,6 @@ class Configured:
         self.file.write_text(yaml.safe_dump(self.document | changes, sort_keys=False))
 
     def metrics(self) -> set[str]:
-        """The lines of the metrics."""
         request = urllib.request.Request(
             f"http://{self.proxy.admin}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
         )

@@ -14,7 +14,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.tools("haproxy")
-
 LISTEN = """
 defaults
     mode tcp

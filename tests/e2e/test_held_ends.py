@@ -177,7 +177,6 @@ def test_its_time_ends_as_the_rule_says(running: Running, at: str) -> None:
 @pytest.mark.parametrize("at", ["request", "response"])
 @pytest.mark.parametrize("end", ["remove", "change", "disable", "kill", "release"])
 def test_a_rule_that_ends_lets_go(running: Running, end: str, at: str) -> None:
-    """Whatever ends it."""
     client, held = hold(running, at=at)
     match end:
         case "remove":

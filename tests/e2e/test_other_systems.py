@@ -126,7 +126,6 @@ def test_the_mock_cluster_with_kproxy_in_front(system: str) -> None:
 
 
 def config(port: int, **parts: Any) -> dict[str, Any]:
-    """A config with one listener."""
     return {
         "clusters": {"main": {"bootstrap": [f"127.0.0.1:{port}"], **parts.pop("cluster", {})}},
         "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main", **parts.pop("on", {})}],

@@ -17,7 +17,6 @@ from tests.support.wait import until
 from .test_otlp import exported, resting, samples_in, scraped
 
 pytestmark = pytest.mark.tools("otelcol")
-
 PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SENDER = ("job", "instance", "otel_scope_")
 """How labels begin that say who has sent a number."""

@@ -64,7 +64,6 @@ def test_the_admin_port_is_taken(proxy_with: Callable[..., Any]) -> None:
 
 
 def test_a_listeners_name_does_not_resolve(proxy_with: Callable[..., Any]) -> None:
-    """The message names it."""
     text = why_not(lambda: proxy_with("127.0.0.1:1", listener={"bind": "no-such-host.invalid:9092"}))
     assert "kproxy: listener main cannot bind no-such-host.invalid:9092: " in text
 

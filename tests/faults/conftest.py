@@ -126,13 +126,11 @@ Rule = Mapping[str, Any]
 
 
 def rule_for(client_id: str, rule: Rule) -> Rule:
-    """The rule, for this client alone."""
     return {"name": client_id, **rule, "match": {**rule.get("match", {}), "client_id": client_id}}
 
 
 @pytest.fixture(scope="session")
 def clients(kafka: Kafka) -> Clients:
-    """Clients of the cluster `kafka`."""
     return Clients(kafka)
 
 

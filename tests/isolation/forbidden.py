@@ -75,7 +75,6 @@ def filled(struct: Struct, wanted: Wanted, bad: bool = False) -> dict[str, Any]:
 
 
 def value(slot: Slot, wanted: Wanted, bad: bool) -> Any:
-    """What stands in a slot."""
     if slot.array:
         both = wanted.both(slot.path)
         if slot.struct is not None:

@@ -29,7 +29,6 @@ Part = tuple[str | UUID, int]
 
 
 def record_of(topic: str) -> bytes:
-    """What a topic holds."""
     return f"<record of {topic}>".encode()
 
 

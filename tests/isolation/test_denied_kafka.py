@@ -18,7 +18,6 @@ from tests.support.raw_client import RawClient
 from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.kafka
-
 METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 3, 10, 15
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE, DESCRIBE_TOPIC_PARTITIONS, STREAMS_HEARTBEAT = 68, 69, 75, 88
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9

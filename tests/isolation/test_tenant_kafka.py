@@ -29,7 +29,6 @@ from tests.support.topics import create_topics
 from tests.support.wait import until
 
 pytestmark = pytest.mark.kafka
-
 PRODUCE, FETCH, METADATA, DELETE_TOPICS, SHARE_FETCH = 0, 1, 3, 20, 78
 NOT_LEADER, UNKNOWN_TOPIC_ID, SESSION_NOT_FOUND = 6, 100, 70
 PATIENCE = 60.0
@@ -76,8 +75,6 @@ def metadata(address: str) -> dict[str, Any]:
 
 
 def records_of(value: bytes) -> bytes:
-    """A batch of one record."""
-
     def zigzag(number: int) -> bytes:
         return write_bits((number << 1) ^ (number >> 63))
 

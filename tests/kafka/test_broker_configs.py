@@ -14,7 +14,6 @@ HIDDEN = {"listeners", "advertised.listeners", "controller.quorum.voters", "cont
 
 
 def configs(bootstrap: str) -> dict[str, ConfigEntry]:
-    """All configs of the only broker."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (node,) = admin.list_topics(timeout=60).brokers
     (future,) = admin.describe_configs([ConfigResource(BROKER, str(node))]).values()

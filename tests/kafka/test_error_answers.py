@@ -29,7 +29,6 @@ from .random_values import random_message, random_struct
 from .test_java_messages import CASES, OTHER_LAYOUT, versions
 
 pytestmark = pytest.mark.timeout(120, func_only=True)  # the first run fetches jars
-
 COUNT = 8
 """Requests for each API, version and error."""
 

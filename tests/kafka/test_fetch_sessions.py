@@ -68,7 +68,6 @@ class Between:
 
 
 def partitions(body: dict[str, Any]) -> list[tuple[Key, dict[str, Any]]]:
-    """The partitions of a response."""
     return [
         ((topic["topic"], partition["partition_index"]), partition)
         for topic in body["responses"]

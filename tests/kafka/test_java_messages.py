@@ -23,7 +23,6 @@ from tests.support.java_program import JavaProgram
 from .random_values import random_message
 
 pytestmark = pytest.mark.timeout(120, func_only=True)  # the first run fetches jars
-
 COUNT = 100 if os.environ.get("KPROXY_TEST_ALL") else 6
 """Messages for each (API, version, direction) and way."""
 

@@ -24,7 +24,6 @@ from kproxy.protocol.records import (
 from tests.support.java_program import JavaProgram
 
 pytestmark = pytest.mark.timeout(120, func_only=True)  # the first run fetches jars
-
 START = 1700000000000
 CODECS = {0: range(4), 1: range(4), 2: range(5)}
 
@@ -101,7 +100,6 @@ def test_times_at_both_ends(java_records: JavaProgram) -> None:
 
 
 def test_log_append_time(java_records: JavaProgram) -> None:
-    """With log append time Java sees the broker's time on every record."""
     records = [Record(i, START + i, None, b"v") for i in range(3)]
     for data in (
         encode_batch(records, log_append_time=START + 99),

@@ -27,7 +27,6 @@ from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 USER, PASSWORD = "kproxy", "own-Pa55word,=of-kproxy"
 SCRAM_PASSWORD, WRONG = "scram-Pa55word", "not-the-password"
 SESSION_MS = 2000
@@ -76,7 +75,6 @@ def clusters(kafka: Kafka, authority: Authority, folder: Path) -> dict[str, dict
 
 @pytest.fixture(scope="module")
 def proxy(sasl_ssl: Kafka, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """One proxy with a listener for each of them."""
     folder = tmp_path_factory.mktemp("proxy")
     there = clusters(sasl_ssl, authority, folder)
     users = folder / "users"

@@ -23,7 +23,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 USER, PASSWORD = "alice", "alice-secret"
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 ILLEGAL_SASL_STATE = 34
@@ -75,8 +74,6 @@ def by_kafka_python(bootstrap: str, mechanism: str, password: str, patience_ms: 
 
 
 def by_aiokafka(bootstrap: str, mechanism: str, password: str, patience_ms: int = 10_000) -> int:
-    """The same by aiokafka."""
-
     async def produce() -> int:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,

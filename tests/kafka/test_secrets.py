@@ -32,7 +32,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 USER, PASSWORD, BROKERS_KEY = "alice", "Tr0ub4dor-and-3", "Xyzzy-17-Plugh"
 SALTED = hashlib.sha512(b"another password").digest()
 MODULES = "org.apache.kafka.common.security"

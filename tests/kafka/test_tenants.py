@@ -64,7 +64,6 @@ def cluster() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="module")
 def tenants(cluster: Kafka, java: JavaProgram) -> Iterator[tuple[Tenant, Tenant]]:
-    """Tenants a and b."""
     rules = {letter: {"name": letter, "kind": "prefix", "prefix": f"{letter}."} for letter in "ab"}
     with (
         Proxy(cluster.bootstrap("PROXIED"), rules=[rules["a"]]) as a,

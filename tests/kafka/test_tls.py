@@ -23,7 +23,6 @@ from tests.support.certificates import Authority, client_context
 from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.usefixtures("kafka_python")
-
 SIDES = ("plain", "tls", "mtls")
 SECONDS = 30
 
@@ -89,7 +88,6 @@ def by_kafka_python(bootstrap: str, context: ssl.SSLContext | None, topic: str) 
 
 
 def by_aiokafka(bootstrap: str, context: ssl.SSLContext | None, topic: str) -> list[bytes]:
-    """The same by aiokafka."""
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
     if context is not None:
         settings |= {"security_protocol": "SSL", "ssl_context": context}

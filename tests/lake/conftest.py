@@ -85,8 +85,6 @@ class AuditFolder:
 
 @pytest.fixture(scope="session")
 def audit_folder() -> Callable[[Path], AuditFolder]:
-    """Makes an empty audit folder."""
-
     def make(path: Path) -> AuditFolder:
         path.mkdir()
         return AuditFolder(path)
@@ -96,7 +94,6 @@ def audit_folder() -> Callable[[Path], AuditFolder]:
 
 @pytest.fixture
 def audit(audit_folder: Callable[[Path], AuditFolder], tmp_path: Path) -> AuditFolder:
-    """An empty audit folder."""
     return audit_folder(tmp_path / "audit")
 
 

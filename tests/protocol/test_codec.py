@@ -196,7 +196,6 @@ BAD_BYTES: list[tuple[str, Struct, str, str, int]] = [
     ("struct", "text", "path", "offset"), [case[1:] for case in BAD_BYTES], ids=[case[0] for case in BAD_BYTES]
 )
 def test_bad_bytes_are_a_decode_error_with_their_place(struct: Struct, text: str, path: str, offset: int) -> None:
-    """The error names message, field path and offset."""
     with pytest.raises(DecodeError) as caught:
         codec.decode(struct, bytes.fromhex(text), api="Thing", version=3)
 

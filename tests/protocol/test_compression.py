@@ -20,7 +20,6 @@ from kproxy.base.errors import RecordsError
 from kproxy.protocol.records.compression import CODECS, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 
 pytestmark = pytest.mark.process
-
 TEXTS = [b"", b"x", b"the same again and again " * 4000, random.Random(3).randbytes(100_000)]
 PACKED = (GZIP, SNAPPY, LZ4, ZSTD)
 
@@ -71,7 +70,6 @@ READERS: list[tuple[int, Callable[[bytes], bytes]]] = [
 @pytest.mark.parametrize(("codec", "reader"), READERS, ids=[CODECS[row[0]] for row in READERS])
 @pytest.mark.parametrize("text", TEXTS, ids=len)
 def test_others_read_what_is_written(codec: int, reader: Callable[[bytes], bytes], text: bytes) -> None:
-    """What is written here is read by other libraries."""
     packed = compress(codec, text)
 
     # aiokafka takes an xerial header for one only if a block follows it, an empty set has none

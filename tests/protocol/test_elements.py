@@ -44,7 +44,6 @@ BY_HAND = {
 
 
 def random_messages(api: Api, side: str, count: int = 5) -> Iterator[Message]:
-    """Yield messages of all versions of an API."""
     for version in api.versions:
         struct = layout.body(api.key, version, side)
         header = {"correlation_id": 1} | ({"request_api_key": api.key} if side == "request" else {})
@@ -120,7 +119,6 @@ def test_topics_stand_in_groups() -> None:
 
 
 def test_elements_that_name_a_partition_are_topics_of_one() -> None:
-    """StopReplica 0 lists partitions, each with the name of its topic."""
     api = schema.load(schema.names()["StopReplica"])
     flat = [{"topic_name": "t", "partition_index": 3}, {"topic_name": "t", "partition_index": 4}]
     request = Message(api, 0, {"request_api_key": api.key}, {"ungrouped_partitions": flat})

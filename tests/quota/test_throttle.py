@@ -60,7 +60,6 @@ def ask(client: RawClient) -> tuple[int, float]:
 
 
 def produce(size: int, acks: int, name: str = "orders") -> dict[str, Any]:
-    """A Produce request with a record of that size."""
     records = encode_batch([Record(0, 0, None, b"x" * size)])
     topic = {"name": name, "partition_data": [{"index": 0, "records": records}]}
     return {"transactional_id": None, "acks": acks, "timeout_ms": 5000, "topic_data": [topic]}

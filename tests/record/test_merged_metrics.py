@@ -21,7 +21,6 @@ class Given(Collector):
 
 
 def process(requests: int, fast: int, slow: int, **gauges: float) -> list[MetricSamples]:
-    """What one process says."""
     counter = CounterMetricFamily("requests", "Requests.", labels=["api"])
     counter.add_metric(["Produce"], requests)
     if requests > 5:

@@ -85,7 +85,6 @@ def test_a_file_that_no_config_has_any_more_is_forgotten(tmp_path: Path) -> None
 
 
 def test_what_is_told_reads_no_file(tmp_path: Path) -> None:
-    """It is told in the loop, and there may be thousands of files."""
     file = tmp_path / "a.pem"
     collector = ProcessCollector({("client", "a"): certificate(file, 1)})
     collector.read_expiries(collector.files)

@@ -42,7 +42,6 @@ def test_blocks_of_two_writers_stay_whole(tmp_path: Path) -> None:
 
 
 def test_no_more_is_kept_than_a_buffer(tmp_path: Path) -> None:
-    """What is more is written at once."""
     path = tmp_path / "file"
     with appending(path) as blocks:
         blocks.write(b"x" * (MOST_KEPT - 1))

@@ -55,14 +55,12 @@ def test_a_bad_address_says_what_is_wrong(text: object, words: str) -> None:
 
 
 def test_nobody_connects_to_port_0() -> None:
-    """Port 0 is for listening only."""
     with pytest.raises(ValueError, match=r'"b1:0" has port 0, a port from 1 to 65535 is wanted'):
         parse_target("b1:0")
 
 
 @pytest.mark.parametrize(("text", "ports"), [("9193-9292", (9193, 9292)), ("9193", (9193, 9193)), (9193, (9193, 9193))])
 def test_a_range_of_ports_is_read(text: object, ports: tuple[int, int]) -> None:
-    """Both ends are included; one port is a range of one."""
     assert PortRange.parse(text) == ports
 
 

@@ -68,7 +68,6 @@ def test_any_rule_document_is_read_or_refused(value: Any) -> None:
 @settings(deadline=None)
 @given(st.one_of(values, configs))
 def test_any_config_document_is_read_or_refused(value: Any) -> None:
-    """The same for config documents."""
     source = Source("f", yaml.safe_dump(value))
     config = config_from(source, environment={})
 

@@ -33,7 +33,6 @@ def test_looking_ahead_takes_nothing() -> None:
 
 
 def test_a_clock_that_goes_back_brings_nothing() -> None:
-    """And costs nothing."""
     bucket = Bucket(1, 10, now=100)
     bucket.charge(10, 100)
 

@@ -152,7 +152,6 @@ def test_hints_are_for_the_mistakes_that_are_told() -> None:
 
 
 def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
-    """What rules of every kind have is checked all the same."""
     with pytest.raises(DocumentError) as caught:
         parse_rules(
             "rules:\n- {name: '', kind: delai, match: {topic: 5}, when: {nth: three}, mode: watch}\n- {}\n", "f"

@@ -61,7 +61,6 @@ def test_selectors_that_nothing_has(rule: str, text: str) -> None:
     ],
 )  # fmt: skip
 def test_words_that_leave_nothing(rule: str, text: str) -> None:
-    """Of one rule."""
     (doubt,) = found(rule)
 
     assert doubt.partition(": ")[2] == text
@@ -119,7 +118,6 @@ def test_what_kinds_warn_of_has_the_place_of_the_rule() -> None:
 
 
 def test_rules_of_stages_are_seen_beside_those_of_the_document() -> None:
-    """Not beside those of other stages."""
     source = Source(
         "f",
         f"""

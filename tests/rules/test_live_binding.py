@@ -8,7 +8,6 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 
 pytestmark = pytest.mark.usefixtures("tiny")
-
 TEXT = """
 rules:
   - {name: all, kind: tiny}

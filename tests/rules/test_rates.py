@@ -45,7 +45,6 @@ def test_a_number_in_a_time(text: Any, rate: float) -> None:
     ],
 )
 def test_what_is_no_rate_is_said_so(text: str, mistake: str) -> None:
-    """With what is wanted."""
     (found,) = mistakes_of(f"kind: quota, {text}")
 
     assert found.startswith(mistake)

@@ -47,7 +47,6 @@ def test_a_chain_of_renames_is_right() -> None:
 
 
 def test_globs_that_meet_over_two_rules_are_refused() -> None:
-    """As two lines of one rule would be."""
     first = '{name: r, kind: rename_topic, topics: {"a-*": "x-*"}}'
     second = '{name: s, kind: rename_topic, topics: {"b-*": "x-*"}}'
 

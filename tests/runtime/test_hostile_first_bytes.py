@@ -27,7 +27,6 @@ def hello(extensions: bytes) -> bytes:
 
 
 def records(message: bytes, size: int) -> bytes:
-    """Return the message in records of `size` bytes."""
     parts = [message[at : at + size] for at in range(0, len(message), size)]
     return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part for part in parts)
 

@@ -20,7 +20,6 @@ from tests.support.passing_session import PassingSession
 from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
-
 METADATA = 3
 RULES = {
     "none": "rules: []",

@@ -15,7 +15,6 @@ from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import request, response
 
 pytestmark = pytest.mark.trio
-
 HANDSHAKE, VERSIONS, AUTHENTICATE, HEARTBEAT = 17, 18, 36, 12
 SECRET = "open-sesame"
 PLAIN = {"mechanism": "PLAIN", "username": "kproxy", "password": SECRET}

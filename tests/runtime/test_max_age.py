@@ -24,7 +24,6 @@ from kproxy.session.shared import ClusterState
 from tests.support.certificates import Authority, client_context
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
-
 ROUNDS = 40 if os.environ.get("KPROXY_TEST_ALL") else 3
 """Ends of a connection that each client sees."""
 

@@ -21,7 +21,6 @@ from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.tapped_session import Hungry
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
-
 METADATA, HEARTBEAT = 3, 12
 SLOW = """
 rules:
@@ -31,7 +30,6 @@ rules:
 
 
 def sessions(rules: str = "", names: bool = False) -> Callable[..., Session]:
-    """Sessions with these live rules, or with these names."""
     made = parse_rules(rules or "rules: []")
     shared, numbers = ClusterState(), iter(range(1, 100))
     for running in made.live:

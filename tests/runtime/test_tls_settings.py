@@ -14,7 +14,6 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.passing_session import PassingSession
 
 pytestmark = pytest.mark.trio
-
 GCM, CBC = "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES256-SHA384"
 
 

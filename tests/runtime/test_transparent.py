@@ -20,7 +20,6 @@ from kproxy.base.errors import InternalError
 from kproxy.runtime.io.socket_io import check_mark, is_own
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("nft", "ip", "unshare")]
-
 REST = (
     [pytest.param(workers, "iptables", marks=pytest.mark.tools("iptables")) for workers in (1, 2)]
     if os.environ.get("KPROXY_TEST_ALL")

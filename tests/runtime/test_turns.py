@@ -25,7 +25,6 @@ from kproxy.session.commands import Send
 from tests.support.passing_session import PassingSession
 
 pytestmark = [pytest.mark.trio, pytest.mark.filterwarnings("error")]
-
 LONG = 60_000
 """Bytes of a frame that takes long: more than the others' here."""
 

@@ -373,7 +373,6 @@ rules:
 
 
 def test_a_connection_that_another_rule_has_refused_counts() -> None:
-    """Rules about connections count all in the same way."""
     made = parse_rules("""
 rules:
   - {name: one, kind: refuse, when: {nth: 2}}

@@ -132,7 +132,6 @@ def test_a_muted_connection_drains_at_once() -> None:
 
 
 def test_a_client_that_has_gone_still_has_its_delayed_request_sent() -> None:
-    """Its end is judged when what it sent has gone on."""
     talk = Dialogue(SLOW)
     talk.client(request(HEARTBEAT, 4, 1))
     talk.session.eof(CLIENT, talk.now)

@@ -529,7 +529,6 @@ def test_records_are_edited_with_lengths_and_checksums_anew() -> None:
     ],
 )
 def test_of_records_only_what_they_carry_is_edited(path: str, value: Any, told: str) -> None:
-    """And only of records that there are."""
     body = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": BATCHES}]}]}
     ((_, text),) = mistakes(PRODUCE, 9, body, (f"topic_data[0].partition_data[0].{path}", value))
     assert told in text

@@ -31,7 +31,6 @@ rules:
 
 
 def fetch(number: int, offsets: dict[int, int], version: int = 11, topic: str = "orders", **more: Any) -> bytes:
-    """A Fetch of these offsets by partition."""
     partitions = [{"partition": index, "fetch_offset": offset} for index, offset in offsets.items()]
     listed = [{"topic": topic, "partitions": partitions}] if partitions else []
     return request(FETCH, version, number, topics=listed, **({"session_epoch": -1} | more))

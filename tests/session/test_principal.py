@@ -126,7 +126,6 @@ def test_a_later_authentication_replaces_the_name() -> None:
 
 
 def test_the_certificate_is_the_name_where_there_is_no_sasl() -> None:
-    """With SASL the broker takes the name from there."""
     seen = watch("CN=etl,O=Example")
     assert (seen.principal, seen.absent) == (Principal("CN=etl,O=Example", "certificate"), "")
 

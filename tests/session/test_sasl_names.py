@@ -114,7 +114,6 @@ def test_oauthbearer(token: bytes, name: str) -> None:
     ],
 )
 def test_tokens_that_name_nobody(mechanism: str, token: bytes, reason: str) -> None:
-    """With the reason, and without a piece of the token."""
     with pytest.raises(NoName) as caught:
         NAMES[mechanism](token)
 

@@ -681,7 +681,6 @@ def head(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
 
 
 def correlation_of(answer: bytes) -> int:
-    """Of an answer with its size."""
     return int.from_bytes(answer[4:8], "big", signed=True)
 
 

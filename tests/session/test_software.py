@@ -23,7 +23,6 @@ from kproxy.session.sasl.identity import Identity, Software, software
     ],
 )
 def test_names_of_real_clients(name: str, version: str, pattern: str) -> None:
-    """Selectors compare `name/version`."""
     found = software({"client_software_name": name, "client_software_version": version})
 
     assert found == Software(name, version)

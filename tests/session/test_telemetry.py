@@ -237,7 +237,6 @@ def test_who_asks_too_often_is_throttled() -> None:
 
 
 def test_a_push_is_answered_at_once_and_goes_to_the_inbox() -> None:
-    """With who it is."""
     client = Client()
     client.get()
     assert client.push(compression_type=4, metrics=b"packed") == "NONE"
@@ -267,7 +266,6 @@ def test_an_empty_push_is_good() -> None:
     ],
 )
 def test_a_push_that_is_wrong(values: dict[str, Any], error: str, word: str) -> None:
-    """Is not read."""
     client = Client()
     client.get()
     assert client.push(**values) == error
@@ -352,7 +350,6 @@ def test_a_client_whose_payload_could_not_be_read_hears_of_it_with_the_next() ->
 
 
 def test_a_request_that_cannot_be_read_closes_the_connection() -> None:
-    """As all others that are read."""
     client = Client()
     good = request(PUSH, 0, 9, client_instance_id=MINE, metrics=b"12345")
     client.talk.client(len(good[4:-3]).to_bytes(4, "big") + good[4:-3])

@@ -37,7 +37,6 @@ def by_source(events: list[Event]) -> dict[str, list[Event]]:
 
 
 def recovered(events: list[Event], reason: str) -> list[Event]:
-    """Return the data of the `recovered` events with this reason."""
     wanted = [event["data"] for event in events if event["type"] == "kproxy.recovered.v1"]
     return [data for data in wanted if data["reason"] == reason]
 

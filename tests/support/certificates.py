@@ -69,7 +69,6 @@ def pkcs8(key: bytes) -> bytes:
 
 
 def client_context(authority: Path, certificate: Path | None = None) -> ssl.SSLContext:
-    """Return a TLS context for a client that trusts `authority` and shows `certificate`."""
     context = ssl.create_default_context(cafile=str(authority))
     if certificate is not None:
         context.load_cert_chain(str(certificate))

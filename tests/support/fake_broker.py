@@ -146,7 +146,6 @@ def answer_versions(broker: FakeBroker, stream: socket.socket, request: Message)
 
 
 def answer_metadata(broker: FakeBroker, stream: socket.socket, request: Message) -> None:
-    """Answer Metadata with the broker's nodes and no topics."""
     brokers = [
         {"node_id": node, "host": host, "port": port, "rack": None} for node, (host, port) in broker.nodes.items()
     ]

@@ -108,7 +108,6 @@ class FakeView:
         self.tell("tick", {**usual, **counts})
 
     def cut(self) -> None:
-        """Cut all streams."""
         for stream in self.streams:
             stream.put(None)
         self.streams.clear()

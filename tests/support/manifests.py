@@ -68,7 +68,6 @@ def _strict(schema: Any) -> Any:
 
 
 def named(objects: Iterable[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Return the objects of a kind."""
     return [one for one in objects if one["kind"] == kind]
 
 

@@ -32,7 +32,6 @@ def said(app: App[Any]) -> str:
 
 
 def same_screen(app: App[Any], file: Path) -> None:
-    """Compare the screen with the file of that name."""
     found = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9190", screen_text(app))
     if os.environ.get("KPROXY_UPDATE_SCREENS"):
         file.write_text(found)

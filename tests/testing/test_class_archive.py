@@ -12,7 +12,6 @@ from kproxy.testing.kafka import archive_options, class_archive, kafka_libs
 from tests.support.java_jars import make_class_archive
 
 pytestmark = pytest.mark.kafka
-
 BROKER = "kafka.Kafka"
 
 

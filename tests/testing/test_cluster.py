@@ -38,7 +38,6 @@ def test_a_broker_goes_down_and_up() -> None:
 
 
 def test_an_api_is_offered_in_the_versions_said() -> None:
-    """The versions of an API can be narrowed."""
     with MockCluster(1) as cluster:
         cluster.limit_api(METADATA, 1, 5)
         offered = one_request.ask(cluster.bootstrap, 18, 0, {})["api_keys"]

@@ -15,7 +15,6 @@ from kproxy.testing.process import free_port
 
 @pytest.fixture
 def engine(mock_cluster: MockCluster) -> Iterator[Embedded]:
-    """In front of the mock cluster."""
     engine = Embedded(mock_cluster.bootstrap)
     engine.start()
     yield engine

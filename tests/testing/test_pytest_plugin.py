@@ -116,7 +116,6 @@ def test_workers_of_xdist_do_not_meet(suite: Suite) -> None:
 
 @pytest.mark.parametrize("way", ["option", "ini", "fixture"])
 def test_in_front_of_a_given_cluster(suite: Suite, mock_cluster: MockCluster, way: str) -> None:
-    """No mock cluster is started then."""
     address = mock_cluster.bootstrap.partition(",")[0]
     conftest = f"import pytest\n@pytest.fixture\ndef kproxy_upstream():\n    return {address!r}\n"
 

@@ -130,7 +130,6 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 
 def test_assert_applied_held_request_is_named(kproxy: Kproxy) -> None:
-    """A held request is unanswered, and its connection is open."""
     rule = kproxy.hold(match={"api": "Metadata"})
     producer = Producer({"bootstrap.servers": kproxy.bootstrap_servers, "log_level": 0})
     await_true(lambda: bool(producer.poll(0.01) or rule.fired))

@@ -133,7 +133,6 @@ def test_tape_full_evicts_oldest_exchanges() -> None:
 
 
 def test_tape_cleared_keeps_later_requests_only() -> None:
-    """Responses to earlier requests are not on the tape."""
     watched = Watched(tape := Tape())
     watched.said(beat(1))
     tape.clear()

@@ -2,8 +2,8 @@
 
 The supervisor sends the complete state of all rules each time, so a new worker receives the same calls as an old one.
 The supervisor numbers the rules: a rule with the same number keeps its `ActiveRule`, and with it its counters. Models
-are made in a thread, and only those of new rules. A config comes with its rules. The latest call wins: a late result of an
-earlier one is discarded.
+are made in a thread, and only those of new rules. A config comes with its rules. The latest call wins: a late result
+of an earlier one is discarded.
 """
 
 from __future__ import annotations

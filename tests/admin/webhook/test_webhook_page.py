@@ -16,7 +16,6 @@ from kproxy.testing.process import free_port
 from tests.howto import DOCS, Reader
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("openssl")]
-
 PAGE = (DOCS / "howto-webhook.md").read_text()
 
 

@@ -73,7 +73,6 @@ class Machine:
                 return
 
     async def step(self) -> None:
-        """One step, by chance."""
         name = self.random.choice(["apply", "apply", "spoilt", "spoilt", "broken", "put", "kill", "admit", "admit"])
         if name in ("spoilt", "broken"):
             way, spoiler = self.random.choice(FAULTS if name == "spoilt" else BROKEN), self.random.randrange(3)

@@ -18,7 +18,6 @@ SECONDS, STEP = 6.0, 0.01
 
 
 def charge(buckets: Any, key: tuple[Any, ...], amount: float, now: float) -> float:
-    """Charge the bucket of a key; return the seconds of its debt."""
     bucket = buckets.of(key, now)
     assert bucket is not None
     return float(bucket.charge(amount, now))

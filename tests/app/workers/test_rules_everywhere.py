@@ -349,7 +349,6 @@ async def test_what_is_held_anywhere_can_be_released(quiet_log: Any) -> None:
 
 
 async def test_a_rule_that_leaves_lets_go_what_it_holds(quiet_log: Any) -> None:
-    """In the worker that holds it."""
     async with crew_of_two(quiet_log) as pool:
         await pool.put("rules: [{name: gate, kind: delay, delay: 0, when: {hold: true}}]")
         gone: list[bool] = []

@@ -21,7 +21,6 @@ from kproxy.runtime.io.channel import Unanswered, framed
 from kproxy.runtime.io.reactor import Reactor
 
 pytestmark = pytest.mark.trio
-
 BEGIN = """
 import socket, sys
 given = dict(word.split("=") for word in sys.argv[1:])
@@ -169,7 +168,7 @@ async def test_who_says_nothing_is_passed_over_and_killed_in_the_end(
         worker.ledger.hand("a", now)
         worker.check(now + pool_worker_module.LATE + 1)
         assert worker.silent
-        worker.look(now + pool_worker_module.HUNG + 10)
+        worker.check(now + pool_worker_module.HUNG + 10)
         await until(lambda: one.restarts)
 
         (line,) = [line for line in logged if line["event"] == "worker ended, another one is started"]

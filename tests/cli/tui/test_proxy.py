@@ -27,7 +27,6 @@ from tests.support.fake_admin import FakeAdmin, event, fake_admin
 from tests.support.terminal_text import idle, press, said, same_screen, screen_text, settled
 
 pytestmark = pytest.mark.process
-
 HERE = Path(__file__).parent
 NOON = 1_795_262_400.0
 HELLO = {"stream": "3f9c", "filter": "", "workers": 2, "rows": 400, "may_write": True, "columns": list(COLUMNS)}
@@ -49,7 +48,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row(number: int, **values: Any) -> list[Any]:
-    """A row of the stream."""
     known = {"id": f"0-{number}", "time": NOON + number, "connection": 17, "client": "etl-3", "api": "Produce",
              "version": 9, "about": "orders[3]", "latency": 1.5, "outcome": "answered", "errors": [],
              "answered_by": "broker", "rules": [], "topic": "orders", "partition": 3, **values}  # fmt: skip

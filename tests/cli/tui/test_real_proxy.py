@@ -20,7 +20,6 @@ from tests.support.raw_client import RawClient
 from tests.support.terminal_text import press, said, screen_text, settled
 
 pytestmark = pytest.mark.process
-
 OWN = {"id", "kept", "max_wait", "depth"}
 """Columns that say how an exchange was kept, which differs between a proxy's ring and a file."""
 

@@ -149,7 +149,6 @@ ADDRESSES = (
 
 
 def network_by_python(text: str) -> str | None:
-    """The same as `network_of`, said in Python."""
     try:
         address = ip_address(text)
     except ValueError:

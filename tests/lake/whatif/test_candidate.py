@@ -23,7 +23,6 @@ def exchange(
     number: int, key: int = HEARTBEAT, version: int = 4, *, took: float = 0.01, unanswered: bool = False,
     asked: dict[str, Any] | None = None, answered: dict[str, Any] | None = None,
 ) -> PackedExchange:  # fmt: skip
-    """One exchange a second."""
     when = BEGAN + number
     sent = request(key, version, number, **(asked or {}))[4:]
     if unanswered:

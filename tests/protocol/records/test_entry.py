@@ -61,7 +61,6 @@ def test_the_header_of_messages() -> None:
 
 
 def test_null_and_empty() -> None:
-    """A null field and an empty one have no entries."""
     assert [] == list(entries(None))
     assert [] == list(entries(b""))
 

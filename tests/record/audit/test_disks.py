@@ -16,7 +16,6 @@ import pytest
 from tests.support.audit_reader import by_source, hidden, published, recovered
 
 pytestmark = pytest.mark.process
-
 ROOT = Path(__file__).parents[3]
 REASONS = {"full": "disk_full", "read_only": "read_only"}
 

@@ -15,7 +15,6 @@ from kproxy.record.audit import event_files
 from kproxy.record.audit.event_files import OpenFile, ProcessMark, WriterIdentity, lock_if_ended
 
 pytestmark = pytest.mark.process
-
 LIMITED = """
 import resource
 import sys

@@ -20,7 +20,6 @@ from tests.support.audit_reader import by_source, hidden, published, recovered
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
-
 KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 8
 FLUSH = 1.0
 WRITER = Path(__file__).parent / "numbered_writer.py"

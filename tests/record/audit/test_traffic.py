@@ -16,7 +16,6 @@ import pytest
 from tests.support.audit_reader import Event, by_source, hidden, published, recovered
 
 pytestmark = pytest.mark.process
-
 ROOT = Path(__file__).parents[3]
 
 

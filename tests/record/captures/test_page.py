@@ -17,7 +17,6 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
-
 PAGE = (Path(__file__).parents[3] / "docs" / "capture.md").read_text()
 
 

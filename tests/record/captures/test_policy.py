@@ -124,7 +124,6 @@ def test_a_sketch_has_all_fields_and_no_record(api: schema.Api, tmp_path: Path) 
 
 
 def put_records(struct: Any, body: dict[str, Any], batch: bytes) -> None:
-    """Put a batch wherever records may stand."""
     for slot in struct.slots:
         if slot.type == "records":
             body[slot.name] = batch

@@ -23,7 +23,6 @@ from kproxy.record.exchange import Form, ObservedExchange
 from tests.support.capture_files import client, metadata, packets, pcap, produce, tshark, written
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
-
 ETHERNET_HEADER = 14
 Facts = tuple[Any, ...]
 

@@ -20,7 +20,6 @@ from kproxy.record.observer.records import records_of
 from tests.support.exchange_factory import conversation, exchange, orders, write_capture
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
-
 SECRET = b"s3cr3t"
 WRITTEN = [
     Record(5, 1000, SECRET, b"a longer " + SECRET, ((SECRET.decode(), SECRET), ("null", None))),

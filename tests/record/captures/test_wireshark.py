@@ -13,7 +13,6 @@ from kproxy.record.exchange import ObservedExchange
 from tests.support.capture_files import client, metadata, produce, tool, tshark, written
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark", "editcap", "mergecap")]
-
 FIELDS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id")
 
 

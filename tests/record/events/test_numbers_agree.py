@@ -25,7 +25,6 @@ from tests.support.exchange_factory import Somebody, write_capture
 from tests.support.random_peers import Manners
 
 pytestmark = pytest.mark.kafka
-
 NAMES = [api.name for api in map(schema.load, schema.paths()) if api.name not in ("SaslHandshake", "SaslAuthenticate")]
 OFTEN = ["Produce", "Fetch", "ShareFetch", "OffsetCommit", "Heartbeat", "ListOffsets", "CreateTopics"]
 EVERYTHING = 1 << 30

@@ -210,7 +210,6 @@ def test_which_apis_are_possible() -> None:
 
 
 def test_a_filter_is_written_in_the_long_form() -> None:
-    """And an empty one is no filter."""
     assert str(Filter("~k produce ~t ^a !~q")) == "api == Produce and topic ~ ^a and not pending"
     assert (bool(Filter("")), bool(Filter("~q"))) == (False, True)
     assert (Filter("~key x").needs_records, Filter("~t x").needs_records) == (True, False)

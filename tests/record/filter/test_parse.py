@@ -65,7 +65,6 @@ from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, 
     ],
 )
 def test_short_and_long_forms_are_one_tree(short: str, long: str) -> None:
-    """Short forms are for fingers, long ones for precision."""
     assert parse(short) == parse(long)
 
 
@@ -231,7 +230,6 @@ TREES: st.SearchStrategy[FilterNode] = st.recursive(
 @settings(suppress_health_check=[HealthCheck.too_slow])  # the first tree compiles what the rest share
 @given(TREES)
 def test_what_is_printed_is_read_again(tree: FilterNode) -> None:
-    """As the same tree, whatever it is."""
     assert parse(written(tree)) == tree
 
 

@@ -57,7 +57,6 @@ async def test_what_is_over_later_came_later(api: Any) -> None:
 
 
 async def test_what_is_gone_is_counted(api: Any) -> None:
-    """Only what is gone from behind the place."""
     async with viewing(api.app):
         watch_of(api).ring.most = 2
         for number in range(1, 4):

@@ -15,7 +15,6 @@ import pytest
 from tests.support.capture_files import client, produce, written
 
 pytestmark = pytest.mark.process
-
 COMMAND = (sys.executable, "-m", "kproxy", "view", "--web")
 
 

@@ -31,7 +31,6 @@ from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
-
 OFFSET_FETCH = 9
 ABROAD = "127.0.0.2"
 """Address from which clients are let in where kproxy's own connection is not."""
@@ -143,7 +142,6 @@ def places(broker: FakeBroker, authority: Authority, tmp_path_factory: pytest.Te
 
 
 def of(broker: FakeBroker, api: str, client: str) -> list[Message]:
-    """What came to the broker of this API from this client."""
     return [one for one in broker.requests if one.api.name == api and one.header.get("client_id") == client]
 
 

@@ -409,7 +409,6 @@ async def test_an_exchange_of_a_source_is_told(api: Any, opened: Any) -> None:
 )
 @pytest.mark.trio
 async def test_what_a_source_has_not_is_refused(api: Any, opened: Any, path: str, code: str) -> None:
-    """Each with its code."""
     assert (await api("GET", path)).code == code
 
 

@@ -22,7 +22,6 @@ from tests.record.observer.watching import BROKER, CLIENT
 from tests.support.line_count import LineCount
 
 pytestmark = pytest.mark.process
-
 PRODUCE, FETCH, OFFSET_COMMIT, JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT = 0, 1, 8, 11, 68
 HOSTILE = ('a"b\\c\n# HELP d 1\n', "\x1b[2J\x00\x7f", "ü" * 300, "{}=,", "\udcff", "", "other", "+Inf", "a" * 249)
 LINES_AT_ONCE = 40_000

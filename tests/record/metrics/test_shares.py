@@ -18,7 +18,6 @@ def count(totals: LabelTotals, name: str, number: int = 1) -> None:
 
 
 def tell(told: ToldShares, worker: int, totals: LabelTotals) -> None:
-    """A worker tells its totals, over a channel."""
     share = msgspec.msgpack.decode(msgspec.msgpack.encode(share_of(totals)), type=LabelShare)
     for _ in told.take(worker, share, 0.0):
         pass

@@ -141,7 +141,6 @@ def test_names_made_up_for_ever_take_no_memory_and_no_place() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 50)), max_size=200), st.integers(1, 8))
 def test_what_is_certain_is_never_more_than_was_moved(moves: list[tuple[int, int]], most: int) -> None:
-    """And a name that moved more than its part of all is among them."""
     heavy, true = HeavyNames(most), dict[str, float]()
     for number, weight in moves:
         name = str(number)

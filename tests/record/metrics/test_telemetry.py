@@ -243,7 +243,6 @@ def test_names_are_what_prometheus_can_read() -> None:
 
 
 def tell(shares: ToldShares, worker: int, told: Told, totals: LabelTotals) -> None:
-    """A worker tells its totals, over a channel."""
     share = msgspec.msgpack.decode(msgspec.msgpack.encode(share_of(totals, told.now)), type=LabelShare)
     for _ in shares.take(worker, share, told.now):
         pass

@@ -116,7 +116,7 @@ def test_what_waits_is_others_where_topics_are_told_no_more(after: list[Any]) ->
 
     def follow(by: list[Any]) -> None:
         labelling.ready_for(cast("Config", SimpleNamespace(
-            tells_labels=bool(by), metrics=MetricsConfig(by=by), telemetry=None)))()  # fmt: skip
+            exports_labels=bool(by), metrics=MetricsConfig(by=by), telemetry=None)))()  # fmt: skip
 
     follow(["topic"])
     assert labelling.sink is not None

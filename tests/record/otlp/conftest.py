@@ -22,8 +22,6 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def settings(collector: Collector) -> Callable[..., OtlpSettings]:
-    """Makes settings of exports to the collector."""
-
     def make(encoding: Any = "json", timeout: float = 20.0) -> OtlpSettings:
         target = HttpTarget("127.0.0.1", collector.port, "", [("x-tenant", "shop")], timeout=timeout)
         return OtlpSettings(target, "host/3", encoding)

@@ -44,7 +44,6 @@ class Hand:
 
     @staticmethod
     def effect(rule: LiveRule, seed: str = "1") -> Effect:
-        """At work, with that seed."""
         effect = rule.start()
         effect.seed = seed
         return effect

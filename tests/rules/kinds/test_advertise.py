@@ -85,7 +85,6 @@ def test_a_name_leads_to_its_node(name: str, node: int | None) -> None:
 
 
 def test_fixed_nodes_are_found_by_their_hosts() -> None:
-    """As far as one host means one node."""
     advertise = make(nodes={1: "a.org:1", 2: "b.org:1", 3: "c.org:1", 4: "c.org:2"})
 
     assert advertise.sni_node("b.org") == 2

@@ -200,7 +200,6 @@ def test_every_kind_of_list_leaves_it_out(
 
 
 def names_in(value: Any) -> list[str]:
-    """All names in a body."""
     if isinstance(value, dict):
         own = [value[name] for name in ("name", "group_id", "transactional_id", "resource_name") if name in value]
         return own + [name for inner in value.values() for name in names_in(inner)]

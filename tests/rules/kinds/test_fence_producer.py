@@ -29,7 +29,6 @@ def asked(key: int, version: int, name: str | None = "transfers") -> dict[str, A
 
 
 def codes(body: Any) -> set[int]:
-    """All error codes in a body that are not 0."""
     if isinstance(body, list):
         return set().union(*map(codes, body)) if body else set()
     if not isinstance(body, dict):

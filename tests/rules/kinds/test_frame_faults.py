@@ -102,7 +102,6 @@ def test_draws_can_be_those_of_each_connection(hand: Any) -> None:
     ],
 )
 def test_a_frame_is_lost_or_the_connection(text: str, side: str, decision: Any, hand: Any, metadata: Any) -> None:
-    """On one side only, and by the header."""
     rule = hand.rule(text)
     effect = hand.effect(rule)
     decided = {"request": effect.on_request, "response": effect.on_response}

@@ -38,7 +38,6 @@ def test_all_of_them(told: Any) -> None:
 
 @pytest.mark.parametrize("version", schema.load(FIND_COORDINATOR).versions)
 def test_a_coordinator_that_is_hidden(told: Any, version: int) -> None:
-    """It is not available; another coordinator is."""
     for node, expected in ((2, (COORDINATOR_NOT_AVAILABLE, -1, "", -1)), (1, (0, 1, "b", 9092))):
         talk = told("kind: hide_node\nnode: 2")
         entry = {"error_code": 0, "node_id": node, "host": "b", "port": 9092}

@@ -35,7 +35,6 @@ def test_asked_by_name(told: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
 def test_left_out_of_all_topics(told: Any, version: int) -> None:
-    """Who asks for all topics is not told that there is one."""
     talk = told("kind: hide_topic\nmatch: {topic: orders}")
     talk.ask(METADATA, version, topics=[] if version == 0 else None)
     found = [topic(version, "orders"), topic(version, "clicks", OTHER_ID)]

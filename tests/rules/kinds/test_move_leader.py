@@ -86,8 +86,6 @@ def test_describe_topic_partitions(told: Any) -> None:
 
 
 def test_move_leader_many_partitions_reads_brokers_once() -> None:
-    """Each broker of the response is read once, however many partitions have a single replica."""
-
     class Broker(dict[str, Any]):
         reads = 0
 

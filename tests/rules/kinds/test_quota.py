@@ -111,7 +111,6 @@ def test_what_has_to_be_seen_whole_has_no_terms(hand: Any) -> None:
 
 
 def test_a_fetch_response_is_charged_by_its_length(hand: Any) -> None:
-    """It is throttled in that same response."""
     effect = hand.effect(hand.rule("kind: quota, fetch: 10kB/s"))
     exchange = fetch(hand, orders=30_000)
 

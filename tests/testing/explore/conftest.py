@@ -32,7 +32,6 @@ class Told:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The findings of its only test."""
         (test,) = self.tests
         found: list[dict[str, Any]] = test["findings"]
         return found
@@ -74,7 +73,6 @@ class Explorations:
         return Told(code, text, json.loads(report.read_text())["tests"] if report.exists() else [])
 
     def explore_command(self, *words: str) -> Told:
-        """Explore a command by `kproxy explore`."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
         with self.start("kproxy", "explore", f"--report={report}", *words) as process:

@@ -56,7 +56,6 @@ def produce(number: int, **more: object) -> ExchangeFacts:
 
 
 def commit(offset: int) -> ExchangeFacts:
-    """Return a commit of an offset of in[0]."""
     return exchange("OffsetCommit", topic="in", partition=0, group="g", offset=offset)
 
 
@@ -71,7 +70,6 @@ def stable(exchanges: Sequence[ExchangeFacts]) -> tuple[ExchangePlace, ...]:
 
 
 def fault(name: str, table: FaultTable = TABLE):
-    """Return the fault of this name."""
     return next(one for one in table.all if one.name == name)
 
 

@@ -17,7 +17,6 @@ from tests.howto import Reader
 from tests.testing.explore.made_up import COPY, commit, exchange, failed_run, made_run, plan, planned, produce, stable
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("chromium")]
-
 CHROMIUM = os.environ.get("KPROXY_CHROMIUM", "/usr/bin/chromium")
 LONG = "x" * 400
 WIDER = """() => [...document.querySelectorAll("body *")]

@@ -16,7 +16,6 @@ FAULTS = list(fault_table().all)
 
 
 def place_for(fault: KnownFault) -> ExchangePlace:
-    """Return a place at which the fault can be."""
     return ExchangePlace(fault.api, "app", mark=PlaceMark("ordinal", 2), traits=fault.needs)
 
 
@@ -80,7 +79,6 @@ def test_lost_answers_of_real_tables_are_left_out_on_the_mock() -> None:
 
 
 def test_broken_connections_are_told_from_errors() -> None:
-    """Shrinking prefers an error to a broken connection."""
     by_name = {fault.name: fault for fault in FAULTS}
     assert breaks_connection(by_name["Produce: answer lost"])
     assert not breaks_connection(by_name["Produce: REQUEST_TIMED_OUT, after the work"])

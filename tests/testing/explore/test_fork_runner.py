@@ -21,7 +21,6 @@ from tests.support.wait import until
 from tests.testing.explore.odd_children import plan_of
 
 pytestmark = pytest.mark.process
-
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, str(HERE / "odd_children.py")]
 

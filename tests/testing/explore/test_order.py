@@ -90,7 +90,6 @@ def test_the_same_seed_gives_the_same_order() -> None:
 
 
 def test_classes_and_places_are_chosen() -> None:
-    """Only faults of the chosen classes are there, at places that were chosen."""
     assert {one.steps[0].fault.kind_of for one in taken(new_order(classes=("fatal",)))} == {"fatal"}
     assert {one.steps[0].place.api for one in taken(new_order(only="api=Offset*, client_id=app"))} == {"OffsetCommit"}
     assert taken(new_order(only="client_id=other")) == []
@@ -171,7 +170,6 @@ def test_depth_ends_the_row() -> None:
 
 
 def test_pairs_wait_behind_single_faults_of_the_same_weight() -> None:
-    """A further fault halves the weight."""
     order = new_order()
     single = plan(planned("Produce", "answer lost", PLACES[1]))
     double = plan(*single.steps, planned("Produce", "answer lost", PLACES[3]))

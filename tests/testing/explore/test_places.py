@@ -165,6 +165,5 @@ def test_digests_do_not_count_polls() -> None:
 
 
 def test_errors_are_told_once() -> None:
-    """Each error that clients were told is there once."""
     failing = exchange("Heartbeat", group="g", error="ILLEGAL_GENERATION")
     assert errors_of([failing, polls := exchange("Heartbeat"), failing, polls]) == ("ILLEGAL_GENERATION",)

@@ -302,7 +302,6 @@ class Page(HTMLParser):
 
 
 def test_the_page_has_a_matrix_whose_cells_lead_to_runs() -> None:
-    """Each cell has its outcome, and each link a place on the page."""
     page = Page(html_report([exploration()]))
     assert page.open == []
     attributes = page.attributes

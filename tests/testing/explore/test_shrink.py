@@ -98,7 +98,6 @@ def test_a_transient_fault_is_better_than_a_fatal_one_and_an_error_than_a_broken
 
 
 def test_the_mock_gets_no_fault_that_it_does_otherwise() -> None:
-    """Candidates on the mock are faults that are tried there."""
     (place,) = stable([produce(1, traits=frozenset({"idempotent"}))])
     start = plan(planned("Produce", "TOPIC_AUTHORIZATION_FAILED, before the work", place))
     smallest = shrunk(start, lambda one: not has(one, "REQUEST_TIMED_OUT, after the work"), on_mock=True)

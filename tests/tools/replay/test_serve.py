@@ -21,7 +21,6 @@ from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.kafka
-
 WAIT = 60.0
 
 

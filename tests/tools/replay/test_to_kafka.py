@@ -24,7 +24,6 @@ from tests.support.java_program import JavaProgram
 from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.kafka
-
 WAIT = 30.0
 
 
@@ -130,7 +129,6 @@ def test_a_transactional_producer(tools: Any, recorder: Any, fresh: Kafka, tmp_p
 
 
 def committed(kafka: Kafka, group: str, topic: str, partitions: int) -> list[int]:
-    """The committed offsets of a group."""
     reader = Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group})
     found = reader.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=WAIT)
     reader.close()

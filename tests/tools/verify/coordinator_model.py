@@ -98,7 +98,6 @@ class CoordinatorModel(Model):
         return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
 
     def add(self, name: str, epoch: int, place: Place, offset: int) -> dict[str, Any]:
-        """Add the commit of an offset to a transaction."""
         known = self.transactions[name]
         error = FENCED_PRODUCER if known.epoch != epoch else CONCURRENT if known.ending else 0
         if not error:
@@ -177,7 +176,6 @@ class CoordinatorModel(Model):
                 yield "OffsetCommit", 8, request, lambda at=("g", partition), to=offset: self.commit_now(at, to)
 
     def commit_now(self, place: Place, offset: int) -> dict[str, Any]:
-        """Commit an offset outside of a transaction."""
         self.order += 1
         self.offsets[place] = self.order, offset
         return {"topics": [{"name": TOPIC, "partitions": [{"partition_index": place[1]}]}]}

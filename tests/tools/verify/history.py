@@ -304,7 +304,6 @@ class History:
 
 
 def clients_view(verifier: Verifier, cluster: str | None = PRODUCER.cluster) -> ViewVerifier:
-    """Return the verifier of what clients saw of a cluster."""
     known = verifier.cluster(cluster)
     assert known is not None
     assert known.clients is not None

@@ -89,7 +89,6 @@ class OperatedModel(Model):
                     break
 
     def operator(self, steps: int) -> Client:
-        """Do what operators do."""
         for _ in range(steps):
             yield from getattr(self, self.random.choice(self.operations))()
 
@@ -102,7 +101,6 @@ class OperatedModel(Model):
         yield api, version, request | {"generation_id_or_member_epoch": -1}, work
 
     def delete_offsets(self) -> Client:
-        """Delete a group or its offsets."""
         group = f"g{self.random.random() < 0.5}"
 
         def work() -> dict[str, Any]:

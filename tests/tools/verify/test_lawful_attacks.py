@@ -41,7 +41,6 @@ Lived = Callable[[History], None]
 
 
 def levels(history: History, **terms: Any) -> set[str]:
-    """Return the levels of all findings of a history."""
     return set(history.findings(**terms).values())
 
 

@@ -12,7 +12,6 @@ from tests.tools.verify.history import History, batch
 from tests.tools.verify.played import Player, Unplayable, script
 
 pytestmark = pytest.mark.process
-
 PLAYED = [case for case in cases() if not case.memory_only]
 SKETCHED = [case for case in PLAYED if case.level and "records" not in case.terms and not OF_MARKERS & set(case.checks)]
 """Broken histories whose violation is in fields and in headers of batches."""

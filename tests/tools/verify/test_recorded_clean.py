@@ -23,7 +23,6 @@ from tests.tools.verify import group_workloads, leader_workloads, log_workloads
 from tests.tools.verify.site import Site
 
 pytestmark = pytest.mark.kafka
-
 PROPERTIES = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "300",

@@ -17,7 +17,6 @@ from tests.support.topics import create_topics
 from tests.tools.verify.history import clients_view
 
 pytestmark = pytest.mark.kafka
-
 COUNT = 20
 
 

@@ -27,7 +27,6 @@ from kproxy.tools.verify.report import report_text
 from tests.support.topics import create_topics
 
 pytestmark = pytest.mark.kafka
-
 PATIENCE = 60
 PRODUCE_ONCE: dict[str, Any] = {"match": {"api": "Produce"}, "when": {"nth": 2}}
 

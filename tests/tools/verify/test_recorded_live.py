@@ -23,7 +23,6 @@ from tests.support.wait import until
 from tests.tools.verify.site import PATIENCE, Site, client
 
 pytestmark = pytest.mark.process
-
 LIVE_CLEAN = {
     "lost-write", "watermark-behind", "offset-given-twice", "inconsistent-offset", "duplicate-sequence",
     "read-disorder", "order", "aborted-read", "read-beyond-stable", "torn-transaction",
@@ -147,7 +146,6 @@ def proxy_of(kafka: Kafka, folder: Path, **more: Any) -> Proxy:
 
 
 def stop(proxy: Proxy, name: str) -> None:
-    """Stop a capture."""
     Admin(f"http://{proxy.admin}")("DELETE", f"/api/captures/{name}")
 
 

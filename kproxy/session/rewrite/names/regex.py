@@ -141,7 +141,8 @@ def compiled(regex: bytes) -> Any:
 class Matcher:
     """Pattern of one message, matched against texts with breaks for other work.
 
-    Raises RegexTooExpensive if it takes too long. `memory` is the cluster's, `owner` the tenant with the allowance, `now` the time of the message.
+    Raises RegexTooExpensive if it takes too long. `memory` is the cluster's, `owner` the tenant with the allowance,
+    `now` the time of the message.
     """
 
     def __init__(self, pattern: Any, memory: MutableMapping[Any, Any], owner: object, now: float) -> None:

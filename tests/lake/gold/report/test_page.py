@@ -21,7 +21,6 @@ from kproxy.lake.report.report_builder import (
 )
 
 pytestmark = pytest.mark.tools("chromium")
-
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 

@@ -23,7 +23,6 @@ def test_an_id_becomes_the_target_s_id_of_the_same_name(tools: Any) -> None:
 
 
 def test_topics_by_name_have_no_id_to_change(tools: Any) -> None:
-    """Metadata by name: a zero id."""
     fix = TopicIdFix({OLD: "orders"}, {"orders": NEW})
     asked = tools.asked(tools.exchange(3, 12, {"topics": [{"name": "orders", "topic_id": UUID(int=0)}]}, {}))
     fix.request(asked)

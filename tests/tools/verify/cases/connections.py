@@ -116,7 +116,6 @@ def leave(history: History, *, heartbeat_at: float) -> None:
 
 
 def add_partition(history: History, number: int) -> None:
-    """Add an AddPartitionsToTxn for a partition."""
     request = {
         "v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 7, "v3_and_below_producer_epoch": 0,
         "v3_and_below_topics": [{"name": TOPIC, "partitions": [number]}],

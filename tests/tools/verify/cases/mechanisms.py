@@ -497,7 +497,6 @@ def a_member_epoch_that_goes_back_in_responses(history: History) -> None:
 
 @broken("rebalance-gap", level="note")
 def a_rebalance_beyond_the_session_timeout_of_version_0(history: History) -> None:
-    """Requests of this version have no rebalance timeout."""
     request = {
         "group_id": "g", "session_timeout_ms": 1000, "member_id": "", "protocol_type": "consumer", "protocols": [],
     }  # fmt: skip

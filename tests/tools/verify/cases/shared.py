@@ -30,7 +30,6 @@ def sent_again_and_delivered_again(history: History) -> None:
 
 @lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
 def a_batch_in_the_middle_that_another_member_has(history: History) -> None:
-    """Another member has acquired the batch in the middle."""
     for offset, data in enumerate((A, B, C)):
         history.write(1 + offset, data, offset)
     history.share(5, (0, A), (2, C), acquired=((0, 0), (2, 2)))
