@@ -20,20 +20,20 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "kproxy"
 SMALL = 60  # lines of a module that its only importer could contain
 PHRASES = {  # hard phrases per 10,000 words, by kind of text
-    "docstrings and comments": (34, 50),
-    "help, errors and logs": (198, 50),
-    "pages": (165, 50),
+    "docstrings and comments": (33, 50),
+    "help, errors and logs": (196, 50),
+    "pages": (159, 50),
     "decisions": (12, 50),
 }
 LIMITS = {  # figure: (limit, goal)
-    "lines": (123_538, 106_000),
-    "files": (563, 430),
+    "lines": (122_233, 106_000),
+    "files": (559, 430),
     "header lines, per mille": (109, 90),
     "folders and loose modules": (14, 14),
     "cycles of modules": (0, 0),
     "parts of a folder in cycles": (0, 0),
-    "protocols": (99, 30),
-    "lines of tests outside tests/lab": (130_724, 100_000),
+    "protocols": (73, 30),
+    "lines of tests outside tests/lab": (130_706, 100_000),
     **{f"phrases in {kind}": limit for kind, limit in PHRASES.items()},
 }
 
