@@ -303,7 +303,7 @@ LATE = 60.0  # seconds after late bytes during which all bytes are charged on ar
 
 
 class QuotaTurn:
-    """Turn of a request; see `kproxy.rules.exchange.Turn`. `debt`: seconds of the longest debt that it has left."""
+    """Turn of a request; see `kproxy.rules.exchange.QuotaPlace`. `debt`: seconds of the longest debt that it has left."""
 
     __slots__ = ("charges", "debt", "paid", "waiter", "woken")
 

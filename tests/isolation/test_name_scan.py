@@ -98,7 +98,7 @@ def test_many_names_are_compiled_once() -> None:
 @pytest.mark.parametrize(("key", "version", "said"), CASES)
 def test_the_quick_look_changes_nothing(key: int, version: int, said: str) -> None:
     """All APIs: with and without it the same bytes reach both sides, and the same is counted."""
-    with patch.object(DenyRule, "letters", lambda *_: None):
+    with patch.object(DenyRule, "required_literals", lambda *_: None):
         slow = dialogue(key, version, said)
     quick = dialogue(key, version, said)
 
@@ -116,7 +116,7 @@ UNKNOWN_ID = UUID("0c0c0c0c-0c0c-4c0c-8c0c-0c0c0c0c0c0c")
 def test_the_quick_look_changes_nothing_however_things_are_named(key: int) -> None:
     """The same for names, ids, ids that nobody has named and nulls in any mixture, of members that join or do not."""
     for seed in MIXED:
-        with patch.object(DenyRule, "letters", lambda *_: None):
+        with patch.object(DenyRule, "required_literals", lambda *_: None):
             slow = mixed(key, seed)
         quick = mixed(key, seed)
         assert (quick.to_broker, quick.to_client, quick.closed) == (slow.to_broker, slow.to_client, slow.closed), seed
