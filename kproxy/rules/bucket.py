@@ -303,7 +303,7 @@ LATE = 60.0  # seconds after late bytes during which all bytes are charged on ar
 
 
 class QuotaTurn:
-    """Turn of a request; see `kproxy.rules.exchange.QuotaPlace`. `debt`: seconds of the longest debt that it has left."""
+    """Place of a request in the order; see `kproxy.rules.exchange.QuotaPlace`. `debt`: seconds of its longest debt."""
 
     __slots__ = ("charges", "debt", "paid", "waiter", "woken")
 
