@@ -60,7 +60,7 @@ def test_the_run_commands_start_and_end(tmp_path: Path, with_rules: bool) -> Non
     found = [text for text in listed if ("--rules" in text) == with_rules]
     (line,) = [line for line in "".join(found).splitlines() if line.startswith("kproxy run")]
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "names.yaml").write_text(blocks("yaml", "kind: rename_topic"))
+    (tmp_path / "rules" / "shop.yaml").write_text(blocks("yaml", "kind: rename_topic"))
     with MockCluster(1) as cluster:
         line = re.sub(r"--upstream \S+", f"--upstream {cluster.bootstrap}", line)
         line = re.sub(r"--listen \S+", "", line) + " --listen 127.0.0.1:0"
