@@ -72,7 +72,7 @@ def open_page(browser: Browser, spare: Page) -> Iterator[OpenPage]:
             page.on(event, tell)
         page.goto(url)
         if live:
-            page.wait_for_selector(".stream.live")
+            page.wait_for_selector(".stream.live + span")
         return page
 
     yield open_page

@@ -55,7 +55,7 @@ def page(fake: FakeView, open_page: OpenPage) -> Page:
     """With nothing held so far."""
     fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
     page = open_page(fake.page)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     return page
 
 
@@ -171,7 +171,7 @@ def test_frame_that_two_rules_hold_is_one_card(fake: FakeView, page: Page) -> No
 def test_page_keeps_its_id_over_a_reload(fake: FakeView, page: Page) -> None:
     """The stream has it, so that rules of the page go on; another page has another one."""
     page.reload()
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     found = {re.search(r"page=([0-9a-f]{32})", one)[1] for one in fake.seen if one.startswith("/api/view?")}
     assert len(found) == 1
 
@@ -276,7 +276,7 @@ def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
     page.keyboard.press("a")
     sent(fake, page, "/api/held/17-1/resume")
     page.reload()
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     page.keyboard.press("K")
     page.wait_for_selector("dialog button.last:focus")
     page.keyboard.press("Shift+Tab")

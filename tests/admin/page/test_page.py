@@ -67,7 +67,7 @@ def test_what_traffic_says_is_text(fake: FakeView, open_page: OpenPage) -> None:
 def test_a_filter_is_judged_before_it_is_in_force(fake: FakeView, open_page: OpenPage) -> None:
     """A mistake is told with its place, and the filter before stays; a right one is asked of the proxy."""
     page = open_page(fake.page)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     page.keyboard.press("f")
     page.keyboard.type("~k produce and latncy > 1")
     page.wait_for_selector(".judged .bad")
@@ -83,7 +83,7 @@ def test_a_filter_is_judged_before_it_is_in_force(fake: FakeView, open_page: Ope
     page.wait_for_function("() => location.hash.includes('f=')")
     page.get_by_role("button", name="errors", exact=True).click()
     page.wait_for_function("() => document.querySelector('.chip').getAttribute('aria-pressed') === 'true'")
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
 
     until(lambda: fake.filters[1] == "~k Produce")
     until(lambda: fake.filters[-1] == "(~k Produce) and (error or pending)")
@@ -122,7 +122,7 @@ def test_following_ends_when_a_row_is_chosen(fake: FakeView, open_page: OpenPage
 def test_left_out_and_gaps_are_told(fake: FakeView, open_page: OpenPage) -> None:
     """In the head with their reasons, and at their place in the list; rates count all."""
     page = open_page(fake.page)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     fake.tick()
     fake.tell("left", {"not_looked_at": 2048, "too_many": 66, "too_slow": 0, "unknown": 0, "why": ""})
     fake.tell("gap", {"why": "worker restarted", "missing": 812})
@@ -138,14 +138,14 @@ def test_the_stream_is_taken_up_again(fake: FakeView, open_page: OpenPage) -> No
     """From the last event that the page has seen, without anybody's help."""
     asked: list[str | None] = []
     page = open_page(fake.page)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     page.on("request", lambda one: asked.append(one.headers.get("last-event-id")) if "/api/view" in one.url else None)
     fake.rows([fake.row(1)])
     fake.tell("rows", {"rows": [fake.row(2)]}, "3f9c.0-7712")
     shown(page, 2)
     fake.cut()
     page.wait_for_function("() => document.querySelector('.stream.live') === null")
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     fake.rows([fake.row(3)])
 
     shown(page, 3)
@@ -214,7 +214,7 @@ def test_who_may_only_look_sees_nothing_that_changes(fake: FakeView, open_page: 
     fake.rows_kept = [fake.row(1)]
     page = open_page(fake.page)
     shown(page, 1)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     page.keyboard.press("j")
     page.wait_for_selector("aside >> text=Connection 17")
 
@@ -262,7 +262,7 @@ def test_following_a_connection_shows_its_lanes(fake: FakeView, open_page: OpenP
 def test_views_beside_the_list(fake: FakeView, open_page: OpenPage) -> None:
     """Connections, topology and charts, by their numbers."""
     page = open_page(fake.page)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     fake.tick()
     page.keyboard.press("2")
     page.wait_for_selector("text=3 connections")

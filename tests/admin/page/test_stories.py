@@ -65,7 +65,7 @@ def shop(cluster: MockCluster) -> Iterator[Shop]:
 def opened(open_page: OpenPage, shop: Shop, client: str) -> Page:
     """Return a page that shows the writes of one client."""
     page = open_page(f"{shop.url}#/exchanges?f=~k+produce+~cl+{client}")
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     return page
 
 
@@ -139,7 +139,7 @@ def test_what_kproxy_answered_is_told(shop: Shop, open_page: OpenPage) -> None:
 def test_a_connection_is_followed_by_one_key(shop: Shop, open_page: OpenPage) -> None:
     """N3: every exchange of it in order, and its lanes."""
     page = open_page(shop.url)
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     shop.order(45, "followed")
     shop.order(46, "unwanted")
     page.wait_for_selector(".list >> text=followed")
@@ -195,7 +195,7 @@ def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, op
     page.wait_for_selector("dialog.login")
     page.keyboard.type("read-token")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
     guarded.order(48)
     page.wait_for_selector(".list [data-place]")
     page.keyboard.press("j")
@@ -224,7 +224,7 @@ def test_a_proxy_that_was_restarted_is_taken_up(cluster: MockCluster, open_page:
         page.wait_for_selector(".stream.lost")
         proxy.launch()
         proxy.start()
-        page.wait_for_selector(".stream.live")
+        page.wait_for_selector(".stream.live + span")
         page.wait_for_selector(".row.note")
         shop.order(50)
         page.wait_for_function("() => document.querySelectorAll('.list [data-place]').length === 2")
@@ -303,7 +303,7 @@ def test_a_capture_of_tcpdump_is_looked_into(shop: Shop, open_page: OpenPage, tm
     page.wait_for_selector(".chip.crumb")
     tab_to(page, ".sources [aria-label='Close tcpdump.pcap']")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".stream.live")
+    page.wait_for_selector(".stream.live + span")
 
 
 def test_a_write_is_held_and_edited_by_keys(cluster: MockCluster, shop: Shop, open_page: OpenPage) -> None:

@@ -202,7 +202,7 @@ def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
     with FakeView() as fake:
         page = browser.new_page()
         page.goto(fake.page)
-        page.wait_for_selector(".stream.live")
+        page.wait_for_selector(".stream.live + span")
         keys = set(run(page, "registry", "return m.commands.flatMap((one) => one.keys);"))
         page.close()
 
