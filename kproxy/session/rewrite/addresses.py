@@ -1,10 +1,10 @@
-"""Broker addresses: which responses carry them, and their replacement by the proxy's own (promise 3).
+"""Broker addresses: which responses carry them, and their replacement by the proxy's own (guarantee 3).
 
 Strategy. A response that carries broker addresses is either rewritten here (`PLACES`) or its API is stopped: hidden in
 ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the table
 by the kind `host`, so that an API added to the table is stopped until its place is written down.
 
-Brokers' configs in DescribeConfigs answers, with broker addresses removed (promise 3).
+Brokers' configs in DescribeConfigs answers, with broker addresses removed (guarantee 3).
 
 Strategy. A value with addresses becomes null and its entry sensitive, as in a broker's redacted configs. So clients see
 a redacted value, and the broker refuses to write it back, because it does not accept null for a value. Two kinds of
