@@ -3,11 +3,12 @@
 Work on one frame is as long as the frame: a hundred thousand names take a second. Loops over the content of a frame
 call `yield_point` every few dozen elements; loops over frames call `yield_now` for each frame. Without a hook both do
 nothing. The driver's hook reads the clock and lets other tasks run if they have waited long enough
-(`runtime/io/scheduler.py`). After a yield, only the connection's own state is unchanged. `no_yield` prevents yields.
+(`runtime/io/scheduler.py`). After a yield, only the connection's own state is unchanged.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from gc import get_referents, is_tracked
@@ -32,15 +33,22 @@ EVERY = 32
 
 
 class YieldState:
-    """Hooks of this process; calls of `yield_point` before the next call of the hook; open blocks of `no_yield`."""
+    """Hooks of this process; calls of `yield_point` before the next call of the hook."""
 
     left = EVERY
     hook: YieldHook | None = None
     thread_runner: ThreadRunner | None = None
     guard: Callable[[int], None] | None = None
-    no_yield_depth = 0
-    kept: list[Any] | None = None
     holding: frozenset[type] = frozenset((dict, list, tuple, set, frozenset))
+
+
+class Deferred(threading.local):
+    """Objects that `free_after` will free; None outside of it. Threads yield, too, and have their own list."""
+
+    kept: list[Any] | None = None
+
+
+DEFERRED = Deferred()
 
 
 def yield_point(state: type[YieldState] = YieldState) -> None:
@@ -53,12 +61,12 @@ def yield_point(state: type[YieldState] = YieldState) -> None:
 
 def yield_now() -> None:
     """Call the hook, if one is set, before or after work of about a millisecond."""
-    if YieldState.hook is not None and not YieldState.no_yield_depth:
-        kept, YieldState.kept = YieldState.kept, None  # the hook runs others, whose things are theirs to keep
+    if YieldState.hook is not None:
+        kept, DEFERRED.kept = DEFERRED.kept, None  # the hook runs other work, which keeps its own objects
         try:
             YieldState.hook()
         finally:
-            YieldState.kept = kept
+            DEFERRED.kept = kept
 
 
 def yielding_range(count: int) -> Iterable[int]:
@@ -91,13 +99,13 @@ def _each(items: Iterable[Item]) -> Iterator[Item]:
 
 def run_in_thread(work: Callable[[], Item]) -> Item:
     """Call `work`, which releases the GIL and may take long; in a thread if the driver has threads."""
-    if YieldState.thread_runner is None or YieldState.no_yield_depth:
+    if YieldState.thread_runner is None:
         return work()
-    kept, YieldState.kept = YieldState.kept, None
+    kept, DEFERRED.kept = DEFERRED.kept, None
     try:
         result: Item = YieldState.thread_runner(work)
     finally:
-        YieldState.kept = kept
+        DEFERRED.kept = kept
     return result
 
 
@@ -108,8 +116,8 @@ def free_by_parts(kind: type[Item]) -> type[Item]:
 
 def defer_free(thing: Item) -> Item:
     """Keep `thing` until the current work ends. It is freed in pieces then, if nothing else refers to it."""
-    if YieldState.kept is not None:
-        YieldState.kept.append(thing)
+    if DEFERRED.kept is not None:
+        DEFERRED.kept.append(thing)
     return thing
 
 
@@ -119,15 +127,15 @@ def free_after(size: int, work: Callable[[], Item], *, part: bool = False) -> It
     Freeing a list of a hundred thousand elements at once takes as long as making them. `part`: free them directly after
     this work, not after the enclosing one.
     """
-    outer = YieldState.kept
+    outer = DEFERRED.kept
     if size < LONG or YieldState.hook is None or (outer is not None and not part):
         return work()
     kept: list[Any] = []
-    YieldState.kept = kept
+    DEFERRED.kept = kept
     try:
         result = work()
     finally:
-        YieldState.kept = outer
+        DEFERRED.kept = outer
     free_yielding(kept)
     return result
 
@@ -197,16 +205,6 @@ def yielding_tuple(items: tuple[Item, ...]) -> tuple[Item, ...]:
 
 
 @contextmanager
-def no_yield() -> Iterator[None]:
-    """Run the block without yields. It must be short for any input."""
-    YieldState.no_yield_depth += 1
-    try:
-        yield
-    finally:
-        YieldState.no_yield_depth -= 1
-
-
-@contextmanager
 def run_to_end() -> Iterator[None]:
     """Run the block to its end even if its connection closes during a yield."""
     if YieldState.guard is not None:
@@ -228,7 +226,7 @@ def install_hooks(
 
 
 __all__ = [
-    "FEW", "defer_free", "free_after", "free_by_parts", "free_list", "free_yielding", "install_hooks", "no_yield",
+    "FEW", "defer_free", "free_after", "free_by_parts", "free_list", "free_yielding", "install_hooks",
     "run_in_thread", "run_to_end", "yield_now", "yield_point", "yielding", "yielding_list", "yielding_range",
     "yielding_sort", "yielding_tuple",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -95,7 +96,7 @@ def test_short_work_keeps_nothing(looks: list[int], size: int) -> None:
 def test_without_a_hook_nothing_is_kept() -> None:
     before = cooperative.install_hooks(None)
     try:
-        assert cooperative.free_after(cooperative.LONG, lambda: cooperative.YieldState.kept) is None
+        assert cooperative.free_after(cooperative.LONG, lambda: cooperative.DEFERRED.kept) is None
     finally:
         cooperative.install_hooks(before)
 
@@ -106,10 +107,10 @@ def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
 
     def work() -> int:
         cooperative.free_after(cooperative.LONG, inner)
-        return len(cooperative.YieldState.kept or ())
+        return len(cooperative.DEFERRED.kept or ())
 
     assert cooperative.free_after(cooperative.LONG, work) == 1
-    assert cooperative.YieldState.kept is None
+    assert cooperative.DEFERRED.kept is None
 
 
 def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
@@ -119,13 +120,37 @@ def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
 
     with pytest.raises(ValueError, match="no"):
         cooperative.free_after(cooperative.LONG, work)
-    assert cooperative.YieldState.kept is None
+    assert cooperative.DEFERRED.kept is None
+
+
+def test_free_after_beside_a_thread_keeps_no_list() -> None:
+    """A thread that yields meanwhile does not put the list of the ended work back."""
+    entered, ended = threading.Event(), threading.Event()
+
+    def hook() -> None:
+        if threading.current_thread() is thread:
+            entered.set()
+            assert ended.wait(60)
+
+    def work() -> None:
+        thread.start()
+        assert entered.wait(60)
+
+    thread = threading.Thread(target=cooperative.yield_now)
+    before = cooperative.install_hooks(hook)
+    try:
+        cooperative.free_after(cooperative.LONG, work)
+    finally:
+        ended.set()
+        thread.join(60)
+        cooperative.install_hooks(before)
+    assert cooperative.DEFERRED.kept is None
 
 
 def test_others_have_lists_of_their_own() -> None:
     """Who runs at a place to stop keeps nothing for whoever stopped there."""
     found: list[Any] = []
-    before = cooperative.install_hooks(lambda: found.append(cooperative.YieldState.kept))
+    before = cooperative.install_hooks(lambda: found.append(cooperative.DEFERRED.kept))
     try:
         cooperative.free_after(cooperative.LONG, lambda: (cooperative.defer_free([1]), cooperative.yield_now()))
     finally:

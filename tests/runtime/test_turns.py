@@ -295,24 +295,6 @@ async def test_turn_share_of_responses_is_by_cluster(net: Any, driver: str) -> N
     assert shares == ["127.0.0.1", "127.0.0.1 main"]
 
 
-async def test_work_in_a_block_that_is_whole(net: Any, driver: str) -> None:
-    """Nobody runs in the middle of it."""
-    broker = await net.open_broker()
-
-    class Whole(Slow):
-        def from_client(self, view: memoryview, n: int, now: float) -> int:
-            with cooperative.no_yield():
-                return super().from_client(view, n, now)
-
-    async with net.serving(net.config(broker.port), Sessions(Whole), driver) as running, trio.open_nursery() as nursery:
-        nursery.start_soon(broker.obey)
-        slow = await running.client()
-        nursery.start_soon(slow.send_all, frame(7))
-        assert await net.answer(slow) == 7
-        assert running.server.reactor.aside.stops == 0
-        nursery.cancel_scope.cancel()
-
-
 @pytest.mark.parametrize("slices", [1, 4])
 async def test_what_is_short_is_never_put_aside(net: Any, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback that ends within its slice costs a look at the clock."""
