@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kproxy.base import cooperative
+from tests.support.hooks import hooked
 
 
 class Thing:
@@ -25,11 +26,8 @@ def looks() -> Iterator[list[int]]:
     def hook() -> None:
         counted[0] += 1
 
-    before = cooperative.install_hooks(hook)
-    try:
+    with hooked(hook):
         yield counted
-    finally:
-        cooperative.install_hooks(before)
 
 
 def nested(count: int) -> dict[str, Any]:
@@ -94,11 +92,8 @@ def test_short_work_keeps_nothing(looks: list[int], size: int) -> None:
 
 
 def test_without_a_hook_nothing_is_kept() -> None:
-    before = cooperative.install_hooks(None)
-    try:
+    with hooked(None):
         assert cooperative.free_after(cooperative.LONG, lambda: cooperative.DEFERRED.kept) is None
-    finally:
-        cooperative.install_hooks(before)
 
 
 def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
@@ -137,24 +132,18 @@ def test_free_after_beside_a_thread_keeps_no_list() -> None:
         assert entered.wait(60)
 
     thread = threading.Thread(target=cooperative.yield_now)
-    before = cooperative.install_hooks(hook)
-    try:
+    with hooked(hook):
         cooperative.free_after(cooperative.LONG, work)
-    finally:
         ended.set()
         thread.join(60)
-        cooperative.install_hooks(before)
     assert cooperative.DEFERRED.kept is None
 
 
 def test_others_have_lists_of_their_own() -> None:
     """Who runs at a place to stop keeps nothing for whoever stopped there."""
     found: list[Any] = []
-    before = cooperative.install_hooks(lambda: found.append(cooperative.DEFERRED.kept))
-    try:
+    with hooked(lambda: found.append(cooperative.DEFERRED.kept)):
         cooperative.free_after(cooperative.LONG, lambda: (cooperative.defer_free([1]), cooperative.yield_now()))
-    finally:
-        cooperative.install_hooks(before)
     assert found[0] is None
 
 

@@ -22,18 +22,18 @@ SMALL = 60  # lines of a module that its only importer could contain
 PHRASES = {  # hard phrases per 10,000 words, by kind of text
     "docstrings and comments": (33, 50),
     "help, errors and logs": (196, 50),
-    "pages": (147, 50),
+    "pages": (146, 50),
     "decisions": (12, 50),
 }
 LIMITS = {  # figure: (limit, goal)
-    "lines": (122_233, 106_000),
+    "lines": (122_231, 106_000),
     "files": (559, 430),
     "header lines, per mille": (109, 90),
     "folders and loose modules": (14, 14),
     "cycles of modules": (0, 0),
     "parts of a folder in cycles": (0, 0),
     "protocols": (73, 30),
-    "lines of tests outside tests/lab": (130_706, 100_000),
+    "lines of tests outside tests/lab": (130_701, 100_000),
     **{f"phrases in {kind}": limit for kind, limit in PHRASES.items()},
 }
 

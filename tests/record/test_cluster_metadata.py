@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kproxy.base import cooperative
 from kproxy.record.fanout import ClusterMetadata, KnownNode, KnownTopic
+from tests.support.hooks import hooked
 
 ORDERS, CLICKS = UUID(int=1), UUID(int=2)
 
@@ -107,11 +108,8 @@ def test_what_a_client_is_told_while_a_long_answer_is_learnt_stays() -> None:
             picture.learn({"topics": [topic(f"new-{number}", UUID(int=300_000 + number), 1)]}, same)
             cooperative.install_hooks(learn_another)
 
-    before = cooperative.install_hooks(learn_another)
-    try:
+    with hooked(learn_another):
         picture.learn({"topics": [topic(f"all-{n}", UUID(int=n + 1), 1) for n in range(40_000)]}, same, own=True)
-    finally:
-        cooperative.install_hooks(before)
 
     told = next(others)
     assert told > 9

@@ -21,6 +21,7 @@ from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
 from tests.support import stretches
+from tests.support.hooks import hooked
 from tests.support.line_count import LineCount
 from tests.support.stretches import ALL_CASES, IN_BOTH_UNITS, LINES, READ, Case, Unit, Watch, cases, large
 
@@ -143,11 +144,8 @@ def test_summary_of_many_partitions_yields() -> None:
     def drain() -> None:
         told.extend(summary.drain(1e9, everything=True))
 
-    before = cooperative.install_hooks(drain)
-    try:
+    with hooked(drain):
         summary.count((0, 9, None, WELL, 1), 1.0, 2.0, 100, 50, 1.0, parts)
-    finally:
-        cooperative.install_hooks(before)
     assert told, "nobody had a turn"
     drain()
     assert sum(line.records or 0 for line in told) == count

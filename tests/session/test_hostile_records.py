@@ -11,7 +11,6 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from kproxy.base import cooperative
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import compression
 from kproxy.protocol.records.batch import encode_batch
@@ -22,6 +21,7 @@ from kproxy.rules.kinds import require
 from kproxy.rules.kinds.base import records_rule as bodies
 from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
+from tests.support.hooks import hooked
 from tests.support.line_count import LineCount
 from tests.support.pace import within
 from tests.support.stretches import IN_BOTH_UNITS, TRIES, Stopwatch, Unit, Watch
@@ -166,11 +166,8 @@ def test_long_buffer_is_pages_that_a_thread_fills(codec: int, monkeypatch: pytes
         threads.append(len(buffers[-1]))
         return work()
 
-    before = cooperative.install_hooks(lambda: None, apart)
-    try:
+    with hooked(lambda: None, apart):
         assert len(decompress(codec, data)) == 100 << 20
-    finally:
-        cooperative.install_hooks(before)
     long = [one for one in buffers if len(one) > SHORT]
     assert long and all(isinstance(one, mmap) for one in long)
     assert threads == [len(one) for one in long]
@@ -183,12 +180,8 @@ def test_buffer_of_a_failed_decompression_is_freed_in_pieces(
 ) -> None:
     log: list[int | None] = []
     monkeypatch.setattr(compression, "free_pages", lambda buffer, start, size: log.append(size))
-    before = cooperative.install_hooks(lambda: log.append(None))
-    try:
-        with pytest.raises(RecordsError):
-            decompress(codec, packed(codec, size, spoilt=size == SPOILT))
-    finally:
-        cooperative.install_hooks(before)
+    with hooked(lambda: log.append(None)), pytest.raises(RecordsError):
+        decompress(codec, packed(codec, size, spoilt=size == SPOILT))
     assert log[1::2] == [None] * (len(log) // 2), "a yield follows each piece"
     pieces = [one for one in log[::2] if one is not None]
     assert max(pieces) <= PIECE

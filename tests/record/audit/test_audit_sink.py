@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.base import cooperative
 from kproxy.record.audit.audit_sink import AuditSink
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.observer.summary_rows import WELL
 from kproxy.session.sasl.principal import LoginOutcome
 from tests.record.audit.exchanges import FakeWho, wall
+from tests.support.hooks import hooked
 
 
 class Kept:
@@ -61,11 +61,8 @@ def test_what_is_left_is_told_before_the_end() -> None:
     for _ in range(10):
         next(ticking)
     looks: list[int] = []
-    before = cooperative.install_hooks(lambda: looks.append(1))
-    try:
+    with hooked(lambda: looks.append(1)):
         list(sink.put_summaries(sink.account(who), 3601.0, everything=True))
-    finally:
-        cooperative.install_hooks(before)
     assert len(kept.events) == 301
     assert not list(ticking)
     assert len({(data.get("partition"), kind) for kind, data in kept.events}) == 301

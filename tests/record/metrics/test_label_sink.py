@@ -19,6 +19,7 @@ from kproxy.record.observer.summary_rows import Ending
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.metrics.test_counts_agree import EVERYTHING, Labelled, Numbers
 from tests.record.observer.watching import BROKER, CLIENT
+from tests.support.hooks import hooked
 from tests.support.line_count import LineCount
 
 pytestmark = pytest.mark.process
@@ -244,11 +245,8 @@ def test_roll_while_the_reader_yields_keeps_the_later_minute() -> None:
         if later:
             summary.roll(later.pop())
 
-    before = cooperative.install_hooks(yielded)
-    try:
+    with hooked(yielded):
         summary.roll(100.0)
-    finally:
-        cooperative.install_hooks(before)
 
     assert (summary.minute, summary.until, summary.parts) == (180.0, 240.0, {})
     labelled.gather()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kproxy.base import cooperative
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, TRANSACTIONAL_ID, PrefixLayer
 from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.names import SingleTopicRewriter
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
+from tests.support.hooks import hooked
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 RENAMES = NameMaps(
@@ -96,10 +96,7 @@ def test_others_have_turns_in_a_read_of_many() -> None:
     frame = request(PRODUCE, 9, 1, None, acks=0, topic_data=[{"name": "orders", "partition_data": []}])
     talk = Dialogue(bound=ConnectionSettings(names=RENAMES)).client(frame)
     once, turns = talk.to_broker, list[int]()
-    before = cooperative.install_hooks(lambda: turns.append(1))
-    try:
+    with hooked(lambda: turns.append(1)):
         talk.client(frame * 5000)
-    finally:
-        cooperative.install_hooks(before)
     assert len(turns) > 50
     assert talk.to_broker == once * 5001
