@@ -8,9 +8,9 @@ nothing. The driver's hook reads the clock and lets other tasks run if they have
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from gc import get_referents, is_tracked
 from heapq import merge
 from sys import getrefcount
@@ -42,13 +42,8 @@ class YieldState:
     holding: frozenset[type] = frozenset((dict, list, tuple, set, frozenset))
 
 
-class Deferred(threading.local):
-    """Objects that `free_after` will free; None outside of it. Threads yield, too, and have their own list."""
-
-    kept: list[Any] | None = None
-
-
-DEFERRED = Deferred()
+DEFERRED: ContextVar[list[Any] | None] = ContextVar("DEFERRED", default=None)
+"""Objects that `free_after` will free; None outside of it. Threads yield, too, and have their own context."""
 
 
 def yield_point(state: type[YieldState] = YieldState) -> None:
@@ -62,11 +57,11 @@ def yield_point(state: type[YieldState] = YieldState) -> None:
 def yield_now() -> None:
     """Call the hook, if one is set, before or after work of about a millisecond."""
     if YieldState.hook is not None:
-        kept, DEFERRED.kept = DEFERRED.kept, None  # the hook runs other work, which keeps its own objects
+        outer = DEFERRED.set(None)  # the hook runs other work, which keeps its own objects
         try:
             YieldState.hook()
         finally:
-            DEFERRED.kept = kept
+            DEFERRED.reset(outer)
 
 
 def yielding_range(count: int) -> Iterable[int]:
@@ -101,11 +96,11 @@ def run_in_thread(work: Callable[[], Item]) -> Item:
     """Call `work`, which releases the GIL and may take long; in a thread if the driver has threads."""
     if YieldState.thread_runner is None:
         return work()
-    kept, DEFERRED.kept = DEFERRED.kept, None
+    outer = DEFERRED.set(None)  # the thread runs in a copy of this context
     try:
         result: Item = YieldState.thread_runner(work)
     finally:
-        DEFERRED.kept = kept
+        DEFERRED.reset(outer)
     return result
 
 
@@ -116,8 +111,9 @@ def free_by_parts(kind: type[Item]) -> type[Item]:
 
 def defer_free(thing: Item) -> Item:
     """Keep `thing` until the current work ends. It is freed in pieces then, if nothing else refers to it."""
-    if DEFERRED.kept is not None:
-        DEFERRED.kept.append(thing)
+    kept = DEFERRED.get()
+    if kept is not None:
+        kept.append(thing)
     return thing
 
 
@@ -127,15 +123,14 @@ def free_after(size: int, work: Callable[[], Item], *, part: bool = False) -> It
     Freeing a list of a hundred thousand elements at once takes as long as making them. `part`: free them directly after
     this work, not after the enclosing one.
     """
-    outer = DEFERRED.kept
-    if size < LONG or YieldState.hook is None or (outer is not None and not part):
+    if size < LONG or YieldState.hook is None or (DEFERRED.get() is not None and not part):
         return work()
     kept: list[Any] = []
-    DEFERRED.kept = kept
+    outer = DEFERRED.set(kept)
     try:
         result = work()
     finally:
-        DEFERRED.kept = outer
+        DEFERRED.reset(outer)
     free_yielding(kept)
     return result
 

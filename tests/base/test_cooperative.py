@@ -93,7 +93,7 @@ def test_short_work_keeps_nothing(looks: list[int], size: int) -> None:
 
 def test_without_a_hook_nothing_is_kept() -> None:
     with hooked(None):
-        assert cooperative.free_after(cooperative.LONG, lambda: cooperative.DEFERRED.kept) is None
+        assert cooperative.free_after(cooperative.LONG, cooperative.DEFERRED.get) is None
 
 
 def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
@@ -102,10 +102,10 @@ def test_work_inside_of_work_is_freed_with_it(looks: list[int]) -> None:
 
     def work() -> int:
         cooperative.free_after(cooperative.LONG, inner)
-        return len(cooperative.DEFERRED.kept or ())
+        return len(cooperative.DEFERRED.get() or ())
 
     assert cooperative.free_after(cooperative.LONG, work) == 1
-    assert cooperative.DEFERRED.kept is None
+    assert cooperative.DEFERRED.get() is None
 
 
 def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
@@ -115,7 +115,7 @@ def test_work_that_raises_keeps_nothing_afterwards(looks: list[int]) -> None:
 
     with pytest.raises(ValueError, match="no"):
         cooperative.free_after(cooperative.LONG, work)
-    assert cooperative.DEFERRED.kept is None
+    assert cooperative.DEFERRED.get() is None
 
 
 def test_free_after_beside_a_thread_keeps_no_list() -> None:
@@ -136,13 +136,13 @@ def test_free_after_beside_a_thread_keeps_no_list() -> None:
         cooperative.free_after(cooperative.LONG, work)
         ended.set()
         thread.join(60)
-    assert cooperative.DEFERRED.kept is None
+    assert cooperative.DEFERRED.get() is None
 
 
 def test_others_have_lists_of_their_own() -> None:
     """Who runs at a place to stop keeps nothing for whoever stopped there."""
     found: list[Any] = []
-    with hooked(lambda: found.append(cooperative.DEFERRED.kept)):
+    with hooked(lambda: found.append(cooperative.DEFERRED.get())):
         cooperative.free_after(cooperative.LONG, lambda: (cooperative.defer_free([1]), cooperative.yield_now()))
     assert found[0] is None
 
