@@ -149,7 +149,7 @@ def test_every_metric_is_on_the_operations_page() -> None:
         (DOCS.parent / "kproxy" / "record" / file).read_text()
         for file in ("metrics/traffic.py", "metrics/merged.py", "component_collectors.py")
     )
-    page = (DOCS / "operations.md").read_text()
+    page = (DOCS / "monitor.md").read_text()
     served = set(re.findall(r'"(kproxy_\w+)"', collector)) | {"kproxy_requests", "kproxy_responses"}
     for file in [
         DOCS.parent / "kproxy/record/metrics/worker_totals.py",

@@ -16,11 +16,11 @@ PAGES = {
     "howto-sidecar.md": ["orders"],
     "howto-chaos.md": ["orders"],
     "howto-audit.md": ["orders"],
-    "howto-metrics.md": ["orders"],
+    "metrics.md": ["orders"],
     "howto-client-metrics.md": ["orders"],
     "howto-otlp.md": ["orders"],
     "howto-migration.md": ["orders", "shop.orders.v2"],
-    "howto-config.md": ["orders"],
+    "reload.md": ["orders"],
     "howto-old-kafka.md": ["orders"],
     "verify.md": ["orders"],
 }

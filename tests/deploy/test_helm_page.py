@@ -14,7 +14,7 @@ from tests.support.built_programs import built
 from tests.support.helm import SETS
 
 pytestmark = pytest.mark.tools("helm", "kustomize")
-PAGE = (DOCS / "helm.md").read_text()
+PAGE = (DOCS / "kubernetes.md").read_text()
 
 
 def test_the_page_works_as_it_stands(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_page_works_as_it_stands(tmp_path: Path) -> None:
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack.enter_context(MockCluster(1)), stack)
         reader.environment["PATH"] += f":{built('helm').parent}"
-        assert reader.work_through("helm.md") >= 10
+        assert reader.work_through("kubernetes.md") >= 10
 
 
 def test_the_page_names_each_set_and_overlay() -> None:

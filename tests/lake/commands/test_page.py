@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its commands do what they say, one after the other, in one folder.
+"""docs/audit-reports.md: its commands do what they say, one after the other, in one folder.
 
 By default those of the first example; with KPROXY_TEST_ALL=1 all that need neither a cluster nor Kafka.
 """
@@ -20,7 +20,7 @@ from kproxy.lake.gold_tables import answer_named
 from kproxy.lake.report import report_builder
 from tests.support.report_page import without_drawings_ids
 
-PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
+PAGE = Path(__file__).parents[3] / "docs" / "audit-reports.md"
 EVENTS = PAGE.with_name("events.md")
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
