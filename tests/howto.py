@@ -3,6 +3,7 @@
 A block of YAML or Python whose first line is `# name` is that file. In a block of `console`, `$ ` begins a command and
 `> ` goes on with it; below it stands what it prints, where … is anything and blanks are alike. A command that ends with
 ` &` stays until the page is over, and the next one waits until kproxy can serve. The page's addresses become free ones.
+The comment `<!-- new example -->` ends these commands; the blocks after it have an empty folder.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Example:
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
     """(language, text) of each, in the order of the page."""
-    yield from re.findall(r"^```(\w*)\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    pattern = r"^```(\w*)\n(.*?)^```$|^<!-- (new example) -->$"
+    for language, text, marker in re.findall(pattern, (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+        yield marker or language, text
 
 
 def examples(text: str) -> Iterator[Example]:
@@ -54,7 +57,8 @@ class Reader:
     limit = 60
 
     def __init__(self, folder: Path, cluster: MockCluster, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
+        self.folder = folder
+        self.stack = stack.enter_context(ExitStack())
         self.admin = f"127.0.0.1:{free_port()}"
         self.real = {BROKERS: cluster.bootstrap, PROXY: f"127.0.0.1:{free_port_with_room(16)}", ADMIN: self.admin,
                      OTHER: f"127.0.0.1:{free_port_with_room(16)}"}  # fmt: skip
@@ -79,6 +83,10 @@ class Reader:
                 for example in examples(text):
                     self.run(example)
                     count += 1
+            elif language == "new example":
+                self.stack.close()
+                self.folder /= "next"
+                self.folder.mkdir()
         return count
 
     def really(self, text: str) -> str:

@@ -11,21 +11,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import yaml
-from confluent_kafka import Producer
 
 from kproxy.app.config.document import config_from
 from kproxy.protocol import Message, apis, encode
-from kproxy.record.audit.config import AuditConfig
 from kproxy.record.metrics.totals import METRICS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import Limits
-from kproxy.testing.cluster import MockCluster
-from kproxy.testing.process import Proxy, free_port_with_room
+from kproxy.testing.process import Proxy
 from kproxy.tools.verify import checks
 from tests.support.fake_broker import FakeBroker
-from tests.support.wait import until
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("jq", "tshark")]
 DOCS = Path(__file__).parent.parent / "docs"
@@ -197,30 +192,3 @@ def test_the_security_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         config_from(source, tmp_path)
         assert source.lines() == []
     assert len(documents) >= 2
-
-
-def test_the_commands_of_the_audit_page(tmp_path: Path) -> None:
-    """They print what the page shows, for three records through a proxy that is killed and started again."""
-    (config,) = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "audit.md").read_text(), re.MULTILINE | re.DOTALL)
-    AuditConfig.model_validate({**yaml.safe_load(config)["audit"], "dir": str(tmp_path)})
-    with MockCluster(1) as cluster:
-        cluster.create_topic("orders", 1)
-        listener = {"name": "main", "bind": f"127.0.0.1:{free_port_with_room(16)}", "cluster": "main"}
-        audit = {"dir": str(tmp_path / "audit"), "flush": "50ms", "details": {"Produce": "requests"}}
-        document = {"clusters": {"main": {"bootstrap": [cluster.bootstrap]}}, "listeners": [listener], "audit": audit}
-        with Proxy(config=document) as proxy:
-            producer = Producer({"bootstrap.servers": proxy.bootstrap, "client.id": "shop", "log_level": 0})
-            for _ in range(3):
-                producer.produce("orders", b"socks", partition=0)
-                assert producer.flush(20) == 0
-            open_file = next((tmp_path / "audit").glob(".*.ndjson.tmp"))
-            until(lambda: open_file.read_text().count('"api":"Produce"') == 3)
-            assert proxy.child is not None
-            proxy.child.kill()
-        with Proxy(config=document) as proxy:
-            until(lambda: list((tmp_path / "audit").glob("dt=*/*")))
-
-    for command, expected in console_examples("audit.md"):
-        ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-        pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-        assert re.fullmatch(pattern, ran.stdout), f"{command}\n{ran.stdout}{ran.stderr}"

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.process, pytest.mark.tools("jq")]
 PAGES = {
     "howto-sidecar.md": ["orders"],
     "howto-chaos.md": ["orders"],
-    "howto-audit.md": ["orders"],
+    "audit.md": ["orders"],
     "metrics.md": ["orders"],
     "howto-client-metrics.md": ["orders"],
     "howto-otlp.md": ["orders"],
