@@ -60,7 +60,7 @@ FUZZ_SECONDS ?= 600
 fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (some: make fuzz FUZZ="codec session")
 	$(BIN)/python -m tests.lab.fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ)
 
-matrix: java $(READY)  ## every client with every broker through kproxy, written to docs/clients.md (a part: make matrix MATRIX="-k sarama")
+matrix: java $(READY)  ## every client with every broker through kproxy, written to tests/lab/matrix/RESULTS.md (a part: make matrix MATRIX="-k sarama")
 	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
 	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
 	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1
@@ -76,7 +76,7 @@ suites: java $(READY)  ## other projects' own tests directly and through kproxy,
 	$(BIN)/python -m tests.support.java_jars 4.3.1
 	$(BIN)/python -m tests.lab.suites.run $(foreach one,$(SUITE_FOLDERS),$(if $($(one)),'$(one)=$($(one))')) $(SUITES)
 
-conformance: java $(READY)  ## what each client does about each fault, written to docs/conformance.md (a part: make conformance CONFORMANCE="-k librdkafka")
+conformance: java $(READY)  ## what each client does about each fault, written to tests/lab/conformance/RESULTS.md (a part: make conformance CONFORMANCE="-k librdkafka")
 	$(BIN)/python -m tests.support.java_jars 4.3.1
 	$(BIN)/python -m tests.lab.conformance.run $(CONFORMANCE)
 

@@ -1,6 +1,6 @@
 """What MkDocs has to know: pages that lie elsewhere in the repository, and links to what is no page.
 
-Strategy: the README is the first page, and three more files come along. Links are written as they are right in the
+Strategy: the README is the first page, and more files come along. Links are written as they are right in the
 repository; here they become those of the site. A link to a file that is no page is its text alone.
 """
 
@@ -16,7 +16,10 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "ARCHITECTURE.md": "architecture.md",
-    "tests/lab/bench/RESULTS.md": "benchmarks.md",
+    **{
+        f"tests/lab/{name}/RESULTS.md": f"results/{name}.md"
+        for name in ("bench", "conformance", "matrix", "soak", "suites")
+    },
 }
 """File of the repository: page of the site."""
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')

@@ -1,4 +1,4 @@
-"""The pages of the conformance report: docs/conformance.md between its marks, and the matrix beside it.
+"""The pages of the conformance report: RESULTS.md between its marks, and docs/conformance-matrix.html.
 
 Strategy: both are made from what is kept, and nothing else. All that clients, brokers and libraries said is escaped;
 the page of HTML has no script and fetches nothing.
@@ -22,8 +22,8 @@ from tests.lab.conformance.judge import OUTCOMES
 from tests.lab.conformance.story import CLIENT, MARK, Row
 from tests.lab.pages import plain, write_between
 
-DOCS = Path(__file__).parents[3] / "docs"
-PAGE, MATRIX = DOCS / "conformance.md", DOCS / "conformance-matrix.html"
+PAGE = Path(__file__).with_name("RESULTS.md")
+MATRIX = Path(__file__).parents[3] / "docs" / "conformance-matrix.html"
 BEGIN = "<!-- what make conformance found -->\n"
 Runs = Mapping[tuple[str, str], Run]
 HARM = ("died", "hung", "lied", "lost", "doubled")
@@ -84,7 +84,7 @@ def versions(runs: Runs, client: str) -> str:
     )
 
 
-# ---- docs/conformance.md
+# ---- RESULTS.md
 
 
 def markdown(runs: Runs, known: Mapping[str, Fault]) -> str:
@@ -117,7 +117,8 @@ def tally(runs: Runs, client: str) -> str:
 
 def cell(run: Run | None) -> str:
     """Return a cell of the table: the outcome, or nothing for a run that was not made."""
-    return "" if run is None else f"[{run.outcome}](conformance-matrix.html#{anchor(run.client, run.fault)})"
+    link = "../../../docs/conformance-matrix.html"
+    return "" if run is None else f"[{run.outcome}]({link}#{anchor(run.client, run.fault)})"
 
 
 def harm(runs: Runs, clients: Sequence[str], known: Mapping[str, Fault]) -> Iterator[str]:

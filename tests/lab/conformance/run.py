@@ -1,4 +1,4 @@
-"""Run clients with each fault, one at a time in front of a real Kafka, and write docs/conformance.md and its matrix.
+"""Run clients with each fault, one at a time in front of a real Kafka, and write RESULTS.md and its matrix.
 
     python -m tests.lab.conformance.run -k librdkafka --for 10m --jobs 3
 
@@ -167,7 +167,7 @@ def main() -> int:
     page.write()
     now = kept.kept()
     missing = sum(pair not in now for pair in pairs)
-    print(f"{missing} of {len(pairs)} are left; docs/conformance.md and docs/conformance-matrix.html are written")
+    print(f"{missing} of {len(pairs)} are left; RESULTS.md and docs/conformance-matrix.html are written")
     return int(any(now[pair].outcome == "broken" for pair in pairs if pair in now))
 
 

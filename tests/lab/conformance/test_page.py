@@ -89,7 +89,7 @@ def test_the_page_tells_the_matrix_and_what_was_harm() -> None:
 
     assert "- librdkafka 2.16: 1 lied" in text
     assert "- not run: java, " in text
-    assert "| `no-fault` | [recovered](conformance-matrix.html#librdkafka--no-fault) |  |" in text
+    assert "| `no-fault` | [recovered](../../../docs/conformance-matrix.html#librdkafka--no-fault) |  |" in text
     assert "### librdkafka 2.16" in text and "- `error.write-too-large`: lied: ‹/pre›" in text
     assert "<script" not in text and "`x`" not in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("| `")}) == 1

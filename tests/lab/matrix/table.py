@@ -1,4 +1,4 @@
-"""The table of docs/clients.md, written from what the last run of the matrix found.
+"""The table of tests/lab/matrix/RESULTS.md, written from what the last run of the matrix found.
 
     python -m tests.lab.matrix.table             write the page anew
     python -m tests.lab.matrix.table --forget    what was found before; a whole run begins with it
@@ -21,7 +21,7 @@ from kproxy.base.jars import cache_folder
 from tests.lab.matrix.matrix import BROKERS, CLIENTS
 from tests.lab.pages import plain, write_between
 
-PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
+PAGE = Path(__file__).with_name("RESULTS.md")
 BEGIN = "<!-- what make matrix found -->\n"
 COLUMNS = {"produce": "produce", "consume": "consume", "group": "groups", "transactions": "transactions",
            "admin": "admin", "brokers": "addresses"}  # fmt: skip

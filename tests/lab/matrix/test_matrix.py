@@ -1,7 +1,7 @@
 """Everybody's clients through kproxy: each does the scenario directly, with other names upstream, and as a tenant.
 
 By default the clients that tests have installed in any case meet the newest Kafka. `make matrix` runs every client with
-every broker (KPROXY_MATRIX=1), fetching what it needs, and writes docs/clients.md.
+every broker (KPROXY_MATRIX=1), fetching what it needs, and writes RESULTS.md.
 """
 
 from __future__ import annotations

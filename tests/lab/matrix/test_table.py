@@ -56,7 +56,7 @@ def test_pairs_that_were_not_run_say_so() -> None:
 
 
 def test_the_page_has_every_pair() -> None:
-    """docs/clients.md has a row of each client with each broker: clients that came later were not forgotten."""
+    """RESULTS.md has a row of each client with each broker: clients that came later were not forgotten."""
     lines = PAGE.read_text().splitlines()
 
     for client, version in product(CLIENTS, BROKERS):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.lab.soak import run, scene, vitals
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "soak.md").read_text()
+PAGE = Path(__file__).with_name("RESULTS.md").read_text()
 
 
 def test_the_commands_of_the_page() -> None:

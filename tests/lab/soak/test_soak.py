@@ -1,6 +1,6 @@
 """The soak in short: a broker and a worker are killed under an idempotent, a transactional and a reading client.
 
-Only with KPROXY_TEST_ALL=1: it takes a minute, and up to three where librdkafka forgets a call (docs/soak.md).
+Only with KPROXY_TEST_ALL=1: it takes a minute, and up to three where librdkafka forgets a call (RESULTS.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of docs/other-tests.md that `make suites` writes: what is kept, and nothing else."""
+"""The part of RESULTS.md that `make suites` writes: what is kept, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.lab.suites.findings import KeptFinding, kept
 from tests.lab.suites.results import FAILED, UNFINISHED, counted, differences
 from tests.lab.suites.table import SUITES, Suite
 
-PAGE = Path(__file__).parents[3] / "docs" / "other-tests.md"
+PAGE = Path(__file__).with_name("RESULTS.md")
 BEGIN = "<!-- what make suites found -->\n"
 MOST = 40
 """Tests of one list on the page; beyond, their number is told."""

@@ -1,4 +1,4 @@
-"""Run other projects' own tests directly and through kproxy, compare them test by test, and write docs/other-tests.md.
+"""Run other projects' own tests directly and through kproxy, compare them test by test, and write RESULTS.md.
 
     python -m tests.lab.suites.run FRANZ_GO=~/franz-go KAFKA_PYTHON=~/kafka-python [--ways direct,prefix] [--quick]
 
@@ -178,7 +178,7 @@ def main() -> int:
         kept = findings.kept(suite.name)
         different += compare(suite, given.ways, {way: one.finding for way, one in kept.items()})
         page.write()
-    print(f"{different} differences; docs/other-tests.md is written")
+    print(f"{different} differences; tests/lab/suites/RESULTS.md is written")
     return 2 if broken else int(bool(different))
 
 
