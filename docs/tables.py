@@ -41,7 +41,7 @@ WIDTH = 126
 _TABLE = re.compile(r"(<!-- table: ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
 _FAULTS = re.compile(r"(<!-- faults -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-_LASTING = re.compile(r"(<!-- lasting -->\n).*?(<!-- end -->)", re.DOTALL)
+_PERMANENT = re.compile(r"(<!-- permanent -->\n).*?(<!-- end -->)", re.DOTALL)
 _DECISIONS = re.compile(r"(<!-- decisions -->\n).*?(<!-- end -->)", re.DOTALL)
 _PHASES = re.compile(r"(<!-- phases -->\n).*?(<!-- end -->)", re.DOTALL)
 _PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
@@ -52,7 +52,7 @@ def filled(text: str) -> str:
     text = _DECISIONS.sub(lambda found: f"{found[1]}{decisions_table()}{found[2]}", text)
     text = _PHASES.sub(lambda found: f"{found[1]}{phases_diagram()}{found[2]}", text)
     text = _FAULTS.sub(lambda found: f"{found[1]}{faults_table(found[2])}{found[3]}", text)
-    text = _LASTING.sub(lambda found: f"{found[1]}{lasting_kinds()}{found[2]}", text)
+    text = _PERMANENT.sub(lambda found: f"{found[1]}{permanent_kinds()}{found[2]}", text)
     return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
 
 
@@ -174,8 +174,8 @@ def _own_rows(model: type[Rule]) -> Iterator[str]:
     common = set(rows(LiveRule if issubclass(model, LiveRule) else Rule))
     _, _, *lines = markdown_table(model).splitlines()
     for row, line in zip(rows(model), lines, strict=True):
-        if row.key == "lasting":
-            yield f"| `lasting` | {row.what} | `{row.default}` | [meant for good](rules.md#lasting), no fault |"
+        if row.key == "permanent":
+            yield f"| `permanent` | {row.what} | `{row.default}` | [not a fault](rules.md#permanent) if true |"
         elif row.key != "kind" and row not in common:
             yield line
 
@@ -200,9 +200,8 @@ def faults_table(before: str) -> str:
     return "\n".join([head, line, *table]) + "\n"
 
 
-def lasting_kinds() -> str:
-    """Return the kinds that can be meant for good, as a sentence with links."""
-    kinds = [kind for kind, model in KINDS.items() if "lasting" in model.model_fields]
+def permanent_kinds() -> str:
+    kinds = [kind for kind, model in KINDS.items() if "permanent" in model.model_fields]
     pages = {kind: kinds_page(title).name for title, group in KINDS.by_title().items() for kind in group}
     return "Kinds that have it: " + ", ".join(f"[`{kind}`]({pages[kind]}#{kind})" for kind in kinds) + ".\n"
 

@@ -152,7 +152,7 @@ def _show_turned(stored_rule: StoredRule, *, told: bool) -> TurnedShown:
     note = None
     if told and stored_rule.may_be_meant_for_good:
         note = f"in force since {calendar_time(stored_rule.since)}"
-        note += "; lasting: true keeps such a rule" if "lasting" in type(stored_rule.rule).model_fields else ""
+        note += "; permanent: true keeps such a rule" if "permanent" in type(stored_rule.rule).model_fields else ""
     return TurnedShown(name=stored_rule.name, kind=stored_rule.rule.kind, family=stored_rule.rule.family, note=note)
 
 

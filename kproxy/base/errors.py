@@ -21,8 +21,18 @@
         ├── NotEverywhere           rules that a worker process failed to prepare, so none commits
         └── UnknownTable            a table or column that is not declared
 
-Messages are lower case, without a full stop, and contain the expected and the actual value.
+Messages are lower case, without a full stop: `expected X, got Y (at Z)`.
 """
+
+RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new names; to be removed after 0.1
+    "key": {"lasting": ("permanent",)},
+    "value": {},
+}
+
+
+def renamed(sort: str, old: object, valid: frozenset[str] | list[str]) -> str:
+    """Return a hint such as ` (renamed to "permanent")`, with the valid new name; empty if there is none."""
+    return next((f' (renamed to "{new}")' for new in RENAMED[sort].get(str(old), ()) if new in valid), "")
 
 
 class KproxyError(Exception):

@@ -176,7 +176,7 @@ def kill(admin: Admin) -> None:
     """Turn all faults off, and those that are loaded afterwards, until unkill.
 
     Prints the rules that went off by it, and those that it left in force: access rules, quotas, code, and what is
-    lasting.
+    `permanent`.
     """
     _print_turned("off", admin("POST", "/api/kill"))
 

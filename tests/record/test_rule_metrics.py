@@ -78,11 +78,10 @@ def test_rules_beyond_the_limit_are_added_up() -> None:
 
 
 def test_faults_are_told_from_what_is_there_for_good() -> None:
-    """By the word of the kill switch, whatever kinds there are; the alert about injected faults asks for it."""
     rules = """
 rules:
   - {name: fault, kind: refuse, match: {client_address: 10.0.0.1}}
-  - {name: lasting, kind: refuse, lasting: true, match: {client_address: 10.0.0.1}}
+  - {name: permanent, kind: refuse, permanent: true, match: {client_address: 10.0.0.1}}
   - {name: access, kind: deny, match: {api: Produce}}
   - {name: quota, kind: quota, per: [client_id], requests: 1}
 """
@@ -95,4 +94,4 @@ rules:
         for sample in family.samples
         if sample.name == "kproxy_rule_applied_total"
     }
-    assert found == {"fault": "true", "lasting": "false", "access": "false", "quota": "false"}
+    assert found == {"fault": "true", "permanent": "false", "access": "false", "quota": "false"}

@@ -7,21 +7,20 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+from kproxy.app.config.document import Config
+from kproxy.base.errors import RENAMED
+from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.model import Model, found, unknown, validate
 from kproxy.rules.values.quantities import Seconds
 from kproxy.rules.values.source import Source, nearest, to_value
 
 
 class Inner(Model):
-    """A model within."""
-
     size: Annotated[int, Field(ge=1, le=9)] = 1
     mode: Literal["hide", "pass"] = "hide"
 
 
 class Outer(Model):
-    """A model with everything."""
-
     name: str
     ratio: float = 0.0
     flag: bool = False
@@ -32,13 +31,11 @@ class Outer(Model):
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Any:
-        """A mistake between fields."""
         if raw.get("ratio") == raw.get("name"):
             yield ("ratio",), "name and ratio are {equal}"
 
 
 def mistakes(text: str) -> list[str]:
-    """Lines without the file's name."""
     source = Source("f", text)
     validate(Outer, to_value(source), source)
     return [line.removeprefix("f:") for line in source.lines()]
@@ -72,12 +69,10 @@ def mistakes(text: str) -> list[str]:
     ],
 )
 def test_each_mistake_is_said_plainly(text: str, expected: str) -> None:
-    """With what was found and what is wanted, at its own line and column."""
     assert expected in mistakes(text)
 
 
 def test_mistakes_between_fields_are_reported_with_the_others() -> None:
-    """All at once, in file order; braces in messages stay what they are."""
     assert mistakes("nam: b\nname: a\nratio: a\ninner: {x: 1}") == [
         '1:1: unknown key "nam", did you mean "name"? allowed: name, ratio, flag, words, inner, wait, pause',
         '3:8: a number is wanted, found text "a"',
@@ -87,12 +82,24 @@ def test_mistakes_between_fields_are_reported_with_the_others() -> None:
 
 
 def test_the_nearest_word_ignores_case() -> None:
-    """`produce` is meant as Produce."""
     assert nearest("produce", ["Produce", "Fetch"]) == "Produce"
     assert nearest("zzz", ["Produce", "Fetch"]) is None
     assert unknown("API", "produse", ["Produce"]) == 'unknown API "produse", did you mean "Produce"? allowed: Produce'
 
 
 def test_long_text_is_shown_in_part() -> None:
-    """A message stays a line."""
     assert len(found("x" * 1000)) < 80
+
+
+@pytest.mark.parametrize(("old", "new"), [(old, new) for old, names in RENAMED["key"].items() for new in names])
+def test_renamed_key_is_reported_with_its_new_name(old: str, new: str) -> None:
+    models = [model for model in models_below(Model, Config, *KINDS.values()) if new in model.keys()]  # noqa: SIM118
+    assert models, f"no model has a key {new}"
+    for model in models:
+        source = Source("f", f"{old}: 1")
+        assert validate(model, to_value(source), source) is None
+        assert any(":1:1: unknown" in line and f'"{old}" (renamed to "{new}")' in line for line in source.lines())
+
+
+def models_below(*models: type[Model]) -> list[type[Model]]:
+    return [one for model in models for one in (model, *models_below(*model.__subclasses__()))]

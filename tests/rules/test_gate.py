@@ -51,7 +51,6 @@ def test_networks(networks: str, address: str, comes_in: bool) -> None:
 
 
 def test_any_rule_that_holds_may_let_it_in() -> None:
-    """Rules for other listeners neither keep out nor let in."""
     made = rules(
         "match: {listener: outside}, networks: 10.0.0.0/8",
         "match: {listener: outside}, networks: 192.0.2.0/24, how: fin, existing: close",
@@ -102,7 +101,7 @@ def test_the_reason_is_short() -> None:
         ("match: {listener: a}", "networks"),
         ("networks: 10.0.0.0/8, how: half", "one of rst, fin is wanted"),
         ("networks: 10.0.0.0/8, existing: drop", "one of keep, close is wanted"),
-        ("networks: 10.0.0.0/8, lasting: true", 'unknown key "lasting"'),
+        ("networks: 10.0.0.0/8, permanent: true", 'unknown key "permanent"'),
         ("networks: 10.0.0.0/8, when: {for: 5s}", "is in force as long as it is there"),
         *(
             (f"networks: 10.0.0.0/8, match: {{{name}: {value}}}", f'so that "{name}" cannot be selected on')

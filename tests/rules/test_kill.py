@@ -22,13 +22,10 @@ STAYS = {
 }
 STAYS_KINDS = {kind: family for family, kinds in STAYS.items() for kind in kinds}
 ALL = {kind: STAYS_KINDS.get(kind, model.family) for kind, model in KINDS.items()}
-"""Kind → family, by hand for what must never be turned off."""
-MAY_LAST = [kind for kind, model in KINDS.items() if "lasting" in model.model_fields]
-"""Faults that may be meant for good."""
+MAY_LAST = [kind for kind, model in KINDS.items() if "permanent" in model.model_fields]
 
 
 def example(kind: str, **more: object) -> str:
-    """A document with the kind's own example."""
     (rule, *_) = yaml.safe_load(textwrap.dedent(KINDS[kind].example))
     rule.pop("when", None)
     return yaml.safe_dump({"rules": [{**rule, "name": kind, **more}]})
@@ -47,7 +44,6 @@ def test_most_kinds_are_faults() -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_kill(kind: str) -> None:
-    """Faults go, whatever is loaded while they are off, and come back; all else is in force all the time."""
     store = store_of(example(kind))
     fault = ALL[kind] == "fault"
     assert store[kind].rule.family == ALL[kind]
@@ -70,7 +66,7 @@ def test_kill(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MAY_LAST)
 def test_what_lasts_stays(kind: str) -> None:
-    store = store_of(example(kind, lasting=True))
+    store = store_of(example(kind, permanent=True))
     store.kill(True, 1.0)
 
     assert store[kind].active
@@ -79,22 +75,21 @@ def test_what_lasts_stays(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in MAY_LAST])
 def test_others_cannot_last(kind: str) -> None:
-    with pytest.raises(DocumentError, match='unknown key "lasting"'):
-        parse_rules(example(kind, lasting=True))
+    with pytest.raises(DocumentError, match='unknown key "permanent"'):
+        parse_rules(example(kind, permanent=True))
 
 
 @pytest.mark.parametrize(
     ("line", "warned"),
     [
         ("kind: refuse, not: {client_address: 10.0.0.0/8}", True),
-        ("kind: refuse, not: {client_address: 10.0.0.0/8}, lasting: true", False),
+        ("kind: refuse, not: {client_address: 10.0.0.0/8}, permanent: true", False),
         ("kind: refuse, not: {client_address: 10.0.0.0/8}, when: {for: 5s}", False),
         ("kind: refuse, match: {client_address: 10.0.0.0/8}", False),
     ],
 )
 def test_refuse_as_a_list_of_who_may_come(line: str, warned: bool) -> None:
-    """The panic button would open the door: it is said when such a rule loads."""
     (rule,) = parse_rules(f"rules: [{{name: r, {line}}}]").rules
     assert isinstance(rule, LiveRule)
 
-    assert any("lasting: true" in text and "kind: allow_from" in text for text in rule.warnings()) is warned
+    assert any("permanent: true" in text and "kind: allow_from" in text for text in rule.warnings()) is warned

@@ -63,7 +63,6 @@ def test_words_about_time(when: dict[str, Any], expected: list[int]) -> None:
 
 
 def test_a_rule_counts_from_when_it_began() -> None:
-    """Not from when the process did."""
     trigger = Trigger(When.model_validate({"after": "5s"}), "", began=100.0)
     assert not trigger.fires(104.9)
     assert trigger.fires(105.0)
@@ -84,7 +83,6 @@ def test_a_chance_of_one_is_certain() -> None:
 
 
 def test_a_ramp_grows_to_its_chance() -> None:
-    """Hardly any at first, all at the end."""
     fired = numbers({"ramp": "100s"}, 200, step=1.0)
     early, late = [one for one in fired if one <= 30], [one for one in fired if one > 101]
     assert len(early) < 12

@@ -115,7 +115,7 @@ export class Editor extends Component {
 
 // Return the text with the word that a mistake asks for, null where it asks for none.
 export function correction(one, text) {
-  const found = /"([^"]+)".*did you mean "([^"]+)"\?/.exec(one.message);
+  const found = /"([^"]+)".*(?:did you mean|renamed to) "([^"]+)"/.exec(one.message);
   if (!found) return null;
   const lines = text.split("\n");
   const line = lines[one.line - 1] ?? "";

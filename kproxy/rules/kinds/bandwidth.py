@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.exchange import TrafficShape
 from kproxy.rules.kinds.base.frame_rule import ConnectionRule, Ways, for_a_time, for_connections, ways
-from kproxy.rules.kinds.base.rule import Lasting
+from kproxy.rules.kinds.base.rule import Permanent
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import ByteRate
 
@@ -31,7 +31,7 @@ class Bandwidth(ConnectionRule):
 """
 
     kind: Literal["bandwidth"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     rate: ByteRate = Field(description="bytes per second, such as 100kB/s")
     way: Ways = Field(default="both", description="in which direction; both have the rate each")
 

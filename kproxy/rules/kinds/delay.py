@@ -11,7 +11,7 @@ from pydantic import Field
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Delay, Exchange, FrameDepth
 from kproxy.rules.kinds.base.frame_rule import FrameRule
-from kproxy.rules.kinds.base.rule import Decisions, Direction, Lasting
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Permanent
 from kproxy.rules.values.quantities import LatencyField, Seed
 
 
@@ -33,7 +33,7 @@ class DelayRule(FrameRule):
 """
 
     kind: Literal["delay"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     delay: LatencyField = Field(
         description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
         "{lognormal: [200ms, 0.4]} (median, sigma)"

@@ -24,7 +24,7 @@ from kproxy.rules.kinds.base.records_rule import (
     is_idempotent,
     renumbered,
 )
-from kproxy.rules.kinds.base.rule import Decisions, Effect, Lasting
+from kproxy.rules.kinds.base.rule import Decisions, Effect, Permanent
 
 SUCCESS = 0
 
@@ -49,7 +49,7 @@ class DropRecords(SomeRecordsRule):
 """
 
     kind: Literal["drop_records"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
 
     def warnings(self) -> Iterable[str]:
         if self.at == "produce":

@@ -13,7 +13,7 @@ from kproxy.rules.bodies import LISTS, NO_NODE, carries_addresses, coordinators,
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.kinds.base.rule import Direction, Lasting
+from kproxy.rules.kinds.base.rule import Direction, Permanent
 from kproxy.rules.values.quantities import NodeRanges, includes
 
 COORDINATOR_NOT_AVAILABLE = 15
@@ -36,7 +36,7 @@ class HideNode(ResponseRule):
 """
 
     kind: Literal["hide_node"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     node: NodeRanges = Field(description="ids of the brokers, such as 2 or 1-3, or all")
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:

@@ -15,7 +15,7 @@ from kproxy.rules.bodies import topic_entity
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import WholeTopicRule
-from kproxy.rules.kinds.base.rule import Lasting
+from kproxy.rules.kinds.base.rule import Permanent
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 NO_OPERATIONS = -(2**31)
@@ -38,7 +38,7 @@ class HideTopic(WholeTopicRule):
 """
 
     kind: Literal["hide_topic"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         body = exchange.response.body

@@ -12,7 +12,7 @@ from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.kinds.base.rule import Lasting
+from kproxy.rules.kinds.base.rule import Permanent
 
 FIRST_VERSION = 11
 
@@ -37,7 +37,7 @@ class PreferredReplica(ResponseRule):
 """
 
     kind: Literal["preferred_replica"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     node: int = Field(ge=0, description="id of the broker that consumers are sent to")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kproxy.rules.exchange import Close, ConnectionView
 from kproxy.rules.kinds.base.frame_rule import ConnectionRule, for_connections
-from kproxy.rules.kinds.base.rule import Decisions, Lasting
+from kproxy.rules.kinds.base.rule import Decisions, Permanent
 from kproxy.rules.values.model import Wrong
 
 
@@ -28,7 +28,7 @@ class Refuse(ConnectionRule):
 """
 
     kind: Literal["refuse"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     how: Literal["rst", "fin"] = Field(default="rst", description="by a reset, or in order")
 
     @classmethod
@@ -36,10 +36,10 @@ class Refuse(ConnectionRule):
         yield from for_connections(raw, "connections are refused before there is any frame")
 
     def warnings(self) -> Iterable[str]:
-        if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.lasting:
+        if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.permanent:
             yield (
                 "it lets in only some addresses, and the kill switch turns it off as a fault, so that all get in; "
-                "kind: allow_from is meant for that, or lasting: true keeps this rule in force"
+                "kind: allow_from is meant for that, or permanent: true keeps this rule in force"
             )
 
     def opened(self, connection: ConnectionView) -> Decisions:

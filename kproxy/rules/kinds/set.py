@@ -24,7 +24,7 @@ from kproxy.rules.kinds.base.fields import (
     parse_path,
     slot_at,
 )
-from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Lasting, LiveRule
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule, Permanent
 from kproxy.rules.select.selected import SelectedVersions, chosen, spans
 from kproxy.rules.values.model import KEY, Wrong
 
@@ -48,7 +48,7 @@ class SetRule(LiveRule):
 """
 
     kind: Literal["set"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
         description="path of a field, with names as in `kproxy protocol`: its value. [] stands for every element of an "
         "array, [0] for one"

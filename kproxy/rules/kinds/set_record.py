@@ -12,7 +12,7 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Record
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
-from kproxy.rules.kinds.base.rule import Lasting
+from kproxy.rules.kinds.base.rule import Permanent
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import parse_duration
 
@@ -50,7 +50,7 @@ class SetRecord(SomeRecordsRule):
 """
 
     kind: Literal["set_record"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     value: str | None = Field(default=None, description="the value, as text; null for none")
     key: str | None = Field(default=None, description="the key, as text; null for none")
     headers: dict[str, str | None] | None = Field(

@@ -14,7 +14,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
 from kproxy.rules.kinds.base.records_rule import last_offset, whole_entries
-from kproxy.rules.kinds.base.rule import Decisions, Effect, Lasting
+from kproxy.rules.kinds.base.rule import Decisions, Effect, Permanent
 from kproxy.rules.shared_numbers import Remembered
 from kproxy.rules.values.model import Wrong
 
@@ -49,7 +49,7 @@ class SetWatermark(ResponseRule):
 """
 
     kind: Literal["set_watermark"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     stuck: bool = Field(default=False, description="whether it stays where the rule first saw it")
     by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to it; it stays 0 or more")
     log_start: int | None = Field(default=None, ge=0, le=HIGHEST, description="the first offset that there is")

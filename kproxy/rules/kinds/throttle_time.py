@@ -10,7 +10,7 @@ from pydantic import Field
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth, Throttle
-from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Lasting, LiveRule
+from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule, Permanent
 from kproxy.rules.select.selected import chosen, spans
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import Seconds
@@ -34,7 +34,7 @@ class ThrottleTimeRule(LiveRule):
 """
 
     kind: Literal["throttle_time"] = Field(description="kind of the rule")
-    lasting: Lasting = False
+    permanent: Permanent = False
     delay: Annotated[Seconds, Field(gt=0, le=LONGEST)] = Field(
         description="throttle time in responses; if several rules apply, the longest wins"
     )

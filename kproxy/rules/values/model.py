@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from kproxy.base.errors import renamed
 from kproxy.rules.values.source import LONGEST_MESSAGE, WORDS_1_1, Source, Where, counted, nearest
 
 KEY = "[key]"
@@ -108,6 +109,8 @@ class ValidWords:
 
     def unknown(self, word: object) -> str:
         """Return a message such as `unknown key "topcs", did you mean "topics"? allowed: …`."""
+        if hint := renamed("key", word, self.known):
+            return f'unknown {self.what} "{word}"{hint}'
         close = nearest(word, self.words) if len(self.words) <= MOST_COMPARED else None
         hint = f', did you mean "{close}"?' if close else ","
         return f'unknown {self.what} "{word}"{hint} allowed: {self.listed}'[: LONGEST_MESSAGE + 1]
@@ -263,6 +266,7 @@ def _choice(value: Any, expected: str) -> str:
     words = [word.lower() if word in ("True", "False") else word for word in words]
     if words == ["true"]:
         return f"true is wanted, or to leave it out, found {found(value)}"
-    close = nearest(value, words) if isinstance(value, str) else None
-    hint = f', did you mean "{close}"?' if close else ""
+    hint = renamed("value", value, words) if isinstance(value, str) else ""
+    close = nearest(value, words) if isinstance(value, str) and not hint else None
+    hint = hint or (f', did you mean "{close}"?' if close else "")
     return f"one of {', '.join(words)} is wanted, found {found(value)}{hint}"

@@ -1,5 +1,4 @@
-"""The base class of kinds that do something to one frame of an exchange, its request or its response: with the chances
-that they draw, and frames as bytes, size in front, which are cut, lengthened and spoilt."""
+"""Base class of kinds that change one frame of an exchange: its random choices, and the frame's bytes with size."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Rule(Model):
 
     @cached_property
     def content(self) -> str:
-        """Return the rule as text, which is the same for the same rules."""
+        """Return the rule as JSON; equal rules have equal JSON."""
         return self.model_dump_json(by_alias=True)
 
     def holds(self, facts: Facts) -> bool:
@@ -142,14 +142,8 @@ LIMITING: frozenset[Family] = frozenset(("access", "quota"))
 """Families of rules that limit clients. Rules cannot exempt a client because of data that the client chose."""
 
 
-Lasting = Annotated[
-    bool,
-    Field(
-        description="it is meant for good, as part of how clients are served, and the kill switch leaves it in force; "
-        "false: it is a fault"
-    ),
-]
-"""Type of the field `lasting`, for kinds of faults that also serve as part of how clients are served."""
+Permanent = Annotated[bool, Field(description="the rule stays in force while faults are disabled; false: a fault")]
+"""Type of the field `permanent` of kinds that operators also use without testing faults."""
 
 
 @dataclass(slots=True)
@@ -184,17 +178,16 @@ class Effect:
         return ()
 
     def terms(self, exchange: Exchange) -> Any:
-        """Return what `passes` is to know of requests of this connection that begin like this one; None: each of them
-        goes to `on_request`."""
+        """Return data for `passes`, valid for requests that begin like this one; None: always call `on_request`."""
         return None
 
     def passes(self, terms: Any, size: int, now: float) -> bool:
-        """Note a request of `size` bytes for which the rule fired, and return True if the rule decides nothing.
-        Otherwise note nothing and return False: `on_request` notes it."""
+        """Charge a request of `size` bytes and return True if the rule leaves it alone. Otherwise return False;
+        `on_request` charges it."""
         return False
 
     def turn(self, terms: Any, size: int, now: float) -> QuotaPlace | None:
-        """Return the turn with the charges of a request for which `passes` returned True; None: no charges."""
+        """Return the turn with the charges of a request that `passes` accepted; None: no charges."""
         return None
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
@@ -204,8 +197,7 @@ class Effect:
     def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
         """Return True if the effect would act on the response of the exchange, or on its request before that has come.
 
-        For rules with `mode: observe`. The messages stay as they are. The effect's memory (buckets, draws) changes as
-        if it acted, so that later frames are judged as they would be then.
+        For rules with `mode: observe`: messages stay unchanged, state of the effect (buckets, draws) changes.
         """
         trial = exchange.trial()
         decide = self.on_response if exchange.response_size else self.on_request
@@ -248,7 +240,7 @@ class LiveRule(Rule):
     @property
     def is_fault(self) -> bool:
         """Return True if the kill switch turns it off."""
-        return self.family == "fault" and not getattr(self, "lasting", False)
+        return self.family == "fault" and not getattr(self, "permanent", False)
 
     def holds(self, facts: Facts) -> bool:
         """Return True if the rule can be about frames of such a connection."""
@@ -319,8 +311,8 @@ class LiveRule(Rule):
         return False
 
     def required_literals(self, key: int, version: int) -> tuple[bytes, ...] | None:
-        """Literals, one of which must occur in a frame that this rule can affect, except topic ids and requests for all
-        topics. None: no prefilter."""
+        """Literals; each frame that the rule can affect contains one of them, a topic id or a request for all topics.
+        None: no prefilter."""
         return None
 
     @property
@@ -338,7 +330,7 @@ class LiveRule(Rule):
         return False
 
     def warnings(self) -> Iterable[str]:
-        """Yield what the rule will not do though one might think so: shown when it loads, and by `kproxy check`."""
+        """Yield warnings about missing effects of the rule, for the log and `kproxy check`."""
         return ()
 
     def start(self) -> Effect:
