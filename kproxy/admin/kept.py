@@ -18,7 +18,8 @@ from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.live_view.detail import FrameDirection, FrameSide, detail_of, frame_bytes, saved_exchange
 from kproxy.record.live_view.rows import KeptExchange, encode, exchange_id, row_of
 from kproxy.record.live_view.watch import LONGEST_SEARCH, UNKNOWN, ViewWatch
-from kproxy.runtime.io.scheduler import TaskReactor, in_a_turn, in_turns
+from kproxy.runtime.io.reactor import Reactor
+from kproxy.runtime.io.scheduler import in_a_turn, in_turns
 
 from .models import Shown
 from .problem import Problem
@@ -112,7 +113,7 @@ class ExchangeReader:
 class KeptExchanges(ExchangeReader):
     """Exchanges kept in this process."""
 
-    def __init__(self, watch: ViewWatch, records: bool, reactor: TaskReactor) -> None:
+    def __init__(self, watch: ViewWatch, records: bool, reactor: Reactor) -> None:
         super().__init__(records, watch.wall, process=watch.process)
         self.watch, self.reactor = watch, reactor
 

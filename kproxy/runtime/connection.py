@@ -42,20 +42,22 @@ from kproxy.session.commands import (
     WakeAt,
 )
 
-from .protocols import AddressPair, ConnectionPhase, DrivenSession, Feed, HostPort, host_port
+from .protocols import AddressPair, ConnectionPhase, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Facts
     from kproxy.runtime.io.pollers import Deadline
     from kproxy.runtime.io.scheduler import Fiber
     from kproxy.runtime.io.socket_io import Route
-    from kproxy.runtime.io.splice import SplicedTap
     from kproxy.runtime.listeners.listener import Listener
     from kproxy.runtime.listeners.listener_ports import ClientAddresses
     from kproxy.runtime.server import Server
     from kproxy.runtime.upstreams.dialler import Cancellable
     from kproxy.session.plan import Plan
     from kproxy.session.sasl.login import LoggedIn
+    from kproxy.session.session import Session
+
+    from .tap import Tap
 
 
 CLOSED = ConnectionPhase.CLOSED  # not a literal: the type checker would narrow the phase across calls that change it
@@ -140,7 +142,7 @@ class Connection:
     since: float
 
     def __init__(
-        self, server: Server, listener: Listener, facts: Facts, session: DrivenSession,
+        self, server: Server, listener: Listener, facts: Facts, session: Session,
         client: HostPort, node: int | None, now: float,
     ) -> None:  # fmt: skip
         self.server, self.listener, self.facts, self.session = server, listener, facts, session
@@ -162,7 +164,7 @@ class Connection:
         self.race: Cancellable | None = None
         self.route: Route | None = None
         self.leaving: CloseBoth | None = None
-        self.tap: SplicedTap | None = None  # forwards traffic to observers
+        self.tap: Tap | None = None  # forwards traffic to observers
         self.tapped: Callable[[], tuple[Feed, Feed]] | None = None  # feeds of a tap around those of the session
         self.flow: ConnectionShaper | None = None
         self.half_closing: Side | None = None  # gets its FIN after its queued bytes

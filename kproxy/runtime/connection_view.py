@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata
     from kproxy.rules.names.composed import NameMap
     from kproxy.rules.rule_set import MatchingRules
-    from kproxy.session.session_state import SessionState
 
     from .connection import Connection
 
@@ -85,7 +84,7 @@ class ConnectionInfo(SessionWho):
     __slots__ = ("connection", "end", "invalid", "picture", "server", "stood")
 
     def __init__(self, connection: Connection, picture: ClusterMetadata) -> None:
-        super().__init__(cast("SessionState", connection.session))
+        super().__init__(connection.session)
         self.connection, self.picture = connection, picture
         self.end: Ended | None = None
         self.invalid = NO_INVALID  # set at the end of the connection, see `Tap.invalid`
@@ -97,7 +96,7 @@ class ConnectionInfo(SessionWho):
     def let_go(self) -> None:
         """Replace the ended connection by a snapshot, because exchanges may be stored for a long time."""
         self.connection = EndedConnection(self.connection)  # type: ignore[assignment] # has all attributes used here
-        self.session = cast("SessionState", self.connection.session)
+        self.session = self.connection.session
 
     @property
     def tls(self) -> bool:

@@ -30,12 +30,13 @@ from .connection import Connection
 from .connection_view import MOST_ENDS, ConnectionEnd, report_end
 from .drain import Drain, ShutdownDelay
 from .network import NO_NETWORK, NetworkChange, Retired, check_bootstrap, end_connections, follow_locators
-from .protocols import HostPort, MemoryWaiter, SessionFactory
+from .protocols import HostPort, SessionFactory
 from .taps import Taps
 from .timeouts import MaxAges, Sweep
 
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config
+    from kproxy.session.commands import Sleeper
 
 MANY = 64
 """Connection count that triggers loop detection, as does each doubling of it."""
@@ -89,12 +90,12 @@ class Server:
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.finished = trio.Event()
-        self.woken: deque[MemoryWaiter] = deque()
+        self.woken: deque[Sleeper] = deque()
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.network = NO_NETWORK
         change = NetworkChange(self, config)
         change.commit()
-        self.port_service = port_service or self.local_ports(config, rules)
+        self.port_service: PortService = port_service or self.local_ports(config, rules)
         self.own = self.port_service.own
         self.retired = Retired(self.port_service.prune)
         for upstream in self.upstreams.values():
@@ -257,7 +258,7 @@ class Server:
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
-    def wake(self, sessions: Sequence[MemoryWaiter]) -> None:
+    def wake(self, sessions: Sequence[Sleeper]) -> None:
         """Schedule these sessions: they received memory, or are at the head of a quota's queue.
 
         They never run in the caller's turn. If that turn were suspended, all sessions woken later would wait for it.
@@ -276,7 +277,7 @@ class Server:
             self.woken.popleft()  # popped afterwards, since `wake` schedules a call if the queue is empty
             yield
 
-    def wake_one(self, session: MemoryWaiter, now: float) -> None:
+    def wake_one(self, session: Sleeper, now: float) -> None:
         try:
             if session.owner is not None:
                 session.owner.granted(now)

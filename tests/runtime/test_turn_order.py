@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -28,11 +29,11 @@ class Work:
     dead: bool = False
 
 
-def run(order: Admission[Work], slices: int) -> list[Work]:
+def run(order: Admission, slices: int) -> list[Any]:
     """Go on for so many slices; those that have ended, in order."""
     ended = []
     for _ in range(slices):
-        work = order.next()
+        work: Any = order.next()
         if work is None:
             break
         work.done += 1
@@ -45,7 +46,7 @@ def run(order: Admission[Work], slices: int) -> list[Work]:
     return ended
 
 
-def has_places(order: Admission[Work]) -> bool:
+def has_places(order: Admission) -> bool:
     return any(places.total or places.taken for places in order.places)
 
 
@@ -58,7 +59,7 @@ def under_way(works: list[Work]) -> list[int]:
 @pytest.mark.parametrize("addresses", [1, 1000])
 def test_few_are_in_the_middle_of_long_work(addresses: int) -> None:
     """A thousand long frames from one address or from as many: what is kept of them is bounded."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     works = [Work(f"a{number % addresses}", 400) for number in range(1000)]
     for work in works:
         order.add(work)
@@ -75,7 +76,7 @@ def test_few_are_in_the_middle_of_long_work(addresses: int) -> None:
 
 def test_short_work_of_another_address_does_not_wait_for_long_work() -> None:
     """A thousand frames of seconds from one address; the first slices of another one's go before nearly all of that."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     for _ in range(1000):
         order.add(Work("long", 10_000))
     run(order, 5000)
@@ -88,7 +89,7 @@ def test_short_work_of_another_address_does_not_wait_for_long_work() -> None:
 
 def test_what_needs_no_more_than_a_slice_never_waits_for_places() -> None:
     """Not even behind a thousand of the same address: many clients come from one balancer."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     for _ in range(1000):
         order.add(Work("balancer", 10_000))
     run(order, 10_000)
@@ -100,7 +101,7 @@ def test_what_needs_no_more_than_a_slice_never_waits_for_places() -> None:
 
 def test_longer_work_of_another_address_goes_on_as_well() -> None:
     """It is at the head of the line for a place on the next level."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     for _ in range(1000):
         order.add(Work("long", 300))
     run(order, 5000)
@@ -113,7 +114,7 @@ def test_longer_work_of_another_address_goes_on_as_well() -> None:
 @pytest.mark.parametrize("slices", [80, 500], ids=["medium", "long"])
 def test_order_long_work_leaves_places_to_other_networks(slices: int) -> None:
     """One network has work for millions of turns, in all places that it may have."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     for _ in range(1000):
         order.add(Work("long", 100_000))
     run(order, 5000)
@@ -126,7 +127,7 @@ def test_order_long_work_leaves_places_to_other_networks(slices: int) -> None:
 def test_ends_in_the_middle_free_their_places() -> None:
     """Random work, of which some ends while it waits or has just gone on: all the rest is done, no place is lost."""
     chance = random.Random(7)
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     works = [Work(f"a{chance.randrange(20)}", chance.choice((1, 5, 30, 200))) for _ in range(600)]
     for work in works:
         order.add(work)
@@ -147,7 +148,7 @@ class Contest:
     """One slice per step, and a clock that a slice advances by 5 ms. Hostile networks keep their work up."""
 
     def __init__(self, networks: int) -> None:
-        self.order: Admission[Work] = Admission(lambda: self.steps * 0.005)
+        self.order: Admission = Admission(lambda: self.steps * 0.005)
         self.steps = 0
         self.chance = random.Random(networks)
         self.hostile = {f"hostile {number}": Counter[int]() for number in range(networks)}
@@ -229,7 +230,7 @@ def test_order_first_place_goes_to_the_network_with_fewest_slices(needs: int) ->
 
 def test_order_network_without_credit_does_not_starve() -> None:
     """New networks with full credit come at every slice; a busy one has a slice in four."""
-    order: Admission[Work] = Admission(lambda: 0.0)
+    order: Admission = Admission(lambda: 0.0)
     busy = Work("busy", 500)
     order.add(busy)
     run(order, 100)
@@ -252,7 +253,7 @@ def test_order_forgets_networks_that_have_full_credit() -> None:
 def test_order_first_place_is_not_taken_by_others_further_places() -> None:
     """Each of as many networks as a level admits has a place at once, whatever places others have."""
     for number, level in enumerate(LEVELS[1:3], 1):
-        order: Admission[Work] = Admission(lambda: 0.0)
+        order: Admission = Admission(lambda: 0.0)
         floor = sum(one.slices for one in LEVELS[:number])
         for name in range(3):
             for _ in range(50):
@@ -280,7 +281,7 @@ def test_threat_model_states_the_bounds_of_unfinished_work() -> None:
 
 def test_all_who_wait_are_found_at_the_end() -> None:
     """Those whose address has all its places, too."""
-    order: Admission[Work] = Admission()
+    order: Admission = Admission()
     works = [Work(f"a{number % 3}", 5000) for number in range(200)]
     for work in works:
         order.add(work)

@@ -24,7 +24,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from itertools import islice
 from time import monotonic
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from .scheduler import Fiber
 
 Thing = TypeVar("Thing")
 
@@ -80,21 +83,7 @@ class RoundRobin(Generic[Thing]):
         return None
 
 
-class Waiting(Protocol):
-    """Suspended work. `address`: its network; `level`: -1 before it has a place; `slices`: used in its level."""
-
-    address: str
-    level: int
-    slices: int
-
-    @property
-    def dead(self) -> bool: ...
-
-
-Work = TypeVar("Work", bound=Waiting)
-
-
-class Places(Generic[Work]):
+class Places:
     """Places of one level, and the work that waits for them.
 
     The first places go to networks with the fewest slices (`used`). For further places, networks take turns.
@@ -104,11 +93,11 @@ class Places(Generic[Work]):
         self.level, self.used = level, used
         self.taken: Counter[str] = Counter()  # places by network
         self.total = 0
-        self.lines: dict[str, deque[Work]] = {}  # waiting work by network
+        self.lines: dict[str, deque[Fiber]] = {}  # waiting work by network
         self.without: OrderedDict[str, None] = OrderedDict()  # networks with waiting work: those without a place,
         self.below: OrderedDict[str, None] = OrderedDict()  # and those with fewer places than their share
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Fiber) -> None:
         self.lines.setdefault(work.address, deque()).append(work)
         self.line_up(work.address)
 
@@ -123,7 +112,7 @@ class Places(Generic[Work]):
         if turns is not None:
             turns.setdefault(network)
 
-    def next(self) -> Work | None:
+    def next(self) -> Fiber | None:
         """Give a free place to waiting work, and return this work; None if no work waits or no place is free."""
         while True:
             networks = len(self.taken)
@@ -153,23 +142,23 @@ class Places(Generic[Work]):
         self.line_up(network)
 
 
-class NetworkTurns(Generic[Work]):
+class NetworkTurns:
     """Work of one network that has places, by level. `credit`: in slices, as of the time `seen`. `used`: slices."""
 
     __slots__ = ("credit", "last", "line", "seen", "used", "works")
 
     def __init__(self, now: float) -> None:
-        self.works: list[deque[Work]] = [deque() for _ in LEVELS]
+        self.works: list[deque[Fiber]] = [deque() for _ in LEVELS]
         self.last = self.used = 0  # level of its last slice; slices
         self.credit, self.seen = float(CREDIT), now
-        self.line: OrderedDict[str, NetworkTurns[Work]] | None = None  # in which it waits for a slice
+        self.line: OrderedDict[str, NetworkTurns] | None = None  # in which it waits for a slice
 
     def spend(self, slices: int, now: float) -> None:
         self.used += slices
         self.credit = max(-CREDIT, min(CREDIT, self.credit + (now - self.seen) / REGAIN) - slices)
         self.seen = now
 
-    def next(self) -> Work | None:
+    def next(self) -> Fiber | None:
         """Return the work that has the next slice of the network; levels take turns."""
         for more in range(1, len(LEVELS) + 1):
             level = (self.last + more) % len(LEVELS)
@@ -182,21 +171,21 @@ class NetworkTurns(Generic[Work]):
         return None
 
 
-class Admission(Generic[Work]):
+class Admission:
     """Order of the suspended work of one reactor."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self.places: list[Places[Work]] = [Places(level, self.used) for level in LEVELS]
-        self.networks: OrderedDict[str, NetworkTurns[Work]] = OrderedDict()  # last slice first
-        self.lines: list[OrderedDict[str, NetworkTurns[Work]]] = [OrderedDict() for _ in range(CREDIT + 1)]  # by credit
+        self.places: list[Places] = [Places(level, self.used) for level in LEVELS]
+        self.networks: OrderedDict[str, NetworkTurns] = OrderedDict()  # last slice first
+        self.lines: list[OrderedDict[str, NetworkTurns]] = [OrderedDict() for _ in range(CREDIT + 1)]  # by credit
         self.count = 0  # slices so far
 
     def used(self, address: str) -> int:
         network = self.networks.get(address)
         return 0 if network is None else network.used
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Fiber) -> None:
         """Let the work wait for its next slice, or for a place on the next level after the slices of its own."""
         level = work.level
         if level < 0 or work.slices >= LEVELS[level].slices:
@@ -204,7 +193,7 @@ class Admission(Generic[Work]):
         else:
             self.wait(work)
 
-    def wait(self, work: Work) -> None:
+    def wait(self, work: Fiber) -> None:
         now, address = self.clock(), work.address
         network = self.networks.get(address)
         if network is None:
@@ -212,13 +201,13 @@ class Admission(Generic[Work]):
         network.works[work.level].append(work)
         self.line_up(address, network, now)
 
-    def line_up(self, address: str, network: NetworkTurns[Work], now: float) -> None:
+    def line_up(self, address: str, network: NetworkTurns, now: float) -> None:
         if network.line is None and any(network.works):
             network.spend(0, now)
             network.line = self.lines[max(0, int(network.credit))]
             network.line[address] = network
 
-    def next(self) -> Work | None:
+    def next(self) -> Fiber | None:
         """Take the work that has the next slice. None: no work has a place, or none waits."""
         for level in reversed(range(len(LEVELS))):  # work that moves up returns a place
             while (admitted := self.places[level].next()) is not None:
@@ -252,13 +241,13 @@ class Admission(Generic[Work]):
             if network.line is not None or any(address in places.lines for places in self.places):
                 self.networks[address] = network
 
-    def release(self, work: Work) -> None:
+    def release(self, work: Fiber) -> None:
         """Return the place of work that has ended, or moves up."""
         level, work.level = work.level, -1
         if level >= 0:
             self.places[level].release(work.address)
 
-    def all(self) -> list[Work]:
+    def all(self) -> list[Fiber]:
         """Take out all suspended work, at the end of the process."""
         lines = [line for places in self.places for line in places.lines.values()]
         lines += [works for network in self.networks.values() for works in network.works]

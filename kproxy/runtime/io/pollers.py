@@ -15,11 +15,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from kproxy.base.sockets import HAS_EPOLL
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
 
 Callback = Callable[[], None]
 FEW = 64  # cancelled entries; above this the heap is cleaned if they are the majority
@@ -297,30 +300,6 @@ BATCHES = 8  # batches that `task` and `portable` serve before other tasks run
 #     portable  without epoll: trio waits for each descriptor (`TrioPoller`), which costs several times as much
 #
 # Under a test's MockClock use `task`: `nested` sleeps by the real clock.
-class PlannedTurns(Protocol):
-    """Suspended turns of a reactor."""
-
-    @property
-    def planned(self) -> bool:
-        """Return True if one of them is scheduled to resume."""
-
-
-class Drivable(Protocol):
-    """Interface of a reactor for its driver."""
-
-    leave: bool
-
-    @property
-    def poller(self) -> Poller: ...
-    @property
-    def aside(self) -> PlannedTurns: ...
-    def add(self, fd: int, ready: Callable[[int], object], mask: int) -> None: ...
-    def remove(self, fd: int) -> None: ...
-    def wake(self, mask: int = 0) -> None: ...
-    def wake_at(self, when: float | None) -> None: ...
-    def serve(self, timeout: float | None) -> int: ...
-
-
 def trio_inside() -> tuple[int, Callable[[], Awaitable[None]]]:
     """Return the descriptor of trio's own epoll set, and its `wait_all_tasks_blocked`.
 
@@ -342,7 +321,7 @@ def nested_is_possible() -> bool:
     return True
 
 
-async def nested(reactor: Drivable) -> None:
+async def nested(reactor: Reactor) -> None:
     """Sleep in the reactor. Run trio when its epoll set is readable, its next deadline is due, or after `wake`."""
     inner, all_tasks_blocked = trio_inside()
     reactor.add(inner, reactor.wake, 1)
@@ -367,7 +346,7 @@ async def nested(reactor: Drivable) -> None:
         reactor.remove(inner)
 
 
-async def task(reactor: Drivable) -> None:
+async def task(reactor: Reactor) -> None:
     """Sleep in trio, which polls the reactor's epoll set."""
     poller = reactor.poller
     assert isinstance(poller, select.epoll), "no epoll set that trio could watch"
@@ -377,7 +356,7 @@ async def task(reactor: Drivable) -> None:
         serve_some(reactor)
 
 
-async def portable(reactor: Drivable) -> None:
+async def portable(reactor: Reactor) -> None:
     """Sleep in trio, which waits for each of the reactor's descriptors."""
     poller = reactor.poller
     assert isinstance(poller, TrioPoller), "no poller that waits by trio's tasks"
@@ -387,11 +366,11 @@ async def portable(reactor: Drivable) -> None:
             serve_some(reactor)
 
 
-def serve_some(reactor: Drivable) -> None:
+def serve_some(reactor: Reactor) -> None:
     """Serve ready events, and events that these cause, for up to `BATCHES` batches."""
     for _ in range(BATCHES):
         if not reactor.serve(0) or reactor.aside.planned:  # suspended turns alternate with trio
             break
 
 
-DRIVERS: Mapping[str, Callable[[Drivable], Awaitable[None]]] = {"nested": nested, "task": task, "portable": portable}
+DRIVERS: Mapping[str, Callable[[Reactor], Awaitable[None]]] = {"nested": nested, "task": task, "portable": portable}

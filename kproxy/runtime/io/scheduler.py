@@ -16,13 +16,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import copy_context
 from functools import partial
 from time import monotonic, thread_time
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 from greenlet import GreenletExit, getcurrent, greenlet
-from structlog.typing import FilteringBoundLogger
 
 from .fair_queue import Admission
+
+if TYPE_CHECKING:
+    from .reactor import Reactor
 
 SLICE = 0.005
 """Seconds that a new or resumed callback may take before others run; CPU seconds for a task."""
@@ -54,33 +56,10 @@ class WorkOwner(Protocol):
     def crashed(self, error: Exception) -> None: ...
 
 
-class SoonLoop(Protocol):
-    """Interface of a reactor that schedules a call."""
-
-    def soon(self, call: Callable[[], None]) -> None: ...
-
-
-class FiberLoop(Protocol):
-    """Interface of a reactor for its turns."""
-
-    turns: int
-    batch: int
-    batch_begun: float
-    loop: Fiber | None
-    current: Callable[..., object] | None
-
-    @property
-    def log(self) -> FilteringBoundLogger: ...
-    @property
-    def aside(self) -> Fibers: ...
-    def soon(self, call: Callable[[], None]) -> None: ...
-    def hand_over(self) -> None: ...
-
-
 class Fiber(greenlet):
     """Stack for callbacks. `owner`: owner of the single call, or of the suspended callback."""
 
-    def __init__(self, reactor: FiberLoop, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
+    def __init__(self, reactor: Reactor, run: Callable[[], Any], owner: WorkOwner | None = None) -> None:
         super().__init__(run)
         self.gr_context = copy_context()
         self.reactor, self.owner = reactor, owner
@@ -213,20 +192,12 @@ class TaskWork:
         """Do nothing: the task receives the exception of the work."""
 
 
-class TaskReactor(FiberLoop, Protocol):
-    """Interface of a reactor for turns of tasks. `driver` is empty until it runs."""
-
-    driver: str
-
-    def notify(self, event: trio.Event) -> None: ...
-
-
 class Fibers:
     """Suspended turns of one reactor."""
 
-    def __init__(self, reactor: FiberLoop) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self.reactor = reactor
-        self.order: Admission[Fiber] = Admission()
+        self.order: Admission = Admission()
         self.add_work: Callable[[str, Task, Callable[[], None]], None] | None = None  # queues work for a thread
         self.stops = 0
         """Number of suspensions."""
@@ -304,7 +275,7 @@ def maybe_preempt() -> None:
         current.maybe_preempt()
 
 
-def work_through(loop: SoonLoop, steps: Iterator[object], done: Callable[[], object] = lambda: None) -> None:
+def work_through(loop: Reactor, steps: Iterator[object], done: Callable[[], object] = lambda: None) -> None:
     """Run short steps of long work in slices. Callbacks and tasks run between the slices. Then call `done`, also if a
     step raises, so that a periodic watch can plan its next run."""
     until = thread_time() + SLICE
@@ -336,7 +307,7 @@ async def a_few_at_a_time(steps: Iterable[object]) -> None:
             await trio.sleep(PAUSE)
 
 
-async def in_a_turn(reactor: TaskReactor, address: str, work: Callable[[], T]) -> T:
+async def in_a_turn(reactor: Reactor, address: str, work: Callable[[], T]) -> T:
     """Run long work that calls `yield_point`, with the CPU share of this address. Returns or raises as the work does.
     The work is suspended like that of connections. In a thread, the loop would wait for the GIL at each of its
     system calls."""

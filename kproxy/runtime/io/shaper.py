@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kproxy.rules.exchange import TrafficShape
 
 from .pollers import Deadline
-from .reactor import OUT, Reactor
+from .reactor import OUT
 from .side import Side
+
+if TYPE_CHECKING:
+    from kproxy.runtime.connection import Connection
 
 STEP = 0.01
 """Bytes of this many seconds are written at once: fine enough to look like a slow line."""
@@ -24,24 +27,10 @@ LATE = 0.1
 """Seconds of delay that a line may catch up on; after a longer delay it counts as idle."""
 
 
-class ShapedConnection(Protocol):
-    """Interface of a connection with shaped traffic."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def client(self) -> Side: ...
-    @property
-    def broker(self) -> Side: ...
-    @property
-    def since(self) -> float: ...
-    def cut(self, how: str, message: str) -> None: ...
-
-
 class ConnectionShaper:
     """Shapes of one connection: a shaper for each side, and a common count of forwarded bytes."""
 
-    def __init__(self, connection: ShapedConnection, shapes: Sequence[TrafficShape]) -> None:
+    def __init__(self, connection: Connection, shapes: Sequence[TrafficShape]) -> None:
         self.connection, self.shapes = connection, tuple(shapes)
         self.passed = 0
         self.over = False

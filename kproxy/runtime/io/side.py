@@ -16,15 +16,21 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from kproxy.base.cooperative import yield_now
-from kproxy.runtime.protocols import Feed, LaneState
 from kproxy.session.commands import BROKER, CLIENT, LONG, Command, Dial
 
-from .reactor import ERR, HUP, IN, OUT, Reactor
-from .scheduler import BUFFER, Fiber, WorkOwner
-from .splice import SplicedConnection, can_splice, pass_by, set_low_water
+from .reactor import ERR, HUP, IN, OUT
+from .scheduler import BUFFER
+from .splice import can_splice, pass_by, set_low_water
+
+if TYPE_CHECKING:
+    from kproxy.runtime.connection import Connection
+    from kproxy.runtime.protocols import Feed
+    from kproxy.session.lanes.lane import Lane
+
+    from .shaper import SideShaper
 
 VIEW = memoryview(BUFFER)
 HEAD = 16384
@@ -45,39 +51,12 @@ def not_connected(data: object) -> int:
     raise BlockingIOError
 
 
-class SideOwner(SplicedConnection, WorkOwner, Protocol):
-    """Interface of a side's connection."""
-
-    @property
-    def reactor(self) -> Reactor: ...
-    @property
-    def listener(self) -> Any: ...
-    @property
-    def turn(self) -> Fiber | None: ...
-    @property
-    def frozen(self) -> bool: ...
-    def dial(self, command: Dial, now: float) -> None: ...
-    def sent(self, token: int, now: float) -> None: ...
-    def ended(self, side: Any, now: float) -> None: ...
-    def drained(self, side: Any) -> None: ...
-
-
-class SendShaper(Protocol):
-    """Shaper that replaces a side's `send`."""
-
-    @property
-    def waiting(self) -> object:
-        """Return the deadline that it waits for; None if it waits for the socket."""
-
-    def wrap(self) -> None: ...
-
-
 class Side:
     """Socket of a connection. `which` is CLIENT or BROKER. `feed` receives the data read here."""
 
-    conn: SideOwner
+    conn: Connection
     peer: Side
-    lane: LaneState
+    lane: Lane
     recv: Callable[[bytearray | memoryview], int]
     send: Callable[[bytes | memoryview], int]
     # Class attributes for state that most sides never need: they cost nothing to set up.
@@ -88,12 +67,12 @@ class Side:
     pending = 0
     written = 0  # bytes that left `out`
     progress = 0.0
-    shaper: SendShaper | None = None
+    shaper: SideShaper | None = None
     low_water = 1  # SO_RCVLOWAT, more in the middle of a long frame
     waited_since, waited_got = 0.0, 0  # time of the last wait for a long frame, and `got` then
     plain = True  # the socket carries the forwarded bytes unchanged (no TLS)
 
-    def __init__(self, conn: SideOwner, which: int, feed: Feed, lane: LaneState, commands: list[Command]) -> None:
+    def __init__(self, conn: Connection, which: int, feed: Feed, lane: Lane, commands: list[Command]) -> None:
         self.conn, self.which, self.feed, self.lane, self.commands = conn, which, feed, lane, commands
         self.recv, self.send = no_more, not_connected
         self.into: bytearray | memoryview = BUFFER  # buffer for reads: all of it, or the first HEAD bytes
@@ -101,7 +80,7 @@ class Side:
         self.muted = self.got = self.reading = 0  # `reading`: bytes of the last read
 
     @property
-    def turns_of(self) -> SideOwner:
+    def turns_of(self) -> Connection:
         return self.conn
 
     @property

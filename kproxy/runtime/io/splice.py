@@ -15,12 +15,14 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from kproxy.base.sockets import HAS_SPLICE
 from kproxy.base.system import fcntl
-from kproxy.runtime.protocols import ConnectionPhase, Feed, LaneState
-from kproxy.session.commands import LONG, Command
+from kproxy.session.commands import LONG
+
+if TYPE_CHECKING:
+    from .side import Side
 
 MOST = 262144
 """Bytes per splice, as for a read; the target's queue holds up to this much. 1 MiB gained 5 % more."""
@@ -31,62 +33,6 @@ LONGEST_WAIT = 0.002
 """Seconds of delay by a low-water mark in the middle of a frame, at the rate of its last bytes."""
 LEAST_MARK, MOST_MARK = 16384, 262144  # bytes; below the first the mark is 1
 HOW = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if HAS_SPLICE else 0
-
-
-class SplicedTap(Protocol):
-    """Watcher of a connection that inspects some bytes and counts the others."""
-
-    def unseen(self, side: int) -> int:
-        """Return the number of next bytes of this side that the watcher does not inspect."""
-
-    def pass_over(self, side: int, n: int, now: float) -> None:
-        """Count `n` spliced bytes of this side."""
-
-
-class SplicedConnection(Protocol):
-    """Interface of a connection for splicing."""
-
-    @property
-    def phase(self) -> ConnectionPhase: ...
-    @property
-    def tap(self) -> SplicedTap | None: ...
-    def failed(self, side: Any, error: OSError) -> None: ...
-    def obey(self, now: float) -> None: ...
-
-
-class SplicedSide(Protocol):
-    """Interface of a side for splicing: `side.Side`."""
-
-    got: int
-    low_water: int
-    waited_since: float
-    waited_got: int
-
-    @property
-    def conn(self) -> SplicedConnection: ...
-    @property
-    def peer(self) -> SplicedSide: ...
-    @property
-    def lane(self) -> LaneState: ...
-    @property
-    def feed(self) -> Feed: ...
-    @property
-    def commands(self) -> list[Command]: ...
-    @property
-    def plain(self) -> bool: ...
-    @property
-    def sock(self) -> socket.SocketType | None: ...
-    @property
-    def shaper(self) -> object: ...
-    @property
-    def which(self) -> int: ...
-    @property
-    def fd(self) -> int: ...
-    @property
-    def muted(self) -> int: ...
-    def expect_long(self) -> None: ...
-    def end(self, now: float) -> None: ...
-    def queue(self, data: bytes | memoryview) -> None: ...
 
 
 class Pipe:
@@ -140,7 +86,7 @@ PASSAGE = Pipe()
 NOT_LOOKED_AT = memoryview(b"")
 
 
-def can_splice(side: SplicedSide) -> bool:
+def can_splice(side: Side) -> bool:
     """Return True if the next bytes of this side are not inspected, and both sockets carry them unchanged."""
     peer, conn = side.peer, side.conn
     return (
@@ -150,7 +96,7 @@ def can_splice(side: SplicedSide) -> bool:
     )  # fmt: skip
 
 
-def wait_for_more(side: SplicedSide, unseen: int, now: float) -> None:
+def wait_for_more(side: Side, unseen: int, now: float) -> None:
     """Set the low-water mark for the next `unseen` bytes of a long frame. The socket is empty now."""
     came, took = side.got - side.waited_got, now - side.waited_since
     side.waited_got, side.waited_since = side.got, now
@@ -162,14 +108,14 @@ def wait_for_more(side: SplicedSide, unseen: int, now: float) -> None:
         set_low_water(side, mark)
 
 
-def set_low_water(side: SplicedSide, mark: int = 1) -> None:
+def set_low_water(side: Side, mark: int = 1) -> None:
     """Let the poller report this side once `mark` bytes have arrived, at once if the socket has them already."""
     side.low_water = mark
     if side.sock is not None:
         side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
 
 
-def pass_by(side: SplicedSide, now: float) -> bool:
+def pass_by(side: Side, now: float) -> bool:
     """Splice the bytes of this side that are not inspected, as far as they have arrived. Return True if all of them are
     forwarded, so the next bytes can be read."""
     lane, peer, tap, left, again = side.lane, side.peer, side.conn.tap, TURN, False

@@ -50,17 +50,6 @@ class PreparedPorts(Protocol):
     def undo(self) -> None: ...
 
 
-class PortOwner(Protocol):
-    """Interface of the port service for a change."""
-
-    by_listener: dict[str, ListenerPorts]
-    named: dict[Address, NamedPort]
-    reactor: Reactor
-    preread: Preread
-    own: OwnPorts
-    log: FilteringBoundLogger
-
-
 class WantedPort(NamedTuple):
     """Port that a listener requires, and its location in the config. `whose`: its owner, for messages."""
 
@@ -82,7 +71,7 @@ class HandedPort(NamedTuple):
 class PortChange:
     """Change of `service` to the listeners of `config`. `arrived` receives the clients of each."""
 
-    def __init__(self, service: PortOwner, config: Config, arrived: Mapping[str, OnClient]) -> None:
+    def __init__(self, service: LocalPorts, config: Config, arrived: Mapping[str, OnClient]) -> None:
         self.service, self.listeners, self.arrived = service, config.listeners, arrived
         self.ports: dict[str, ListenerPorts] = {}
         self.handed: list[HandedPort] = []
@@ -192,7 +181,7 @@ def wanted_ports(index: int, config: ListenerConfig, ports: ListenerPorts) -> It
             yield WantedPort(address.port, fixed[address.port], where, f" of node {node}")
 
 
-def named_port(config: ListenerConfig, service: PortOwner, kept: dict[Address, NamedPort]) -> NamedPort | None:
+def named_port(config: ListenerConfig, service: LocalPorts, kept: dict[Address, NamedPort]) -> NamedPort | None:
     """Return the shared port if clients select this listener by host name. It is the same for all listeners on one
     port."""
     if not config.hosts:

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from kproxy.base.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
-from kproxy.runtime.capacity import ConnectionCounts, LogThrottle
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import OUT, Reactor
 from kproxy.runtime.io.socket_io import Route, come_from
@@ -48,21 +47,6 @@ class Caller(Protocol):
 
     def unreachable(self, reason: str, refused: bool = False) -> None:
         """Receive the reason of a failed dial. `refused`: the broker rejected kproxy's credentials."""
-
-
-class Dialler(Protocol):
-    """Cluster to dial: the part of `upstream.Upstream` that kproxy's own requests use."""
-
-    name: str
-    reactor: Reactor
-    counts: ConnectionCounts
-    log: LogThrottle
-    topology: Topology
-    connect_timeout: float
-    handshake_timeout: float
-
-    def dial(self, caller: Caller) -> None:
-        """Call `caller.connected` or `.unreachable`, now or later; until then `caller.race` can be cancelled."""
 
 
 class Topology:

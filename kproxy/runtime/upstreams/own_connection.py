@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,7 +23,10 @@ from kproxy.runtime.io.socket_io import Route, exactly, send
 from kproxy.runtime.protocols import AddressPair, HostPort, show
 from kproxy.session.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 
-from .dialler import Caller, Cancellable, Dialler
+from .dialler import Caller, Cancellable
+
+if TYPE_CHECKING:
+    from .upstream import Upstream
 
 CORRELATION_AT = slice(8, 12)
 """Slice of the correlation id in a request that includes its size prefix."""
@@ -47,7 +51,7 @@ class OwnConnection:
     reason = ""
 
     def __init__(
-        self, upstream: Dialler, node: int | None = None, route: Route | None = None, anonymous: bool = False
+        self, upstream: Upstream, node: int | None = None, route: Route | None = None, anonymous: bool = False
     ) -> None:
         self.upstream, self.node, self.route, self.anonymous = upstream, node, route, anonymous
         self.settled = trio.Event()
@@ -70,7 +74,7 @@ class OwnConnection:
 
 @asynccontextmanager
 async def own_connection(
-    upstream: Dialler, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
+    upstream: Upstream, *, node: int | None = None, route: Route | None = None, anonymous: bool = False
 ) -> AsyncIterator[socket.SocketType]:
     """Open a non-blocking socket to this broker or to any, and close it at the end. kproxy logs in if the cluster has
     `sasl`, unless `anonymous`.
@@ -150,7 +154,7 @@ def read_token(path: Path) -> str:
 class Login:
     """Login on one connection. It replaces the race as the caller's `race` until it ends."""
 
-    def __init__(self, upstream: Dialler, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
+    def __init__(self, upstream: Upstream, caller: Caller, sock: socket.SocketType, server: HostPort) -> None:
         self.upstream, self.caller, self.sock, self.server = upstream, caller, sock, server
         self.scope = trio.CancelScope()
         self.done = False

@@ -8,7 +8,7 @@ from contextlib import suppress
 from errno import EINPROGRESS
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -34,9 +34,13 @@ from kproxy.session.rewrite.context import MOST_NODES, is_reachable
 from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl.login import request_frame
 
-from .dialler import Caller, Dialler, DialOptions, Race, Topology, connect
+from .dialler import Caller, DialOptions, Race, Topology, connect
 from .own_connection import MAX_METADATA, Login, OwnCredentials, own_connection, send_request
 from .resolve import OwnPorts, Resolver
+
+if TYPE_CHECKING:
+    from kproxy.record.fanout import ClusterMetadata
+    from kproxy.runtime.connection import Connection
 
 AVOIDED = 30.0
 """Seconds that an unreachable bootstrap server is tried last."""
@@ -211,30 +215,15 @@ class CachedVersions(NamedTuple):
     reason: str = ""
 
 
-class VersionsRequester(Protocol):
-    """Connection that waits for the API versions of its broker."""
-
-    node: int | None
-    route: Route | None
-
-    @property
-    def closed(self) -> bool:
-        """Return True if the versions are not needed any more."""
-
-    def versions_known(self, answer: bytes) -> None: ...
-    def unreachable(self, reason: str, refused: bool = False) -> None: ...
-    def crashed(self, error: Exception) -> None: ...
-
-
 class BrokerVersions:
     """Cache of ApiVersions answers of one cluster."""
 
-    def __init__(self, upstream: Dialler) -> None:
+    def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.known: BoundedMap[tuple[BrokerKey, AskVersions], CachedVersions] = BoundedMap(MOST)
-        self.waiting: dict[tuple[BrokerKey, AskVersions], list[VersionsRequester]] = {}
+        self.waiting: dict[tuple[BrokerKey, AskVersions], list[Connection]] = {}
 
-    def ask(self, requester: VersionsRequester, what: AskVersions) -> None:
+    def ask(self, requester: Connection, what: AskVersions) -> None:
         """Call `requester.versions_known` or `requester.unreachable`, now or later, unless it is closed by then."""
         place = self.place(requester)
         key = place, what
@@ -249,12 +238,12 @@ class BrokerVersions:
                 self.find, key, requester.node if isinstance(place, int) else None, requester.route
             )
 
-    def place(self, requester: VersionsRequester) -> BrokerKey:
+    def place(self, requester: Connection) -> BrokerKey:
         if requester.route is not None:
             return requester.route.destination
         return requester.node if requester.node in self.upstream.topology.nodes else None
 
-    def forget(self, requester: VersionsRequester) -> None:
+    def forget(self, requester: Connection) -> None:
         """Evict the responses of a broker that has closed a connection, since it may return with another version."""
         place = self.place(requester)
         for key in [key for key in self.known if key[0] in (place, None)]:
@@ -278,7 +267,7 @@ class BrokerVersions:
         for requester in waiting:
             self.report(requester, answer)
 
-    def report(self, requester: VersionsRequester, answer: CachedVersions) -> None:
+    def report(self, requester: Connection, answer: CachedVersions) -> None:
         if requester.closed:
             return
         try:
@@ -311,12 +300,6 @@ EVERY = 300.0
 """Seconds between two requests, as in clients (metadata.max.age.ms)."""
 
 
-class MetadataConsumer(Protocol):
-    """Consumer of Metadata responses."""
-
-    def learn(self, body: Mapping[str, Any], broker_name: Callable[[str], str | None], own: bool = False) -> object: ...
-
-
 # Poller of each cluster's topics for the recorded topology, on kproxy's own connection, and locator of nodes by
 # address.
 #
@@ -335,7 +318,7 @@ class MetadataPoller:
     """
 
     def __init__(
-        self, upstream: Upstream, picture: MetadataConsumer, every: float, log: FilteringBoundLogger,
+        self, upstream: Upstream, picture: ClusterMetadata | NodeLocator, every: float, log: FilteringBoundLogger,
         request: Callable[[], bytes] = all_topics_request, longest: int = MAX_METADATA,
     ) -> None:  # fmt: skip
         self.upstream, self.picture, self.every = upstream, picture, every
