@@ -1,16 +1,16 @@
-"""Fills the generated parts of the pages from the models: `python docs/tables.py`.
+"""Fill the generated parts of the pages from the models: `python docs/tables.py`.
 
-- A table stands between `<!-- table: kproxy.app.config.document:AdminConfig -->` and `<!-- end -->`.
-- The table of all kinds stands between `<!-- kinds -->` and `<!-- end -->`.
-- Each group of rule kinds has a page, `kinds-*.md`. Its head and the first part of each kind (what it does, its own
-  fields, an example) stand between `<!-- group: … -->` or `<!-- kind: … -->` and `<!-- end -->`; text behind that is
-  written by hand and kept. A new kind gets its section, a new group its page.
-- The table of faults is written by hand between `<!-- faults -->` and `<!-- end -->`; kinds that it lacks get a row.
-- The phases of a session are drawn between `<!-- phases -->` and `<!-- end -->`, in ARCHITECTURE.md.
-- The JSON Schemas of the events, what the schema of the Helm chart's values says of kproxy's config, the pictures of
-  the README and the list of decisions are written, too.
+Each part ends with `<!-- end -->` and begins with a mark:
 
-Tests compare all of that with the models, so that neither can change alone.
+- `<!-- table: kproxy.app.config.document:AdminConfig -->`: the table of a model, or the text of a function.
+- `<!-- kinds -->`: the table of all rule kinds, with links.
+- `<!-- kind: quota -->`: description, fields and example of a kind. Each kind has one such block, on any page.
+- `<!-- group: records -->`: the head of a group of kinds.
+- `<!-- faults -->`: the fault catalog. Its rows are written by hand; kinds without a row get one.
+- `<!-- phases -->`: the phases of a session, in ARCHITECTURE.md.
+
+All other text of a page is kept. The JSON Schemas of events, the part of the Helm chart's schema for kproxy's config,
+the README's pictures and the index of decisions are generated as well. Tests compare all of them with the models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
@@ -44,16 +44,19 @@ _FAULTS = re.compile(r"(<!-- faults -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PERMANENT = re.compile(r"(<!-- permanent -->\n).*?(<!-- end -->)", re.DOTALL)
 _DECISIONS = re.compile(r"(<!-- decisions -->\n).*?(<!-- end -->)", re.DOTALL)
 _PHASES = re.compile(r"(<!-- phases -->\n).*?(<!-- end -->)", re.DOTALL)
-_PART = re.compile(r"<!-- (?:group|kind): ([\w ,:-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
+_GROUP = re.compile(r"(<!-- group: ([\w ,:-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KIND = re.compile(r"(<!-- kind: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def filled(text: str) -> str:
-    """Return a page with all its tables made anew."""
+def filled(text: str, places: Mapping[str, Path]) -> str:
+    """Return a page with all generated parts filled in. `places`: see `kind_places`."""
     text = _DECISIONS.sub(lambda found: f"{found[1]}{decisions_table()}{found[2]}", text)
     text = _PHASES.sub(lambda found: f"{found[1]}{phases_diagram()}{found[2]}", text)
     text = _FAULTS.sub(lambda found: f"{found[1]}{faults_table(found[2])}{found[3]}", text)
-    text = _PERMANENT.sub(lambda found: f"{found[1]}{permanent_kinds()}{found[2]}", text)
-    return _KINDS.sub(lambda found: f"{found[1]}{kinds_table()}{found[2]}", _TABLE.sub(_fill, text))
+    text = _PERMANENT.sub(lambda found: f"{found[1]}{permanent_kinds(places)}{found[2]}", text)
+    text = _GROUP.sub(lambda found: f"{found[1]}\n{_head(found[2])}\n{found[3]}", text)
+    text = _KIND.sub(lambda found: f"{found[1]}\n{_section(found[2])}\n{found[3]}", text)
+    return _KINDS.sub(lambda found: f"{found[1]}{kinds_table(places)}{found[2]}", _TABLE.sub(_fill, text))
 
 
 def _fill(found: re.Match[str]) -> str:
@@ -102,46 +105,46 @@ def phases_diagram() -> str:
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 
-# ---- pages of rule kinds
+# ---- rule kinds
 
 
-def kinds_page(group: str) -> Path:
-    """Return the page of a group of kinds, which is named by the first noun of the group's title."""
-    word = next(word for word in re.findall(r"\w+", group) if word != "the")
-    return PAGES / f"kinds-{word}.md"
+def kinds_pages(texts: Mapping[Path, str]) -> dict[Path, str]:
+    """Return pages with a block for each kind. A new kind gets one before a block of its group."""
+    places = kind_places(texts)
+    found = dict(texts)
+    for kinds in KINDS.by_title().values():
+        present = [kind for kind in kinds if kind in places]
+        for kind in kinds:
+            if kind not in places:
+                if not present:
+                    raise ValueError(f"expected a block of kind {kind} on a page, got none (at docs/*.md)")
+                page = places[present[-1]]
+                mark = f"<!-- kind: {present[-1]} -->\n"
+                found[page] = found[page].replace(mark, f"<!-- kind: {kind} -->\n<!-- end -->\n\n{mark}")
+    return found
 
 
-def kinds_pages() -> dict[Path, str]:
-    """Return the page of each group of kinds, and what has to stand in it."""
-    return {
-        (page := kinds_page(group)): kinds_text(group, kinds, page.read_text() if page.exists() else "")
-        for group, kinds in KINDS.by_title().items()
-    }
+def kind_places(texts: Mapping[Path, str]) -> dict[str, Path]:
+    """Return the page with the block of each kind."""
+    found: dict[str, Path] = {}
+    for page, text in texts.items():
+        for kind in re.findall(r"^<!-- kind: (\w+) -->$", text, re.MULTILINE):
+            if kind in found:
+                raise ValueError(f"expected one block of kind {kind}, got two (at {found[kind].name} and {page.name})")
+            found[kind] = page
+    return found
 
 
-def kinds_text(group: str, kinds: Sequence[str], before: str) -> str:
-    """Return the page of a group: generated parts in the order of `kinds`, each with the notes that `before` has."""
-    _, *parts = _PART.split(before)
-    notes = dict(zip(parts[::2], (note.strip("\n") for note in parts[1::2]), strict=True))
-    if stray := sorted({name for name, note in notes.items() if note} - {group, *kinds}):
-        raise ValueError(f'{kinds_page(group).name} has notes on {", ".join(stray)}, not of the group "{group}"')
-    generated = {group: ("group", _head(group, kinds))} | {kind: ("kind", _section(kind)) for kind in kinds}
-    return "\n".join(
-        f"<!-- {sort}: {name} -->\n\n{text}\n<!-- end -->\n" + (f"\n{notes[name]}\n" if notes.get(name) else "")
-        for name, (sort, text) in generated.items()
-    )
-
-
-def kinds_table() -> str:
+def kinds_table(places: Mapping[str, Path]) -> str:
     """Return the table of the groups of kinds, for the page of rules."""
-    lines = ["| kinds for | which |", "|---|---|"]
+    lines = ["| group | kinds |", "|---|---|"]
     for group, kinds in KINDS.by_title().items():
-        page = kinds_page(group).name
-        lines.append(f"| [{group}]({page}) | {', '.join(f'[`{kind}`]({page}#{kind})' for kind in kinds)} |")
+        lines.append(f"| {group} | {', '.join(f'[`{kind}`]({places[kind].name}#{kind})' for kind in kinds)} |")
     return "\n".join(lines) + "\n"
 
 
-def _head(group: str, kinds: Sequence[str]) -> str:
+def _head(group: str) -> str:
+    kinds = KINDS.by_title()[group]
     models = [KINDS[kind] for kind in kinds]
     live = issubclass(models[0], LiveRule)
     said = "A rule of these kinds takes effect at the next frame. "
@@ -200,10 +203,10 @@ def faults_table(before: str) -> str:
     return "\n".join([head, line, *table]) + "\n"
 
 
-def permanent_kinds() -> str:
+def permanent_kinds(places: Mapping[str, Path]) -> str:
+    """Return the kinds with `permanent`, as a sentence with links."""
     kinds = [kind for kind, model in KINDS.items() if "permanent" in model.model_fields]
-    pages = {kind: kinds_page(title).name for title, group in KINDS.by_title().items() for kind in group}
-    return "Kinds that have it: " + ", ".join(f"[`{kind}`]({pages[kind]}#{kind})" for kind in kinds) + ".\n"
+    return "Kinds that have it: " + ", ".join(f"[`{kind}`]({places[kind].name}#{kind})" for kind in kinds) + ".\n"
 
 
 def _fault(text: str) -> str:
@@ -238,10 +241,11 @@ def beside(name: str) -> ModuleType:
 def generated() -> dict[Path, str]:
     """Return every file that is generated as a whole or in part, and what has to stand in it."""
     pages = (*PAGES.rglob("*.md"), PAGES.parent / "ARCHITECTURE.md")
-    files = {page: page.read_text() for page in pages} | kinds_pages()
+    files = kinds_pages({page: page.read_text() for page in pages})
+    places = kind_places(files)
     chart = beside("chart_schema")
     schema_of_values = {chart.FILE: chart.chart_schema()}
-    return {page: filled(text) for page, text in files.items()} | schemas() | pictures() | schema_of_values
+    return {page: filled(text, places) for page, text in files.items()} | schemas() | pictures() | schema_of_values
 
 
 if __name__ == "__main__":

@@ -45,28 +45,32 @@ def test_generated_parts_are_those_of_the_models(name: str) -> None:
     assert len(re.findall(r"^<!-- (?!end)", text, re.MULTILINE)) == text.count("<!-- end -->\n")
 
 
-def test_pages_of_kinds_show_each_kind_once_and_common_fields_never() -> None:
-    """Each kind has a section on the page of its group; `name` and `kind` are explained for all of them in rules.md."""
+def test_pages_show_each_kind_once_and_common_fields_never() -> None:
+    """`name` and `kind` are explained for all kinds in rules.md."""
     sections: list[str] = []
-    for group, kinds in KINDS.by_title().items():
-        text = tables.kinds_page(group).read_text()
-        sections += kinds
-        assert re.findall(r"^<!-- kind: (\w+) -->\n\n## \1$", text, re.MULTILINE) == list(kinds)
+    for page in {*tables.kind_places({page: page.read_text() for page in DOCS.glob("*.md")}).values()}:
+        text = page.read_text()
+        sections += re.findall(r"^<!-- kind: (\w+) -->\n\n## \1$", text, re.MULTILINE)
         assert not re.search(r"^\| `(name|kind)` \|", text, re.MULTILINE)
     assert sorted(sections) == list(KINDS)
-    assert {page.name for page in DOCS.glob("kinds-*.md")} == {
-        tables.kinds_page(group).name for group in KINDS.by_title()
-    }
 
 
-def test_notes_of_a_page_of_kinds_are_kept_and_none_gets_lost() -> None:
-    """What stands behind a generated part stays there; notes on a kind of another group are refused."""
-    text = tables.kinds_text("quotas", ["quota"], "")
-    noted = text.replace("<!-- kind: quota -->", "Of all of them.\n\n<!-- kind: quota -->") + "\nOf this one.\n"
+def test_kind_blocks_a_new_kind_gets_one_in_its_group() -> None:
+    """Text by hand is kept, and a second block of a kind is an error."""
+    pages = {page: page.read_text() for page in DOCS.glob("*.md")}
+    place = tables.kind_places(pages)["drop_records"]
+    block = re.search(r"<!-- kind: drop_records -->\n.*?<!-- end -->\n", pages[place], re.DOTALL)
+    assert block is not None
+    without = pages | {place: pages[place].replace(block[0], "")}
 
-    assert tables.kinds_text("quotas", ["quota"], noted) == noted
-    with pytest.raises(ValueError, match=r'kinds-records\.md has notes on quota, quotas, not of the group "records"'):
-        tables.kinds_text("records", ["drop_records"], noted)
+    added = tables.kinds_pages(without)
+
+    assert tables.kind_places(added)["drop_records"] == place
+    assert added[place].replace("<!-- kind: drop_records -->\n<!-- end -->\n\n", "") == without[place]
+    with pytest.raises(ValueError, match="expected one block of kind drop_records, got two"):
+        tables.kind_places({Path("a.md"): block[0], Path("b.md"): block[0]})
+    with pytest.raises(ValueError, match="expected a block of kind quota on a page, got none"):
+        tables.kinds_pages({page: text for page, text in pages.items() if "<!-- kind: quota -->" not in text})
 
 
 def test_a_fault_without_a_row_gets_one_and_rows_are_kept() -> None:
