@@ -3,7 +3,7 @@
 A block of YAML or Python whose first line is `# name` is that file. In a block of `console`, `$ ` begins a command and
 `> ` goes on with it; below it stands what it prints, where … is anything and blanks are alike. A command that ends with
 ` &` stays until the page is over, and the next one waits until kproxy can serve. The page's addresses become free ones.
-The comment `<!-- new example -->` ends these commands; the blocks after it have an empty folder.
+A comment `<!-- example: NAME -->` begins a part of a page that runs on its own, up to the next such comment.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class Example:
     expected: str
 
 
-def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """(language, text) of each, in the order of the page."""
-    pattern = r"^```(\w*)\n(.*?)^```$|^<!-- (new example) -->$"
-    for language, text, marker in re.findall(pattern, (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
-        yield marker or language, text
+def blocks(page: str, part: str = "") -> Iterator[tuple[str, str]]:
+    """(language, text) of each, in the order of the page or of one of its examples."""
+    text = (DOCS / page).read_text()
+    if part:
+        text = text.split(f"<!-- example: {part} -->\n")[1].partition("<!-- example: ")[0]
+    yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> Iterator[Example]:
@@ -57,8 +58,7 @@ class Reader:
     limit = 60
 
     def __init__(self, folder: Path, cluster: MockCluster, stack: ExitStack) -> None:
-        self.folder = folder
-        self.stack = stack.enter_context(ExitStack())
+        self.folder, self.stack = folder, stack
         self.admin = f"127.0.0.1:{free_port()}"
         self.real = {BROKERS: cluster.bootstrap, PROXY: f"127.0.0.1:{free_port_with_room(16)}", ADMIN: self.admin,
                      OTHER: f"127.0.0.1:{free_port_with_room(16)}"}  # fmt: skip
@@ -71,10 +71,10 @@ class Reader:
             "COLUMNS": "200",
         }
 
-    def work_through(self, page: str) -> int:
-        """All of it; how many commands were run."""
+    def work_through(self, page: str, part: str = "") -> int:
+        """All of it, or one of its examples; how many commands were run."""
         count = 0
-        for language, text in blocks(page):
+        for language, text in blocks(page, part):
             if language in {"yaml", "python"} and (name := re.match(r"# ([\w./-]+)\n", text)):
                 file = self.folder / name[1]
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +83,6 @@ class Reader:
                 for example in examples(text):
                     self.run(example)
                     count += 1
-            elif language == "new example":
-                self.stack.close()
-                self.folder /= "next"
-                self.folder.mkdir()
         return count
 
     def really(self, text: str) -> str:

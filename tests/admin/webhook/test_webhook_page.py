@@ -16,7 +16,7 @@ from kproxy.testing.process import free_port
 from tests.howto import DOCS, Reader
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("openssl")]
-PAGE = (DOCS / "howto-webhook.md").read_text()
+PAGE = (DOCS / "kubernetes.md").read_text()
 
 
 class WebhookReader(Reader):
@@ -36,7 +36,7 @@ def test_the_page_works_as_it_stands(tmp_path: Path) -> None:
     """On a pod of its own."""
     with ExitStack() as stack:
         reader = WebhookReader(tmp_path, stack.enter_context(MockCluster(1)), stack)
-        assert reader.work_through("howto-webhook.md") >= 5
+        assert reader.work_through("kubernetes.md", "webhook") >= 5
 
 
 def test_the_page_names_each_annotation_and_its_default() -> None:
