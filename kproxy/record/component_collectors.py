@@ -24,7 +24,6 @@ from prometheus_client.registry import Collector
 from kproxy.base.distribution import own_version
 from kproxy.base.named_file import read_named
 from kproxy.protocol.table.releases import RELEASES
-from kproxy.record.audit.event_sink import EventSink
 from kproxy.record.metrics.traffic import counter_family
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.kinds.base.rule import Family
@@ -32,6 +31,7 @@ from kproxy.rules.kinds.base.rule import Family
 if TYPE_CHECKING:
     from kproxy.app.config.keeper import ConfigKeeper
     from kproxy.app.workers.worker_pool import WorkerPool
+    from kproxy.record.audit.recorder import Recorder
     from kproxy.runtime.capacity import ConnectionCounts
     from kproxy.runtime.rule_keeper import Loads
 
@@ -156,7 +156,7 @@ class WorkerCollector(Collector):
 class AuditCollector(Collector):
     """Collector of the audit's counters, by outlet: files, kafka."""
 
-    def __init__(self, events: EventSink) -> None:
+    def __init__(self, events: Recorder) -> None:
         self.events = events
 
     def collect(self) -> Iterator[Metric]:

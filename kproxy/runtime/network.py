@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kproxy.app.config.document import Config
+    from kproxy.app.workers.pool_network import PoolChange
     from kproxy.runtime.io.reactor import Reactor
     from kproxy.runtime.listeners.port_service import PreparedPorts
 
@@ -107,6 +108,11 @@ class ConfigChange:
             former.remove(name)
         former.add([one for one in self.removed if in_use.get(one.cluster)], clusters)
 
+    @property
+    def report(self) -> PoolChange | None:
+        """Return the change in the form sent to workers, if there are any."""
+        return None
+
     def prepare(self) -> PreparedPorts:
         """Return the ports of the config, not opened yet."""
         raise NotImplementedError
@@ -159,8 +165,6 @@ class NetworkChange(ConfigChange):
         super().__init__(config)
         self.server = server
         self.before = before = server.network
-        self.report: None = None
-        """Empty, because a supervisor sends configs to its workers (process.workers.pool_change)."""
         upstreams = {name: self.upstream(name, mark) for name, mark in config.marks().items()}
         transparent = {each.cluster for each in config.listeners if each.transparent is not None}
         locators: dict[str, NodeLocator] = {}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count, islice
 from time import monotonic, time
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -26,6 +26,9 @@ from kproxy.runtime.capacity import numbers
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.io.scheduler import in_turns
+
+if TYPE_CHECKING:
+    from kproxy.app.workers.pool_network import PoolChange
 
 CounterName = Literal["matched", "fired", "applied"]
 FindRunning = Callable[[str], ActiveRule | None]
@@ -137,17 +140,6 @@ class Events(Protocol):
     def report(self) -> None: ...
 
 
-class ToldConfig(Protocol):
-    """Config that takes effect together with rules, for other processes. `packed`: the whole config, serialized.
-    `terms`: the terms under which it is in force, once it is. `has_taken` is called for each process that has applied
-    it."""
-
-    packed: bytes
-
-    def terms(self) -> Any: ...
-    def has_taken(self, worker: Any) -> object: ...
-
-
 class RuleKeeper:
     """Keeper of the rules in force. `swap` puts a rule set into force for all connections."""
 
@@ -216,7 +208,7 @@ class RuleKeeper:
 
     async def load_with(
         self, operation: StoreOperation, commit: Callable[[RuleSet], object], ending: Callable[[], bool],
-        told: ToldConfig | None = None, *, check: TurnCheck = do_nothing,
+        told: PoolChange | None = None, *, check: TurnCheck = do_nothing,
     ) -> None:  # fmt: skip
         """Load rules together with a new config. `commit` puts the config in force and cannot fail. Raises
         DocumentError, ConfigRefused if the process is `ending`, and the exceptions of `check`. If other processes
@@ -266,7 +258,7 @@ class RuleKeeper:
     # ---- inside
 
     async def _commit(
-        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = do_nothing
+        self, saved: Saved, told: PoolChange | None = None, decide: Callable[[], object] = do_nothing
     ) -> None:
         """Have all processes prepare the store's state, call `decide`, which may refuse, and commit. Restore `saved`
         and raise if the change is refused. One process has prepared everything already."""

@@ -21,7 +21,6 @@ from kproxy.record.exchange import ObservedExchange, Who
 from kproxy.record.fanout import Fanout
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.summary import Summary
-from kproxy.record.observer.templated_lines import Journal
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import CLIENT
@@ -31,11 +30,13 @@ from .connection_view import ConnectionInfo
 from .protocols import Feed
 
 if TYPE_CHECKING:
+    from kproxy.record.audit.audit_sink import RequestLines
+
     from .connection import Connection
 
 SummaryFor = Callable[[Who], Summary | None]
 """Returns the summary that counts a connection, or None."""
-JournalFor = Callable[[Who], Journal | None]
+JournalFor = Callable[[Who], "RequestLines | None"]
 """Returns the journal that takes a connection's exchanges as lines, or None."""
 
 

@@ -7,7 +7,7 @@ import re
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import trio
 from pydantic import BaseModel, SecretStr
@@ -21,10 +21,13 @@ from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.values.source import Source, raise_mistakes
 from kproxy.runtime.rule_files import INTERVAL, SETTLE, RuleFiles, file_version, read_versions
-from kproxy.runtime.rule_keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, ToldConfig, TurnCheck, do_nothing
+from kproxy.runtime.rule_keeper import DOCUMENTS, MOST_LOGGED, RuleKeeper, TurnCheck, do_nothing
 
 from .changes import MOST, ConfigStep, Origin, changed_places, steps, with_parts_of_start
 from .document import Config, rule_paths, usable_config
+
+if TYPE_CHECKING:
+    from kproxy.runtime.network import ConfigChange
 
 HIDDEN = "***"
 """Placeholder of a secret."""
@@ -69,23 +72,11 @@ _PLACED = re.compile(r"(:\d+:\d+): .*", re.DOTALL)
 """Column and message of a `file:line:column: message` line."""
 
 
-class PreparedConfig(Protocol):
-    """Change to another config: prepared, or to be prepared by `open`. `told`: the config as sent to other processes,
-    if any."""
-
-    @property
-    def report(self) -> ToldConfig | None: ...
-    @property
-    def moved(self) -> list[str]: ...
-    async def open(self, *, allow_cluster_change: bool) -> None: ...
-    def undo(self) -> None: ...
-
-
 class Reconfigured(Protocol):
     """Process with a config that changes. `prepare` makes the change to another one, in a thread; `put_in_force` cannot
     fail."""
 
-    def prepare(self, config: Config) -> PreparedConfig: ...
+    def prepare(self, config: Config) -> ConfigChange: ...
     def put_in_force(self, change: Any, rules: RuleSet) -> None: ...
     @property
     def ending(self) -> bool: ...
@@ -300,7 +291,7 @@ class ConfigKeeper:
             change.undo()  # after this, the change cannot be undone
         return checked
 
-    async def _opened(self, checked: CheckedConfig, allow_cluster_change: bool) -> PreparedConfig:
+    async def _opened(self, checked: CheckedConfig, allow_cluster_change: bool) -> ConfigChange:
         """Return the change, after all steps that can fail. Raises DocumentError, and ConfigRefused for listeners that
         would lead to another cluster."""
         try:

@@ -32,7 +32,7 @@ from kproxy.runtime.io.channel import Channel, Unanswered, remote
 
 from .messages import JoinCapture
 from .shared_table import SharedTable
-from .worker_pool import Recipients
+from .worker_pool import WorkerPool
 
 LOOK = 0.5
 """Seconds between two polls of running captures."""
@@ -120,7 +120,7 @@ class PoolCaptures:
     def __init__(
         self,
         folder: str | Path | None,
-        pool: Recipients,
+        pool: WorkerPool,
         table: SharedTable,
         wall: Callable[[], ToWallTime],
         instance: str,

@@ -29,14 +29,15 @@ from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollect
 from kproxy.runtime.io.channel import Channel, Streams, Unanswered, hint, result_decoder
 from kproxy.runtime.io.scheduler import in_turns
 
+from .pool_worker import PoolWorker
 from .rule_messages import PoolRuleKeeper
-from .worker_pool import Recipient, Recipients, call_all
+from .worker_pool import WorkerPool, call_all
 
 
 class RemoteMember:
     """Worker of a pool as a `Member`: each of its remote methods calls the worker's member."""
 
-    def __init__(self, worker: Recipient) -> None:
+    def __init__(self, worker: PoolWorker) -> None:
         self.worker = worker
 
     @property
@@ -97,7 +98,7 @@ class RemoteStream:
         """Charge nothing: the supervisor forwards no traffic."""
 
 
-def members_of(pool: Recipients) -> list[Member]:
+def members_of(pool: WorkerPool) -> list[Member]:
     return [cast("Member", RemoteMember(worker)) for worker in pool.workers]
 
 
@@ -113,14 +114,14 @@ class PoolMetrics:
     all processes, None if not configured."""
 
     def __init__(
-        self, keeper: PoolRuleKeeper, pool: Recipients, collectors: Sequence[Collector], labels: ToldShares | None
+        self, keeper: PoolRuleKeeper, pool: WorkerPool, collectors: Sequence[Collector], labels: ToldShares | None
     ) -> None:
         self.keeper, self.pool, self.collectors, self.labels = keeper, pool, list(collectors), labels
         self.latest: dict[int, list[MetricSamples]] = {}  # by worker
         self.lost: list[MetricSamples] = []  # of workers that have ended
         self.taking = trio.Lock()
 
-    def worker_begins(self, worker: Recipient) -> None:
+    def worker_begins(self, worker: PoolWorker) -> None:
         """Keep the counts of the previous process when another one has replaced it."""
         self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(worker.index, []))])
         if self.labels is not None:

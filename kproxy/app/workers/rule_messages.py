@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -22,14 +22,17 @@ from kproxy.runtime.rule_keeper import (
     CounterName,
     RuleKeeper,
     RuleWaiters,
-    ToldConfig,
     do_nothing,
 )
 
 from .messages import HandedRule, RuleCount, RulesState, WorkerCalls
+from .pool_worker import PoolWorker
 from .shared_table import SharedTable
-from .worker_pool import Recipient, Recipients, call_all, call_each
+from .worker_pool import WorkerPool, call_all, call_each
 from .worker_rules import WorkerRules, owner
+
+if TYPE_CHECKING:
+    from .pool_network import PoolChange
 
 
 def packed(state: RulesState) -> bytes:
@@ -68,7 +71,7 @@ def digest(stored_rule: StoredRule) -> bytes:
 class RuleNewsSender:
     """Stand-in for the audit's `RuleEvents`, which are in the workers: one of them records the events sent here."""
 
-    def __init__(self, pool: Recipients) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
@@ -114,7 +117,7 @@ class PoolRuleKeeper(RuleKeeper):
     waiters: PolledRuleWaiters
 
     def __init__(
-        self, store: RuleStore, pool: Recipients, swap: ApplyRuleSet, reactor: Reactor,
+        self, store: RuleStore, pool: WorkerPool, swap: ApplyRuleSet, reactor: Reactor,
         log: FilteringBoundLogger, table: SharedTable,
     ) -> None:  # fmt: skip
         super().__init__(store, swap, reactor, log)
@@ -126,7 +129,7 @@ class PoolRuleKeeper(RuleKeeper):
         self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
         self.numbers: dict[int, int] = {}  # by worker: its current state
         self.attempts = 0  # number of states so far, which numbers the next one
-        self.told: ToldConfig | None = None  # the config in force, if it differs from the one at the start
+        self.told: PoolChange | None = None  # the config in force, if it differs from the one at the start
         self.told_since = 0  # the state that it started with
         self.owners = self._owners()
 
@@ -136,13 +139,13 @@ class PoolRuleKeeper(RuleKeeper):
         """Return the rules in force, packed, for a new worker."""
         return self.packed
 
-    def worker_begins(self, worker: Recipient) -> None:
+    def worker_begins(self, worker: PoolWorker) -> None:
         """Note that a worker's process was replaced; the new one has received the state now in force."""
         self.numbers[worker.index] = self.in_force.number
         for born, count in self.latest.pop(worker.index, {}).items():
             self.lost[born] = added(self.lost.get(born), count, ended=True)
 
-    async def admit(self, worker: Recipient) -> None:
+    async def admit(self, worker: PoolWorker) -> None:
         """Bring a worker up to date when its rules are made, if they have changed since. Raises Unanswered."""
         async with self.one_at_a_time():
             number, channel = self.in_force.number, worker.channel
@@ -182,7 +185,7 @@ class PoolRuleKeeper(RuleKeeper):
     # ---- inside
 
     async def _commit(
-        self, saved: Saved, told: ToldConfig | None = None, decide: Callable[[], object] = do_nothing
+        self, saved: Saved, told: PoolChange | None = None, decide: Callable[[], object] = do_nothing
     ) -> None:
         """Commit in all workers. `told`: a config to send with the rules. Raises NotEverywhere, UnusableSetting and the
         exceptions of `decide`."""
@@ -204,7 +207,7 @@ class PoolRuleKeeper(RuleKeeper):
         if told is not None:
             self.told, self.told_since = told, number
 
-        def returned(worker: Recipient, answer: Unanswered | None) -> None:
+        def returned(worker: PoolWorker, answer: Unanswered | None) -> None:
             if answer is None:
                 self.numbers[worker.index] = number
                 if told is not None:

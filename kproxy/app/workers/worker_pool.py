@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -192,45 +192,23 @@ def pids(pool: WorkerPool) -> list[int]:
     return [worker.process.pid for worker in pool.workers if worker.process is not None]
 
 
-class Recipient(Protocol):
-    """Worker that can be asked; `channel` is None while it has no process, `ready` is True once it takes
-    connections."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def channel(self) -> Channel | None: ...
-    @property
-    def ready(self) -> bool: ...
-
-
-class Recipients(Protocol):
-    """Pool of workers that can be asked."""
-
-    @property
-    def workers(self) -> Sequence[Recipient]: ...
-
-    def restart(self, worker: Any, reason: str) -> object:
-        """Kill the worker's process at once; another one is started."""
-
-
 async def call_all(
-    pool: Recipients, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
-) -> list[tuple[Recipient, R | Unanswered]]:
+    pool: WorkerPool, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+) -> list[tuple[PoolWorker, R | Unanswered]]:
     """Call all workers that are ready. Return their results, or the reasons for missing ones, in the workers' order. A
     worker that ends during the call is left out."""
-    found: list[tuple[Recipient, R | Unanswered]] = []
+    found: list[tuple[PoolWorker, R | Unanswered]] = []
     await call_each(pool, lambda worker, result: found.append((worker, result)), method, *args, **kwargs)
     return sorted(found, key=lambda each: each[0].index)
 
 
 async def call_each(
-    pool: Recipients, returned: Callable[[Recipient, R | Unanswered], object], method: Method[P, Awaitable[R]],
+    pool: WorkerPool, returned: Callable[[PoolWorker, R | Unanswered], object], method: Method[P, Awaitable[R]],
     *args: P.args, **kwargs: P.kwargs,
 ) -> None:  # fmt: skip
     """Do the same, and call `returned` with each result as it arrives."""
 
-    async def call_one(worker: Recipient, channel: Channel) -> None:
+    async def call_one(worker: PoolWorker, channel: Channel) -> None:
         result: R | Unanswered
         try:
             result = await channel.call(method, *args, **kwargs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -27,18 +27,14 @@ from kproxy.runtime.rule_keeper import ApplyRuleSet, release_in_turns
 
 from .messages import HandedRule, NetworkSettings, RuleCount, RulesState
 
+if TYPE_CHECKING:
+    from kproxy.app.worker import Worker
+
 PREPARE_PATIENCE = 30.0
 """Timeout in seconds of a call for the models of new rules: ten thousand take some three."""
 COMMIT_PATIENCE = 10.0
 """Timeout in seconds of a commit: it takes one step for each connection."""
 COUNT_PATIENCE = 2.0
-
-
-class ChangingConfig(Protocol):
-    """Process of a worker, with a config that changes. `make_ready` raises UnusableSetting; `take_over` cannot fail."""
-
-    async def make_ready(self, config: bytes) -> Any: ...
-    def take_over(self, change: Any, rules: RuleSet, terms: NetworkSettings) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +53,7 @@ class WorkerRules:
     """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections. `process` has
     the config that may change with the rules."""
 
-    def __init__(
-        self, table: NumberTable, index: int, swap: ApplyRuleSet, process: ChangingConfig | None = None
-    ) -> None:
+    def __init__(self, table: NumberTable, index: int, swap: ApplyRuleSet, process: Worker | None = None) -> None:
         self.table, self.swap, self.process = table, swap, process
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}

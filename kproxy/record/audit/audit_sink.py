@@ -38,11 +38,12 @@ from .config import AuditConfig
 from .event_sink import EncodedEvent, EventGate
 from .lines import byte_stamp, milliseconds
 from .request_event import request_event, summary_event
-from .state_events import LiveWho, authenticated, closed, opened
+from .state_events import authenticated, closed, opened
 
 if TYPE_CHECKING:
     from kproxy.record.captures.writer import ToWallTime
     from kproxy.record.metrics.label_sink import LabelSink
+    from kproxy.runtime.connection_view import ConnectionInfo
 
 SASL = frozenset((SASL_HANDSHAKE, SASL_AUTHENTICATE))
 """SaslHandshake and SaslAuthenticate: after their responses the client may have a principal."""
@@ -54,7 +55,7 @@ class ConnectionAccount:
 
     __slots__ = ("client_id", "outcome", "summary", "unsent_lines", "who")
 
-    def __init__(self, who: LiveWho, summary: Summary) -> None:
+    def __init__(self, who: ConnectionInfo, summary: Summary) -> None:
         self.who, self.summary = who, summary
         self.outcome: LoginOutcome | None = None
         self.client_id: str | None = None
@@ -92,7 +93,7 @@ class AuditSink:
         """Not called: the audit records the client side."""
 
     def opened(self, who: Who, now: float) -> None:
-        live = cast("LiveWho", who)
+        live = cast("ConnectionInfo", who)
         if who.number not in self.accounts:
             self.account(live)
         self.events.put(CONNECTION_EVENT.name, self.wall(now), opened(live))
@@ -109,7 +110,7 @@ class AuditSink:
 
     # ---- summaries
 
-    def account(self, who: LiveWho) -> ConnectionAccount:
+    def account(self, who: ConnectionInfo) -> ConnectionAccount:
         """Return the connection's account, making it when it is first asked for."""
         account = self.accounts.get(who.number)
         if account is None:
@@ -122,14 +123,14 @@ class AuditSink:
 
     def summary_for(self, who: Who) -> Summary:
         """Return the summary in which an observer counts the exchanges of this connection."""
-        summary = self.account(cast("LiveWho", who)).summary
+        summary = self.account(cast("ConnectionInfo", who)).summary
         if self.labels is not None:
             self.labels.join(who, summary, self.counts)
         return summary
 
     def journal_for(self, who: Who) -> RequestLines:
         """Return the journal for request events of this connection that match a template."""
-        return RequestLines(self.account(cast("LiveWho", who)), self.events, self.wall, self.config.partitions)
+        return RequestLines(self.account(cast("ConnectionInfo", who)), self.events, self.wall, self.config.partitions)
 
     def counts(self, key: int, version: int) -> bool:
         """Return True if requests of this API are counted in summaries."""
@@ -319,7 +320,7 @@ def pieces(value: Any, gaps: list[int]) -> Iterator[bytes]:
 
 
 class RequestLines:
-    """`record.observer.templated_lines.Journal` of a connection. `most`: topics, partitions and resources, each, in an
+    """Recorder of the exchanges of one connection by their lines. `most`: topics, partitions and resources, each, in an
     event."""
 
     __slots__ = ("about", "account", "events", "most", "wall", "who")
@@ -332,12 +333,15 @@ class RequestLines:
 
     @property
     def standing(self) -> object:
+        """Return a token; if it is another object, all learned lines are outdated."""
         return self.who.standing
 
     def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> LineTemplate | None:
+        """Return the constant parts of lines of similar exchanges; None if lines cannot have such parts."""
         return line_template(seen, asked, answered, self.wall, self.most)
 
     def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
+        """Make the lines of exchanges with responses sent at `now`."""
         self.account.client_id = exchanges[-1][0].client_id
         self.events.put_lines(self, exchanges, now)
 

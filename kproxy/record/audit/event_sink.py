@@ -7,15 +7,16 @@ queue in memory. Writing is done by threads of the outlets, which also call `on_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from kproxy.record.events.column import EventData
 from kproxy.record.events.schema import REQUEST_EVENT
 
 if TYPE_CHECKING:
     from .audit_sink import RequestLines
+    from .recorder import Recorder
 
 WhenFull = Literal["drop", "block"]
 """drop: events that cannot be written are counted and lost. block: `blocked` asks that no new ones be made."""
@@ -55,39 +56,6 @@ class OutletCounters:
     queued_bytes: int = 0
 
 
-class EventSink(Protocol):
-    """Receiver of events: numbers them, writes them down and keeps them durably."""
-
-    @property
-    def blocked(self) -> bool:
-        """Return True while no new events should be made.
-
-        Under `block`: the queue is full or the outlet refuses lines. Client reading stops until it is False again;
-        `on_unblocked` reports that. Under `drop` always False.
-        """
-        ...
-
-    def put(self, type_name: str, time: float, data: EventData) -> None:
-        """Take an event; `time` in seconds since 1970. Never waits and never raises. Rejected events are counted."""
-        ...
-
-    def put_encoded(self, type_name: str, events: Iterable[EncodedEvent]) -> None:
-        """Put events of one type, in order; otherwise like `put`."""
-        ...
-
-    def close(self, timeout: float) -> bool:
-        """Write and publish what is queued for up to `timeout` seconds.
-
-        Blocks. Returns True if nothing was left behind.
-        """
-        ...
-
-    @property
-    def counters(self) -> Mapping[str, OutletCounters]:
-        """Return the counters by the outlet's name: `files`, `kafka`."""
-        ...
-
-
 Unblocked = Callable[[], None]
 """Called from a thread of the outlet, not the loop's, when `blocked` has become False; must not raise or wait."""
 
@@ -105,7 +73,7 @@ class EventGate:
     """
 
     def __init__(
-        self, events: EventSink, on_blocked: Callable[[], None],
+        self, events: Recorder, on_blocked: Callable[[], None],
         call_later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:  # fmt: skip
         self.events, self.on_blocked, self.call_later = events, on_blocked, call_later

@@ -1,4 +1,4 @@
-"""Recorder of `EventSink`: numbers events, makes lines of them, and adds each line to the queues of all outlets.
+"""Recorder: numbers events, makes lines of them, and adds each line to the queues of all outlets.
 
 All outlets get the same number and line, so readers of both files and topic can drop duplicates. An outlet that dropped
 events reports the gap through `PutRecovered`, which makes an event for all of them.
@@ -235,7 +235,7 @@ class Outlet(Protocol):
 
     @property
     def blocked(self) -> bool:
-        """Return True while lines should not be made; see EventSink."""
+        """Return True while lines should not be made; see `Recorder`."""
         ...
 
     def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
@@ -254,7 +254,7 @@ class Outlet(Protocol):
         ...
 
     def close(self, timeout: float) -> bool:
-        """Write and publish what is queued; see EventSink."""
+        """Write and publish what is queued; see `Recorder`."""
         ...
 
 
@@ -289,6 +289,8 @@ class Recorder:
 
     @property
     def blocked(self) -> bool:
+        """Return True while no new events should be made. Under `block`: a queue is full or an outlet refuses lines;
+        `on_unblocked` is called afterwards. Under `drop` always False."""
         for outlet in self.outlets:  # noqa: SIM110 -- asked for after each event, and a generator takes four times as long
             if outlet.blocked:
                 return True
@@ -299,6 +301,7 @@ class Recorder:
         return {outlet.name: outlet.counters for outlet in self.outlets}
 
     def put(self, type_name: str, time: float, data: EventData) -> None:
+        """Take an event; `time` in seconds since 1970. Never waits and never raises. Rejected events are counted."""
         lines = self._lines
         with self._lock:
             try:
@@ -324,6 +327,7 @@ class Recorder:
                     add(line, lines.last_id, lines.day, type_name, about)
 
     def close(self, timeout: float) -> bool:
+        """Write and publish queued events for up to `timeout` seconds. Blocks. Returns True if none are left."""
         if not self._started:
             return True
         with ThreadPoolExecutor(len(self._started)) as pool:  # each has the whole time

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.cooperative import yield_point, yielding_sort
 from kproxy.protocol.table.errors import error_name
@@ -21,7 +21,7 @@ from .lines import plain, stamp
 if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata, KnownTopic
     from kproxy.record.metrics.client_telemetry import PushRead
-    from kproxy.rules.rule_set import MatchingRules
+    from kproxy.runtime.connection_view import ConnectionInfo
     from kproxy.session.sasl.principal import LoginOutcome
     from kproxy.session.telemetry import TelemetryPush
 
@@ -45,25 +45,6 @@ class Ended:
     unread: int
 
 
-class LiveWho(Who, Protocol):
-    """Connection of this process, as events see it. `end`: None as long as it is open."""
-
-    end: Ended | None
-
-    @property
-    def tls(self) -> bool: ...
-    @property
-    def sni(self) -> str | None: ...
-    @property
-    def outcome(self) -> LoginOutcome | None: ...
-    @property
-    def bound(self) -> MatchingRules: ...
-    @property
-    def standing(self) -> object:
-        """Return an object that is another one when anything here, or the depth of an API, may have changed."""
-        ...
-
-
 def connection_columns(who: Who) -> dict[str, Any]:
     """Return the columns of `record.events.schema.CONNECTION` for a connection, absent ones left out."""
     columns = {
@@ -81,7 +62,7 @@ def connection_columns(who: Who) -> dict[str, Any]:
     return {name: value for name, value in columns.items() if value is not None}
 
 
-def opened(who: LiveWho) -> dict[str, Any]:
+def opened(who: ConnectionInfo) -> dict[str, Any]:
     data = {"what": "open", **connection_columns(who), "tls": who.tls}
     if who.sni is not None:
         data["sni"] = plain(who.sni)
@@ -92,13 +73,13 @@ def opened(who: LiveWho) -> dict[str, Any]:
     return data
 
 
-def authenticated(who: LiveWho, outcome: LoginOutcome) -> dict[str, Any]:
+def authenticated(who: ConnectionInfo, outcome: LoginOutcome) -> dict[str, Any]:
     """Return the data of the event that the broker has accepted or refused the client."""
     data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
     return data | {"error": error_name(outcome.error)} if outcome.error else data
 
 
-def closed(who: LiveWho, client_id: str | None) -> dict[str, Any]:
+def closed(who: ConnectionInfo, client_id: str | None) -> dict[str, Any]:
     """Return the data of the event that the connection has closed."""
     end = who.end
     assert end is not None, "it is open"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, thread_time, time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,10 @@ from kproxy.session.counters import ApiTally
 from .config import PERIOD, LookBudget
 from .rows import COLUMNS, ExchangeRing, KeptExchange, encode, row_of
 from .sink import Looked, Viewer, ViewSink
+
+if TYPE_CHECKING:
+    from kproxy.app.live_view import ProxyTraffic
+    from kproxy.runtime.io.reactor import Reactor
 
 UNKNOWN = -1
 """An unknown number of missing exchanges."""
@@ -194,33 +198,12 @@ LONGEST_SEARCH = 0.2
 """Seconds that one search takes at most; who wants more asks again, from where it ended."""
 
 
-class ViewTimers(Protocol):
-    """Reactor, as far as looking uses it."""
-
-    def call_at(self, when: float, call: Callable[[], None]) -> object: ...
-    def work_through(self, steps: Iterator[object]) -> None: ...
-
-
-class WatchedTraffic(Protocol):
-    """Traffic of a process, for the totals of each second."""
-
-    def tallies(self) -> Iterable[ApiTally]: ...
-
-    def under_way(self, before: float) -> Iterator[Iterable[ObservedExchange]]:
-        """Yield the exchanges with a request before that time and without a response, one connection a step."""
-
-    def connections(self) -> int: ...
-    def bytes_read(self) -> tuple[int, int]: ...
-    def held_bytes(self) -> int: ...
-    def audit(self) -> AuditTotals | None: ...
-
-
 class ViewWatch:
     """Looking at one process. `process`: its number, the prefix of exchange ids. `first`: the number of its first
     exchange, unused by earlier processes in this place. `kept`: most bytes of kept frames."""
 
     def __init__(
-        self, fanout: Fanout, timers: ViewTimers, watched: WatchedTraffic, *, kept: int, process: int = 0,
+        self, fanout: Fanout, timers: Reactor, watched: ProxyTraffic, *, kept: int, process: int = 0,
         first: int = 1, clock: Callable[[], float] = monotonic, wall: Callable[[], float] = time,
     ) -> None:  # fmt: skip
         self.fanout, self.timers, self.watched = fanout, timers, watched

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,16 +17,8 @@ from prometheus_client.registry import Collector
 from kproxy.session.counters import BROKER_BOUNDS, ApiTally, Counters, Histogram
 
 if TYPE_CHECKING:
+    from kproxy.app.app import ProxyProcess
     from kproxy.runtime.capacity import ConnectionCounts
-
-
-class OpenConnections(Protocol):
-    """Connections that are open now, as the driver counts them."""
-
-    def open_by_listener(self) -> Mapping[str, int]: ...
-
-    def bytes_read(self) -> tuple[int, int]:
-        """Return the bytes from clients and from brokers, of open and ended connections together."""
 
 
 OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -45,7 +37,7 @@ class TrafficCollector(Collector):
         counters: Counters,
         connections: ConnectionCounts,
         tallies: ReadTallies,
-        live: OpenConnections,
+        live: ProxyProcess,
         held: Callable[[], Mapping[str, int]],
     ) -> None:
         self.counters, self.ends, self.tallies, self.live, self.held = counters, connections, tallies, live, held

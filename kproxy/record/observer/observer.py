@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from kproxy.protocol.framing import REQUEST_BEGINS, RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
@@ -41,8 +42,11 @@ from .summary_templates import (
     RequestTemplates,
     find_response_template,
 )
-from .templated_lines import Journal, JournalRecorder
+from .templated_lines import JournalRecorder
 from .whole_frames import take_request, take_response
+
+if TYPE_CHECKING:
+    from kproxy.record.audit.audit_sink import RequestLines
 
 HEADER = REQUEST_BEGINS.unpack_from
 """Size, API key << 16 | version, correlation id of a request."""
@@ -66,7 +70,7 @@ class ConnectionObserver(JournalRecorder):
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None,
-        journal: Journal | None = None,
+        journal: RequestLines | None = None,
     ) -> None:  # fmt: skip
         """Begin to observe a connection before its first byte. `take` is called with each finished exchange.
 

@@ -2,7 +2,7 @@
 
 If only a line of text is needed for each exchange (`Depth.LINES`), most of a line is equal for similar exchanges. The
 first one is read as usual and handed out. Then it is learned: a template of its request (`number_template.py`), below
-that one of its response, and the constant parts of its line, as the `Journal` returns them. For an exchange that both
+that one of its response, and the constant parts of its line, as the journal returns them. For an exchange that both
 templates match, the journal gets only the numbers, in one call for all that ended in the same read. Nothing is decoded.
 A frame without a template, or with an effect of a rule, is read as usual.
 
@@ -12,9 +12,8 @@ are kept for the others, and folded into the cells now and then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.cooperative import yield_now
 from kproxy.base.errors import DecodeError
@@ -30,6 +29,9 @@ from .observation import SIZE_BYTES, SMALL, Observation, code_of
 from .partition_rows import PartitionRow, rows_of
 from .response_errors import errors_of, has_errors_inside, throttle_of
 from .summary import FOLD_AT, READS, ROWS, ExchangeCounts, Summary, ending, errors_with_rows
+
+if TYPE_CHECKING:
+    from kproxy.record.audit.audit_sink import RequestLines
 
 BASE_OFFSET = "responses[].partition_responses[].base_offset", 0
 HIGH_WATERMARK = "responses[].partitions[].high_watermark"
@@ -125,27 +127,10 @@ NOTHING_WAITED = (0.0, 0.0)
 
 
 JournalEntry = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
-"""Finished exchange: the result of `Journal.learn`, the time of its request, and the numbers of request and response.
-The first two are the frame's size without its length field, and its correlation id."""
+"""Finished exchange: the result of `RequestLines.learn`, the time of its request, and the numbers of request and
+response. The first two are the size of the frame without its length field, and its correlation id."""
 OpenRequest = tuple[Buffer, tuple[int, ...], int]
 """Request that matched: the frame without its length, its numbers, and the number of the exchange."""
-
-
-class Journal(Protocol):
-    """Recorder of the exchanges of one connection by their lines."""
-
-    @property
-    def standing(self) -> object:
-        """Return a token; when it is another object, all lines that were learnt are out of date."""
-        ...
-
-    def learn(self, seen: ObservedExchange, asked: LearntFrame, answered: LearntFrame) -> Any:
-        """Return the constant parts of lines of similar exchanges; None if lines cannot have such parts."""
-        ...
-
-    def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
-        """Make the lines of exchanges with responses sent at `now`."""
-        ...
 
 
 class JournalTemplate:
@@ -177,7 +162,7 @@ class JournalRecorder(ExchangeBuilder):
     16 | version. `learnt`: lines that they were learnt with.
     """
 
-    journal: Journal | None = None
+    journal: RequestLines | None = None
 
     def refocus(self, interest: Interest) -> None:
         super().refocus(interest)

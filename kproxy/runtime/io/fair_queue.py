@@ -151,7 +151,7 @@ class NetworkTurns:
         self.works: list[deque[Fiber]] = [deque() for _ in LEVELS]
         self.last = self.used = 0  # level of its last slice; slices
         self.credit, self.seen = float(CREDIT), now
-        self.line: OrderedDict[str, NetworkTurns] | None = None  # in which it waits for a slice
+        self.line: OrderedDict[str, NetworkTurns] | None = None  # line with its next slice
 
     def spend(self, slices: int, now: float) -> None:
         self.used += slices
