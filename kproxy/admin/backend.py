@@ -202,7 +202,11 @@ class TotalsKeeper:
         captures = [(one.name, one.state) for one in await backend.captures.show_all()]
         switched = [(name, stored.active) for name, stored in store.stored_rules.items()]
         return SecondTotals(
-            monotonic(), totals, rules, f"{store.rule_set.id}-{digest([*switched, store.killed])}", digest(captures)
+            monotonic(),
+            totals,
+            rules,
+            f"{store.rule_set.id}-{digest([*switched, store.faults_disabled])}",
+            digest(captures),
         )
 
 

@@ -57,7 +57,7 @@ class RuleShown(Shown):
     )
     mode: Literal["enforce", "observe"]
     family: Literal["names", "fault", "access", "quota", "code"] = Field(description="purpose of the kind")
-    fault: bool = Field(description="the kill switch turns it off")
+    fault: bool = Field(description="`kproxy faults disable` turns it off")
     matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")
     fired: int | None = Field(description="those of them that its trigger chose")
     applied: int | None = Field(description="those of them where what it changed has gone out")
@@ -95,7 +95,7 @@ class RulesShown(Shown):
 
     version: str = Field(description="changes exactly when what is in force does")
     seed: int = Field(description="of the chances of rules that have none of their own")
-    killed: bool = Field(description="all faults are off")
+    faults_disabled: bool = Field(description="true after `kproxy faults disable`: no fault is in force")
     rules: list[RuleShown]
     scenarios: list[ScenarioShown]
     loaded: dict[str, int] = Field(description="how often rules were taken in, by origin")
@@ -122,23 +122,28 @@ class ResetShown(Shown):
     reset: int
 
 
-class TurnedShown(Shown):
-    """Rule that the kill switch turned, or left."""
+class FaultShown(Shown):
+    """Live rule, and whether it is in force."""
 
     name: str
     kind: str
     family: Literal["names", "fault", "access", "quota", "code"]
+    in_force: bool
     note: str | None = Field(description="hint, if the rule may be permanent")
 
 
-class KilledShown(Shown):
-    """State of the kill switch, and the rules that it turned."""
+class FaultsShown(Shown):
+    """Whether faults are disabled, and the rules concerned."""
 
-    killed: bool
+    disabled: bool
     version: str
-    turned: list[TurnedShown] = Field(description="rules that went off by it, or are in force again; some hundred")
-    left: list[TurnedShown] = Field(description="live rules that it does not touch and that are in force; some hundred")
-    more: int = Field(description="rules beyond those of both lists")
+    faults: list[FaultShown] = Field(
+        description="GET: all faults; POST: faults that the request turned off or on. At most 100"
+    )
+    unaffected: list[FaultShown] = Field(
+        description="live rules in force that stay in force while faults are disabled. At most 100"
+    )
+    more: int = Field(description="number of rules left out of both lists")
 
 
 class ConnectionShown(Shown):

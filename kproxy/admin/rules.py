@@ -18,7 +18,8 @@ from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.rule_keeper import CounterName, Rejection, RuleKeeper
 
 from .models import (
-    KilledShown,
+    FaultShown,
+    FaultsShown,
     PageId,
     Query,
     RejectionShown,
@@ -29,7 +30,6 @@ from .models import (
     ScenarioShown,
     Timeout,
     Ttl,
-    TurnedShown,
     WaitShown,
     calendar_time,
 )
@@ -40,7 +40,7 @@ from .responses import LongResponse
 if TYPE_CHECKING:
     from .backend import Backend
 
-MOST_NAMED = 100  # Rules that the answer of the kill switch names, in each of its lists
+MOST_NAMED = 100  # Rules in each list of FaultsShown
 
 
 class PutQuery(Query):
@@ -119,7 +119,7 @@ def show_rules(keeper: RuleKeeper) -> LongResponse:
     shown = RulesShown(
         version=store.rule_set.id,
         seed=store.seed,
-        killed=store.killed,
+        faults_disabled=store.faults_disabled,
         rules=[],
         scenarios=[
             _show_scenario(stored, stored.document.scenario, now)
@@ -133,27 +133,28 @@ def show_rules(keeper: RuleKeeper) -> LongResponse:
     return LongResponse(shown, "rules", (show_rule(store, name, now) for name in names if name in store.stored_rules))
 
 
-def show_killed(store: RuleStore, before: set[str]) -> KilledShown:
-    """Return the state of the kill switch and the rules that it changed. `before`: names of the rules that were in
-    force."""
+def show_faults(store: RuleStore, before: set[str] | None = None) -> FaultsShown:
+    """Return all faults, or the faults that changed. `before`: names of the rules that were in force."""
     rules = list(store.stored_rules.values())
-    turned = [one for one in rules if one.is_fault and one.active is not (one.name in before)]
-    left = [one for one in rules if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
-    return KilledShown(
-        killed=store.killed,
+    faults = [one for one in rules if one.is_fault and (before is None or one.active is not (one.name in before))]
+    unaffected = [one for one in rules if one.active and isinstance(one.rule, LiveRule) and not one.is_fault]
+    return FaultsShown(
+        disabled=store.faults_disabled,
         version=store.rule_set.id,
-        turned=[_show_turned(one, told=store.killed) for one in turned[:MOST_NAMED]],
-        left=[_show_turned(one, told=False) for one in left[:MOST_NAMED]],
-        more=max(len(turned) - MOST_NAMED, 0) + max(len(left) - MOST_NAMED, 0),
+        faults=[_show_fault(one, with_note=store.faults_disabled) for one in faults[:MOST_NAMED]],
+        unaffected=[_show_fault(one, with_note=False) for one in unaffected[:MOST_NAMED]],
+        more=max(len(faults) - MOST_NAMED, 0) + max(len(unaffected) - MOST_NAMED, 0),
     )
 
 
-def _show_turned(stored_rule: StoredRule, *, told: bool) -> TurnedShown:
+def _show_fault(stored: StoredRule, *, with_note: bool) -> FaultShown:
     note = None
-    if told and stored_rule.may_be_meant_for_good:
-        note = f"in force since {calendar_time(stored_rule.since)}"
-        note += "; permanent: true keeps such a rule" if "permanent" in type(stored_rule.rule).model_fields else ""
-    return TurnedShown(name=stored_rule.name, kind=stored_rule.rule.kind, family=stored_rule.rule.family, note=note)
+    if with_note and stored.may_be_meant_for_good:
+        note = f"in force since {calendar_time(stored.since)}"
+        note += "; permanent: true keeps such a rule" if "permanent" in type(stored.rule).model_fields else ""
+    return FaultShown(
+        name=stored.name, kind=stored.rule.kind, family=stored.rule.family, in_force=stored.active, note=note
+    )
 
 
 def _show_rejection(last: Rejection) -> RejectionShown:
@@ -276,19 +277,23 @@ async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
     return WaitShown(reached=reached, rule=show_rule(backend.keeper.store, name))
 
 
-async def kill(backend: Backend, call: OperationCall) -> KilledShown:
-    return await _kill(backend, call, on=True)
+async def get_faults(backend: Backend, call: OperationCall) -> FaultsShown:
+    return show_faults(backend.keeper.store)
 
 
-async def unkill(backend: Backend, call: OperationCall) -> KilledShown:
-    return await _kill(backend, call, on=False)
+async def disable_faults(backend: Backend, call: OperationCall) -> FaultsShown:
+    return await _set_faults(backend, call, disabled=True)
 
 
-async def _kill(backend: Backend, call: OperationCall, *, on: bool) -> KilledShown:
+async def enable_faults(backend: Backend, call: OperationCall) -> FaultsShown:
+    return await _set_faults(backend, call, disabled=False)
+
+
+async def _set_faults(backend: Backend, call: OperationCall, *, disabled: bool) -> FaultsShown:
     before = {name for name, kept in backend.keeper.store.stored_rules.items() if kept.active}
-    what = "killed" if on else "no longer killed"
-    await backend.keeper.do_everywhere(what, lambda store, now: store.kill(on, now), check=call.check)
-    return show_killed(backend.keeper.store, before)
+    what = "faults disabled" if disabled else "faults enabled"
+    await backend.keeper.do_everywhere(what, lambda store, now: store.disable_faults(disabled, now), check=call.check)
+    return show_faults(backend.keeper.store, before)
 
 
 def _live(store: RuleStore, name: str) -> None:
@@ -371,8 +376,10 @@ OPERATIONS = (
               release_rule, ReleasedShown, refusals=(*NAMED, "not_counted")),
     Operation("POST", "/api/rules/{name}/wait", "wait_for_rule", "Answer once its counter has reached a number.",
               wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted"), changes=False),
-    Operation("POST", "/api/kill", "kill", "All faults off, at once, whatever is loaded afterwards.",
-              kill, KilledShown, refusals=("not_everywhere",)),
-    Operation("DELETE", "/api/kill", "unkill", "All faults as they were.",
-              unkill, KilledShown, refusals=("not_everywhere",)),
+    Operation("GET", "/api/faults", "get_faults", "Whether faults are disabled, and all faults.",
+              get_faults, FaultsShown),
+    Operation("POST", "/api/faults/disable", "disable_faults", "Disable all faults, including those loaded later.",
+              disable_faults, FaultsShown, refusals=("not_everywhere",)),
+    Operation("POST", "/api/faults/enable", "enable_faults", "Enable faults again.",
+              enable_faults, FaultsShown, refusals=("not_everywhere",)),
 )  # fmt: skip

@@ -27,6 +27,11 @@ Messages are lower case, without a full stop: `expected X, got Y (at Z)`.
 RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new names; to be removed after 0.1
     "key": {"lasting": ("permanent",)},
     "value": {},
+    "command": {
+        "rules kill": ("faults disable",),
+        "rules unkill": ("faults enable",),
+    },
+    "option": {},
 }
 
 

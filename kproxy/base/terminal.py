@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 import click
 from click.shell_completion import CompletionItem
 
-from .errors import DocumentError, KproxyError
+from .errors import RENAMED, DocumentError, KproxyError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -209,6 +209,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        for old in (" ".join(args[:2]), *args[:1]):
+            for new in RENAMED["command"].get(old, ()):
+                ctx.fail(f'unknown command "{old}" (renamed to "{new}")')
         if args and not args[0].startswith("-") and args[0] not in self.table:
             ctx.fail(self._unknown(args[0]))
         return super().resolve_command(ctx, args)
@@ -232,6 +235,12 @@ class LazyGroup(click.Group):
         """Run the command, and turn a KproxyError into a message and exit code 1."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            path = error.ctx.command_path if error.ctx is not None else ""
+            old = f"{path.removeprefix(f'{ctx.command_path} ')} {error.option_name}"
+            for new in RENAMED["option"].get(old, ()):
+                raise click.UsageError(f"unknown option {error.option_name} (renamed to {new})", error.ctx) from None
+            raise
         except DocumentError as error:
             say(str(error), err=True)
         except KproxyError as error:

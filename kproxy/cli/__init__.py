@@ -24,6 +24,7 @@ COMMANDS = {
         "Say whether a running proxy can serve clients, by its exit code.",
     ),
     "rules": ("kproxy.cli.admin_commands:rules_group", "See and change the rules of a running proxy."),
+    "faults": ("kproxy.cli.admin_commands:faults_group", "Disable and enable all faults of a running proxy."),
     "config": ("kproxy.cli.admin_commands:config_group", "See and change the config of a running proxy."),
     "connections": (
         "kproxy.cli.admin_commands:connections_group",

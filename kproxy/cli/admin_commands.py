@@ -1,4 +1,4 @@
-"""Commands for a running proxy by its admin API: `kproxy rules`, `config`, `connections` and `ready`."""
+"""Commands for a running proxy by its admin API: `kproxy rules`, `faults`, `config`, `connections` and `ready`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def list_rules(admin: Admin, as_json: bool) -> None:
 
 
 def state(rule: dict[str, Any]) -> str:
-    """Return a rule's state: on, observing, off by a user, killed, or the number of a stage that is not in force."""
+    """Return a rule's state: on, observing, off by a user, faults disabled, or the stage that it waits for."""
     if not rule["enabled"]:
         return "off"
     if not rule["in_force"]:
-        return f"stage {rule['stage']}" if rule["stage"] is not None else "killed"
+        return f"stage {rule['stage']}" if rule["stage"] is not None else "faults disabled"
     return "observing" if rule["mode"] == "observe" else "on"
 
 
@@ -170,37 +170,60 @@ LONGEST_WAIT = 3600.0
 """Seconds that the API waits at most."""
 
 
-@rules_group.command("kill")
-@with_admin
-def kill(admin: Admin) -> None:
-    """Turn all faults off, and those that are loaded afterwards, until unkill.
-
-    Prints the rules that went off by it, and those that it left in force: access rules, quotas, code, and what is
-    `permanent`.
-    """
-    _print_turned("off", admin("POST", "/api/kill"))
-
-
-@rules_group.command("unkill")
-@with_admin
-def unkill(admin: Admin) -> None:
-    """Put all faults back as they were, and print the rules that are in force again."""
-    found = admin("DELETE", "/api/kill")
-    _print_turned("on", {**found, "left": []})
-
-
-def _print_turned(word: str, found: dict[str, Any]) -> None:
-    rows = [(one["name"], one["kind"], one["family"], word, one["note"]) for one in found["turned"]]
-    rows += [(one["name"], one["kind"], one["family"], "left", None) for one in found["left"]]
-    if rows:
-        print_rows(("name", "kind", "family", "now", "note"), rows)
-    if found["more"]:
-        say(f"and {found['more']} more", err=True)
-
-
 def _each(admin: Admin, names: tuple[str, ...], action: str) -> None:
     for name in names:
         admin("POST", f"/api/rules/{segment(name)}/{action}")
+
+
+@click.group("faults")
+def faults_group() -> None:
+    """Disable and enable all faults of a running proxy, by its admin API.
+
+    Access rules, quotas, renames, code and rules with `permanent: true` stay in force. Exit codes: 0 ok, 1 refused, or
+    nothing answers, 2 usage.
+    """
+
+
+@faults_group.command("disable")
+@with_admin
+def disable_faults(admin: Admin) -> None:
+    """Disable all faults, including those loaded later, until `kproxy faults enable`.
+
+    Prints the faults that were turned off, and the live rules that stay in force.
+    """
+    _print_faults(admin("POST", "/api/faults/disable"))
+
+
+@faults_group.command("enable")
+@with_admin
+def enable_faults(admin: Admin) -> None:
+    """Enable faults again, and print those that are in force again."""
+    _print_faults({**admin("POST", "/api/faults/enable"), "unaffected": []})
+
+
+@faults_group.command("status")
+@as_json
+@with_admin
+def faults_status(admin: Admin, as_json: bool) -> None:
+    """Show whether faults are disabled, and list all faults."""
+    found = admin("GET", "/api/faults")
+    if as_json:
+        print_json(found)
+        return
+    say(f"faults are {'disabled' if found['disabled'] else 'enabled'}", err=True)
+    _print_faults({**found, "unaffected": []})
+
+
+def _print_faults(found: dict[str, Any]) -> None:
+    rows = [
+        (one["name"], one["kind"], one["family"], "on" if one["in_force"] else "off", one["note"])
+        for one in found["faults"]
+    ]
+    rows += [(one["name"], one["kind"], one["family"], "unaffected", None) for one in found["unaffected"]]
+    if rows:
+        print_rows(("name", "kind", "family", "state", "note"), rows)
+    if found["more"]:
+        say(f"and {found['more']} more", err=True)
 
 
 document = click.argument("file", metavar="[FILE]", required=False)

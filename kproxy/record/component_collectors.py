@@ -94,7 +94,9 @@ class RuleCollector(Collector):
         yield counter_family(
             "kproxy_rules_rejected", "Sets of rules refused, by origin.", "origin", self.loads.rejected
         )
-        yield GaugeMetricFamily("kproxy_faults_killed", "1 while the kill switch is on.", value=int(store.killed))
+        yield GaugeMetricFamily(
+            "kproxy_faults_disabled", "1 while faults are disabled.", value=int(store.faults_disabled)
+        )
 
     def counts(self) -> dict[tuple[str, str, str], list[float]]:
         """Return the numbers of RULE_COUNTERS by rule, kind, and "true" for a fault or "false"."""

@@ -2,7 +2,7 @@
 
 After each step the list of rules is the model's: their order, where they came from, what they say, whether they are on
 and in force, and their counters. Each request has the status and the code that the model says; one that is refused has
-changed nothing. The kill switch, and what a rule has counted, outlive whatever is loaded.
+changed nothing. The state of faults and the counters of rules outlive loads.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ApiMachine(RuleBasedStateMachine):
     def __init__(self, make_api: Callable[[str], Any]) -> None:
         super().__init__()
         self.api = make_api(FILE)
-        self.killed = False
+        self.faults_disabled = False
         self.stored = [Rule(IN_FILE, "delay", 5, "file", worked=True)]
 
     def teardown(self) -> None:
@@ -89,7 +89,7 @@ class ApiMachine(RuleBasedStateMachine):
         return next((one for one in self.stored if one.name == name), None)
 
     def in_force(self, one: Rule) -> bool:
-        return one.enabled and not (self.killed and one.counts)
+        return one.enabled and not (self.faults_disabled and one.counts)
 
     def settle(self) -> None:
         """By origin, then as they came; who is in force now has counters from now on."""
@@ -214,12 +214,12 @@ class ApiMachine(RuleBasedStateMachine):
         assert answer.json["in_force"] == self.in_force(one)
 
     @rule(on=st.booleans())
-    def the_kill_switch_is_thrown(self, on: bool) -> None:
-        """All faults off, or as they were."""
-        answer = self.ask("POST" if on else "DELETE", "/api/kill")
+    def faults_are_switched(self, on: bool) -> None:
+        """Disabled or enabled."""
+        answer = self.ask("POST", f"/api/faults/{'disable' if on else 'enable'}")
         self.expect(answer, 200)
-        self.killed = answer.json["killed"]
-        assert self.killed == on
+        self.faults_disabled = answer.json["disabled"]
+        assert self.faults_disabled == on
         self.settle()
 
     @precondition(lambda self: any(one.counts and self.in_force(one) for one in self.stored))
@@ -267,7 +267,7 @@ class ApiMachine(RuleBasedStateMachine):
         answer = self.ask("GET", "/api/rules")
         self.expect(answer, 200)
         shown = answer.json
-        assert shown["killed"] == self.killed
+        assert shown["faults_disabled"] == self.faults_disabled
         found = [
             (one["name"], one["origin"], one["enabled"], one["in_force"], one["matched"], one["fired"])
             for one in shown["rules"]

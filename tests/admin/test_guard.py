@@ -66,9 +66,9 @@ async def test_each_of_several_headers_is_looked_at(api: Any) -> None:
 async def test_pages_of_other_origins_are_refused(api: Any) -> None:
     """Also those of another port of this machine; kproxy's own may."""
     for origin in ("http://evil.example", "http://127.0.0.1:8080", "null"):
-        refused = await api("POST", "/api/kill", origin=origin)
+        refused = await api("POST", "/api/faults/disable", origin=origin)
         assert (refused.status, refused.code) == (403, "foreign_origin")
-    assert (await api("POST", "/api/kill", origin="http://127.0.0.1:9190")).status == 200
+    assert (await api("POST", "/api/faults/disable", origin="http://127.0.0.1:9190")).status == 200
 
 
 @pytest.mark.trio
@@ -87,11 +87,11 @@ async def test_a_token_is_asked_for(make_api: Callable[..., Any]) -> None:
 @pytest.mark.trio
 async def test_what_a_form_can_send_is_refused(api: Any, kind: str | None) -> None:
     """On loopback too, with a body or without."""
-    for method, path in (("POST", "/api/kill"), ("POST", "/api/rules/x"), ("PUT", "/api/rules")):
+    for method, path in (("POST", "/api/faults/disable"), ("POST", "/api/rules/x"), ("PUT", "/api/rules")):
         refused = await api(method, path, "{}", kind=kind)
         assert (refused.status, refused.code) == (415, "unsupported_media_type")
-    assert (await api("POST", "/api/kill", kind="application/json; charset=utf-8")).status == 200
-    assert (await api("POST", "/api/kill", kind="application/yaml")).status == 415
+    assert (await api("POST", "/api/faults/disable", kind="application/json; charset=utf-8")).status == 200
+    assert (await api("POST", "/api/faults/disable", kind="application/yaml")).status == 415
 
 
 @pytest.mark.parametrize("pieces", [0, 65536])

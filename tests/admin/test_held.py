@@ -183,7 +183,7 @@ async def test_all_that_is_held_is_let_go_at_once(make_held: Callable[..., Held]
 
 
 async def test_a_rule_that_is_turned_off_lets_go(make_held: Callable[..., Held]) -> None:
-    """Likewise the kill switch, and `release`."""
+    """Likewise when faults are disabled, and by `release`."""
     for path in ("rules/hold/disable", "kill", "rules/hold/release"):
         held = make_held()
         held.talk.client(BEAT)

@@ -29,7 +29,7 @@ async def test_the_list_has_all_rules_in_order(api: Any) -> None:
     found = (await api("GET", "/api/rules")).json
 
     assert [rule["name"] for rule in found["rules"]] == ["base", "extra"]
-    assert (found["version"], found["seed"], found["killed"]) == (api.proxy.rules.id, 7, False)
+    assert (found["version"], found["seed"], found["faults_disabled"]) == (api.proxy.rules.id, 7, False)
     assert (found["loaded"], found["rejected"], found["last_rejection"]) == ({"file": 1, "api": 1}, {}, None)
 
 
@@ -240,16 +240,16 @@ async def test_a_rule_is_turned_off_and_on(api: Any) -> None:
 
 
 @pytest.mark.trio
-async def test_the_kill_switch(api: Any) -> None:
+async def test_faults_are_disabled_and_enabled(api: Any) -> None:
     """All faults off, what is added afterwards too; then as they were."""
-    killed = (await api("POST", "/api/kill")).json
+    disabled = (await api("POST", "/api/faults/disable")).json
     await api("POST", "/api/rules/x", TINY)
     shown = (await api("GET", "/api/rules")).json
 
-    assert killed["killed"] is True
+    assert disabled["disabled"] is True
     assert [(rule["enabled"], rule["in_force"]) for rule in shown["rules"]] == [(True, False)] * 2
     assert len(api.proxy.rules.live) == 0
-    assert (await api("DELETE", "/api/kill")).json["killed"] is False
+    assert (await api("POST", "/api/faults/enable")).json["disabled"] is False
     assert len(api.proxy.rules.live) == 2
 
 
@@ -274,7 +274,7 @@ async def test_held_requests_are_released(api: Any) -> None:
     assert (await api("GET", "/api/rules/base")).json["held"] == 2
     assert (await api("POST", "/api/rules/base/release")).json == {"released": 2}
     api.running("base").held = [LetGo(let_go, 3)]
-    await api("POST", "/api/kill")
+    await api("POST", "/api/faults/disable")
 
     assert let_go == [1, 2, 3]
 

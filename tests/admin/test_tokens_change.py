@@ -51,8 +51,8 @@ IN_TURN = {
     "remove_rule": ("/api/rules/one", ""),
     "enable_rule": ("/api/rules/one/enable", ""),
     "disable_rule": ("/api/rules/one/disable", ""),
-    "kill": ("/api/kill", ""),
-    "unkill": ("/api/kill", ""),
+    "disable_faults": ("/api/faults/disable", ""),
+    "enable_faults": ("/api/faults/enable", ""),
     "apply_config": ("/api/config", '{"limits": {"max_connections": 7}}'),
 }
 """Operations that wait for changes that are under way."""
@@ -145,7 +145,7 @@ async def test_who_waits_for_a_change_that_takes_its_token_changes_nothing(
         writing.backend.tokens.use(tokens)
 
     assert [one.status for one in answers] == [status]
-    assert (keeper.store.rule_set.id, keeper.store.killed, configs.applied) == (before, False, 0)
+    assert (keeper.store.rule_set.id, keeper.store.faults_disabled, configs.applied) == (before, False, 0)
 
 
 # ---- files

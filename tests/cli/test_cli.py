@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 from click.testing import CliRunner
 
+from kproxy.base.errors import RENAMED
 from kproxy.cli import COMMANDS, main
 from kproxy.cli.admin_client import Admin
 
@@ -50,13 +51,26 @@ def test_an_unknown_command_names_the_nearest() -> None:
     assert 'unknown command "chek", did you mean "check"?' in text
 
 
+@pytest.mark.parametrize(("old", "names"), (RENAMED["command"] | RENAMED["option"]).items())
+def test_renamed_command_or_option_names_the_new_one(old: str, names: tuple[str, ...]) -> None:
+    (new,) = names
+    code, text = run(*old.split())
+
+    assert code == 2
+    assert f"(renamed to {new})" in text.replace('"', "")
+    if " --" in old:
+        assert new in run(old.split(maxsplit=1)[0], "--help")[1]
+    else:
+        assert run(*new.split(), "--help")[0] == 0
+
+
 def test_the_version_is_told() -> None:
     """As the package has it."""
     assert run("--version") == (0, f"kproxy {version('kproxy-kafka')}\n")
 
 
 LOADS = {  # slow libraries that the help of these commands may load
-    "": "ready rules config connections capture test explore audit schema user protocol decode completion",
+    "": "ready rules faults config connections capture test explore audit schema user protocol decode completion",
     "pydantic": "explain kinds check replay filter-help view tail show stats verify redact",
     "rich": "demo",
     "asyncio structlog": "run webhook mock",

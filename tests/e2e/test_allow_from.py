@@ -1,4 +1,5 @@
-"""Rules about who may connect: by address, behind a balancer, before TLS, while faults are killed, for what is open."""
+"""Rules about who may connect: by address, behind a balancer, before TLS, while faults are disabled, for what is
+open."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def place(running: Place) -> Iterator[Place]:
     """Without rules."""
     until(lambda: running.proxy.get("/readyz")[0] == 200, seconds=60)
     yield running
-    running.admin("DELETE", "/api/kill")
+    running.admin("POST", "/api/faults/enable")
     running.admin("DELETE", "/api/rules")
     until(lambda: running.admin("GET", "/api/connections")["connections"] == [])
 
@@ -147,12 +148,13 @@ def test_of_several_rules_any_may_let_it_in(place: Place) -> None:
     assert place.outcomes(source=OTHER) == {True}
 
 
-def test_the_kill_switch_leaves_it(place: Place) -> None:
-    """Killed, then loaded, then unkilled: nobody gets in from outside at any time, while faults go and come back."""
+def test_disabled_faults_leave_it(place: Place) -> None:
+    """Faults disabled, then loaded, then enabled: nobody gets in from outside at any time, while faults go and come
+    back."""
     place.put("ours", networks=OURS)
     place.put("fault", kind="refuse", match={"listener": "secure"})
     assert place.outcomes(listener="secure") == {False}
-    place.admin("POST", "/api/kill")
+    place.admin("POST", "/api/faults/disable")
     assert place.outcomes(source=OTHER) == place.outcomes(listener="secure", source=OTHER) == {False}
     assert place.outcomes(listener="secure") == {True}
 
@@ -163,7 +165,7 @@ def test_the_kill_switch_leaves_it(place: Place) -> None:
     in_force = {name: place.rule(name)["in_force"] for name in ("ours", "too", "fault", "later")}
     assert in_force == {"ours": True, "too": True, "fault": False, "later": False}
 
-    place.admin("DELETE", "/api/kill")
+    place.admin("POST", "/api/faults/enable")
     assert place.outcomes() == place.outcomes(source=OTHER) == place.outcomes(listener="secure") == {False}
     assert place.rule("later")["in_force"]
 

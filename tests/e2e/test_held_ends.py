@@ -184,13 +184,13 @@ def test_a_rule_that_ends_lets_go(running: Running, end: str, at: str) -> None:
         case "change":
             running.put("hold", **HOLD | {"match": {"client_id": "somebody"}})
         case "kill":
-            running.admin("POST", "/api/kill")
+            running.admin("POST", "/api/faults/disable")
         case _:
             running.admin("POST", f"/api/rules/hold/{end}")
     assert answered(client)
     assert ("was resumed" if end == "release" else "let go with its rule") in how_it_went(running, held)
     if end == "kill":
-        running.admin("DELETE", "/api/kill")
+        running.admin("POST", "/api/faults/enable")
 
 
 # ---- the connection

@@ -85,7 +85,7 @@ def test_a_document_with_mistakes_is_refused_whole(run: Command, tmp_path: Path)
     assert "cannot be read: no such file" in run.errors
 
 
-def test_rules_are_turned_off_and_on_and_killed(run: Command, tmp_path: Path) -> None:
+def test_rules_and_faults_are_turned_off_and_on(run: Command, tmp_path: Path) -> None:
     """The list says which of these it is."""
     file = tmp_path / "more.yaml"
     file.write_text(RULES)
@@ -97,10 +97,13 @@ def test_rules_are_turned_off_and_on_and_killed(run: Command, tmp_path: Path) ->
     run("rules", "disable", "base", "other")
     assert states() == ["off", "on", "off"]
     run("rules", "enable", "base", "other")
-    went = [line.split("\t")[:4] for line in run("rules", "kill").splitlines()]
+    went = [line.split("\t")[:4] for line in run("faults", "disable").splitlines()]
     assert went == [["hide it", "hide_node", "fault", "off"], ["other", "delay", "fault", "off"]]
-    assert states() == ["on", "killed", "killed"]
-    run("rules", "unkill")
+    assert states() == ["on", "faults disabled", "faults disabled"]
+    assert [line.split("\t")[3] for line in run("faults", "status").splitlines()] == ["off", "off"]
+    assert run.errors == "faults are disabled\n"
+    assert json.loads(run("faults", "status", "--json"))["disabled"] is True
+    run("faults", "enable")
     assert states() == ["on", "on", "observing"]
     run("rules", "disable", "bose", code=1)
     assert run.errors == 'kproxy: there is no rule "bose", did you mean "base"?\n'

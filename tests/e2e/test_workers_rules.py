@@ -148,8 +148,8 @@ def test_a_bad_set_changes_nothing_and_reset_counts_anew(two: Two) -> None:
     assert two.rule("first")["matched"] == 8
     two.admin("POST", "/api/rules/first/disable")
     assert two.ask() == [0] * 4
-    two.admin("POST", "/api/kill")
-    two.admin("DELETE", "/api/kill")
+    two.admin("POST", "/api/faults/disable")
+    two.admin("POST", "/api/faults/enable")
 
 
 def test_a_rule_goes_when_its_time_is_over(two: Two) -> None:

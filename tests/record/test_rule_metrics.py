@@ -57,7 +57,7 @@ def test_every_live_rule_has_its_lines() -> None:
     assert by_family == {("in_force", "fault"): 3, ("in_force", "names"): 1, ("off", "fault"): 1}
     assert found["kproxy_rules_loaded_total", ("file",)] == 3
     assert found["kproxy_rules_rejected_total", ("api",)] == 2
-    assert found["kproxy_faults_killed", ()] == 0
+    assert found["kproxy_faults_disabled", ()] == 0
 
 
 def test_rules_beyond_the_limit_are_added_up() -> None:

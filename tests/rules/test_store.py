@@ -200,18 +200,18 @@ def test_a_bad_document_changes_nothing() -> None:
 # ---- turning off
 
 
-def test_the_kill_switch_turns_faults_off_and_nothing_else() -> None:
+def test_disable_faults_turns_faults_off_and_nothing_else() -> None:
     """Nothing is lost by it; a reload does not undo it."""
     store = RuleStore()
     store.replace_files([source("a", "name: q, kind: tiny_quota", "name: r, kind: rename_topic, topics: {a: b}")], 0)
     running(store, "a").count(fired=True)
 
-    change = store.kill(True, 1)
+    change = store.disable_faults(True, 1)
     assert names(store) == ["q", "r"]
     assert [one.name for one in change.left] == ["a"]
     store.put(api("b"), "api", 2)
     assert names(store) == ["q", "r"]
-    store.kill(False, 3)
+    store.disable_faults(False, 3)
     assert names(store) == ["a", "q", "r", "b"]
     assert running(store, "a").matched == 1
 
@@ -379,7 +379,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("put"), st.sampled_from(["api", "test"]), RULES, st.sampled_from([None, 3.0])),
         st.tuples(st.just("replace_api"), RULES),
         st.tuples(st.sampled_from(["remove", "enable", "disable"]), NAMES),
-        st.tuples(st.just("kill"), st.booleans()),
+        st.tuples(st.just("disable_faults"), st.booleans()),
         st.tuples(st.just("expire"), st.just(None)),
     ),
     max_size=30,
@@ -390,7 +390,7 @@ OPERATIONS = st.lists(
 @given(operations=OPERATIONS)
 def test_any_sequence_of_operations_keeps_the_store_in_order(operations: list[tuple[Any, ...]]) -> None:
     """Names are unique, origins stand in their order, a refused operation changes nothing, an unchanged rule is the
-    same object with its counters, and what is in force is exactly what is neither off nor killed."""
+    same object with its counters, and what is in force is exactly what is neither disabled nor a disabled fault."""
     store, now = RuleStore(), 0.0
     for operation in operations:
         now += 1
@@ -408,7 +408,9 @@ def test_any_sequence_of_operations_keeps_the_store_in_order(operations: list[tu
         assert origins == sorted(origins)
         written = [one.name for stored in store.documents for one in stored.document.parsed_rules]
         assert len(written) == len(set(written)) == len(store.stored_rules)
-        assert names(store) == [name for name in store.stored_rules if store.is_enabled(name) and not store.killed]
+        assert names(store) == [
+            name for name in store.stored_rules if store.is_enabled(name) and not store.faults_disabled
+        ]
         for name, (old, matched) in objects.items():
             kept = store.stored_rules.get(name)
             if kept is not None and kept.since == before[name].since:

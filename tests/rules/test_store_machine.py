@@ -171,7 +171,7 @@ class Model:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     off: frozenset[str] = frozenset()
-    killed: bool = False
+    faults_disabled: bool = False
     new: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -235,8 +235,8 @@ class Model:
         off = self.off - {name} if on else self.off | {name}
         return self.adopt(self.of_all(), off, now)
 
-    def kill(self, on: bool, now: float) -> type[Exception] | None:
-        self.killed = on
+    def disable_faults(self, on: bool, now: float) -> type[Exception] | None:
+        self.faults_disabled = on
         return self.take_over(self.of_all(), self.off, now)
 
     def expire(self, now: float) -> type[Exception] | None:
@@ -289,7 +289,7 @@ class Model:
                 self.new.append(one.name)
             begins = entry.begins(now)
             fault = one.kind == "tiny"
-            entry.active = begins is not None and one.name not in off and not (self.killed and fault)
+            entry.active = begins is not None and one.name not in off and not (self.faults_disabled and fault)
             if entry.active and entry.running is not None and one.stage is not None:
                 assert begins is not None
                 if entry.restarted < begins:
@@ -338,12 +338,19 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """The same operation of store and model."""
         store, was = self.store, deepcopy(self.model)
-        state = store.rule_set, store.stored_rules, store.documents, store.off, store.killed, store.born
+        state = store.rule_set, store.stored_rules, store.documents, store.off, store.faults_disabled, store.born
         refused = says(self.model)
         if refused is not None:
             with pytest.raises(refused):
                 does(store)
-            assert (store.rule_set, store.stored_rules, store.documents, store.off, store.killed, store.born) == state
+            assert (
+                store.rule_set,
+                store.stored_rules,
+                store.documents,
+                store.off,
+                store.faults_disabled,
+                store.born,
+            ) == state
             assert store.rule_set is state[0] and store.stored_rules is state[1]
             self.model = was
             return
@@ -422,9 +429,9 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     @rule(on=st.booleans())
-    def faults_are_killed(self, on: bool) -> None:
+    def faults_are_switched(self, on: bool) -> None:
         """Or as they were."""
-        self.both(lambda store: store.kill(on, self.now), lambda model: model.kill(on, self.now))
+        self.both(lambda store: store.disable_faults(on, self.now), lambda model: model.disable_faults(on, self.now))
 
     @rule(name=st.one_of(st.none(), ANY_NAME))
     def counters_are_reset(self, name: str | None) -> None:
@@ -500,7 +507,7 @@ class StoreMachine(RuleBasedStateMachine):
                 running = entry.running
                 assert (running.matched, running.fired) == (entry.matched, entry.fired), name
                 assert (running.trigger.began, running.enabled) == (entry.restarted, entry.active), name
-        assert store.off == self.model.off and store.killed is self.model.killed
+        assert store.off == self.model.off and store.faults_disabled is self.model.faults_disabled
         assert store.due(self.now) == self.model.due(self.now)
 
     @invariant()

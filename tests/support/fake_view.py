@@ -161,8 +161,8 @@ class FakeView:
             case ["topology"]:
                 return 200, TOPOLOGY
             case ["rules"]:
-                return 200, {"version": "5f2c9a01b7e4", "killed": False, "rules": [], "scenarios": [], "seed": 1,
-                             "loaded": {}, "rejected": {}, "last_rejection": None}  # fmt: skip
+                return 200, {"version": "5f2c9a01b7e4", "faults_disabled": False, "rules": [], "scenarios": [],
+                             "seed": 1, "loaded": {}, "rejected": {}, "last_rejection": None}  # fmt: skip
         return 404, problem("not_found", f"there is no {path} here")
 
 

@@ -22,16 +22,16 @@ command({ key: "R", title: "Rail", help: "the rail on the right, where there is 
   changed();
 } });
 command({ key: "K", title: "Disable faults…", group: "rules", writes: true, warns: true, place: "head", order: 30,
-  help: "turn all faults off, or on again", act: askToKill });
+  help: "disable all faults, or enable them again", act: askAboutFaults });
 
-async function askToKill() {
-  const { killed } = await get("/api/rules");
+async function askAboutFaults() {
+  const { disabled } = await get("/api/faults");
   const act = async () => {
-    const done = await send(killed ? "DELETE" : "POST", "/api/kill");
-    say(`${killed ? "in force again" : "off"}: ${done.turned.map((one) => one.name).join(", ") || "no rule"}`);
+    const done = await send("POST", `/api/faults/${disabled ? "enable" : "disable"}`);
+    say(`${disabled ? "in force again" : "off"}: ${done.faults.map((one) => one.name).join(", ") || "no rule"}`);
   };
-  const title = killed ? "Enable faults" : "Disable faults";
-  askFirst(title, killed ? "Faults are disabled. Enabling them puts every fault rule in force again."
+  const title = disabled ? "Enable faults" : "Disable faults";
+  askFirst(title, disabled ? "Faults are disabled. Enabling them puts every fault rule in force again."
     : "All fault rules are turned off, and stay off whatever is loaded later. Names, access rules and quotas stay.", [[title, act]]);
 }
 

@@ -140,10 +140,10 @@ function write(draft, { title, fixed, ttl, done }) {
 
 // ---- drawing
 
-// Return the words for where a rule stands: on, off, not in this stage, or switched off by the kill switch.
-export function stands(rule, killed) {
+// Return a rule's state: on, off, not in its stage, or off because faults are disabled.
+export function stands(rule, disabled) {
   if (!rule.enabled) return "off";
-  if (!rule.in_force) return killed && rule.fault ? "killed" : "not now";
+  if (!rule.in_force) return disabled && rule.fault ? "faults disabled" : "not now";
   return rule.mode === "observe" ? "takes note" : "on";
 }
 
@@ -167,24 +167,24 @@ function draw() {
   const { data } = shown;
   const one = chosen();
   return html`<main class="page" aria-label="Rules"><div class="tools"><h2>${data ? count(list().length, "rule") : "Rules"}
-    ${data && html` <span class="dim">version ${data.version}</span>`} ${data?.killed && html`<span class="bad">all faults are off</span>`}</h2>
+    ${data && html` <span class="dim">version ${data.version}</span>`} ${data?.faults_disabled && html`<span class="bad">faults are disabled</span>`}</h2>
     ${access.mayWrite && html`<button onClick=${() => add()}>Add…<kbd>+</kbd></button>`}${tools(one)}</div>
     ${data?.last_rejection && html`<p class="note">Refused at ${data.last_rejection.at} (${data.last_rejection.origin}): ${
       data.last_rejection.mistakes.slice(0, 3).map((each) => `${each.where}: ${each.message}`).join("; ")}</p>`}
     ${(data?.scenarios ?? []).map((each) => html`<p class="note" key=${each.name}>Scenario ${each.name}: ${each.stage === null ? "over" : `stage ${each.stage}${each.ends_in === null ? "" : `, ${duration(each.ends_in)} left`}`}</p>`)}
     <div class="scroll" tabindex="0" role="region" aria-label="All rules"><table class="table" role="grid" aria-label="Rules"><thead><tr role="row">${HEADS.map((text, index) => html`
       <th role="columnheader" scope="col" key=${index} class=${[6, 7, 8, 9, 11].includes(index) ? "r" : ""}>${text || html`<span class="sr">${index ? "on or off" : "number"}</span>`}</th>`)}</tr></thead>
-    <tbody>${list().slice(0, shown.most).map((rule, index) => row(rule, index, data.killed))}</tbody></table>
+    <tbody>${list().slice(0, shown.most).map((rule, index) => row(rule, index, data.faults_disabled))}</tbody></table>
     ${list().length > shown.most && html`<button onClick=${() => { shown.most += AT_ONCE; changed(); }}>${number(list().length - shown.most)} more</button>`}
     ${data && !list().length && html`<p class="nothing">There are no rules.</p>`}</div></main>`;
 }
 
-function row(rule, index, killed) {
+function row(rule, index, disabled) {
   const cell = (content, name = "") => html`<td role="gridcell" class=${name}>${content}</td>`;
   return html`<tr role="row" key=${rule.name} class=${rule.in_force ? "" : "dim"} aria-selected=${String(rule.name === shown.chosen)}
       onClick=${() => choose(rule.name)} onDblClick=${() => open(rule)}>${cell(index + 1, "r")}${cell(html`<${Switch} rule=${rule} />`)}
     ${cell(html`${rule.name}${[...rule.warnings, ...(rule.problem ? [`${rule.problems} problems: ${rule.problem}`] : [])].map((text) => html` <span class="slow" title=${text}>▲<span class="sr">${text}</span></span>`)}`)}
-    ${cell(rule.kind)}${cell(rule.origin)}${cell(stands(rule, killed), rule.in_force ? "" : "slow")}
+    ${cell(rule.kind)}${cell(rule.origin)}${cell(stands(rule, disabled), rule.in_force ? "" : "slow")}
     ${COUNTED.map((counter) => cell(rule[counter] === null ? "–" : number(rule[counter]), "r"))}
     ${cell(html`<${Spark} name=${rule.name} />`)}${cell(left(rule), "r")}${cell(rule.origin === "file" ? rule.position : rule.binds === "connection" ? "new connections" : "")}</tr>`;
 }

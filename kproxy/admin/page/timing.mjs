@@ -40,7 +40,7 @@ async function learn() {
 // Return why a rule did not act, as far as its state now tells it.
 function whyNot(rule) {
   if (!rule.enabled) return "it is off";
-  if (!rule.in_force) return rule.stage ? `its stage ${rule.stage} is not in force` : "it is not in force: all faults are off";
+  if (!rule.in_force) return rule.stage ? `its stage ${rule.stage} is not in force` : "it is not in force: faults are disabled";
   if (rule.binds === "connection") return "it binds connections when they open, and changes names, addresses or versions";
   if (!rule.matched) return "its selectors have held for no request so far";
   if (!rule.fired) return `its selectors have held ${number(rule.matched)} times, its trigger never`;

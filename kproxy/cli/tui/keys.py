@@ -56,7 +56,7 @@ KEYS = (
     KeyUse(EVERYWHERE, "i", "i", "intercept", "hold what a filter matches, for ten minutes or until the view ends"),
     KeyUse(EVERYWHERE, "I", "I", "intercepting", "turn that rule off, on, after a question"),
     KeyUse(EVERYWHERE, "A", "A", "resume_all", "resume all that is held, after a question"),
-    KeyUse(EVERYWHERE, "K", "K", "kill", "disable all faults, after a question; again: enable them"),
+    KeyUse(EVERYWHERE, "K", "K", "faults", "disable all faults, after a question; again: enable them"),
     KeyUse(LISTS, "j,down", "j, ↓", "down", "a line down"),
     KeyUse(LISTS, "k,up", "k, ↑", "up", "a line up"),
     KeyUse(LISTS, "g,home", "g", "first", "to the first line"),
@@ -227,21 +227,22 @@ class AppKeys:
 
         app.confirm("resume all that is held?", resume, "yes")
 
-    def do_kill(self) -> None:
+    def do_faults(self) -> None:
         app = self.app
         admin = app.admin
         if admin is None:
             app.say("files have no faults to turn off")
             return
 
-        def then(rules: Any) -> None:
-            killed = rules.get("killed") is True
-            question = "enable all faults again?" if killed else "disable all faults, for all clients?"
-            app.confirm(question, lambda: app.change("DELETE" if killed else "POST", "/api/kill", None, done), "yes")
+        def then(found: Any) -> None:
+            disabled = found.get("disabled") is True
+            question = "enable all faults again?" if disabled else "disable all faults, for all clients?"
+            path = f"/api/faults/{'enable' if disabled else 'disable'}"
+            app.confirm(question, lambda: app.change("POST", path, None, done), "yes")
 
         def done(answer: Any) -> None:
-            turned = answer.get("turned")
-            count = len(turned) if isinstance(turned, list) else "?"
-            app.say(f"{count} faults are {'off' if answer.get('killed') else 'in force again'}")
+            faults = answer.get("faults")
+            count = len(faults) if isinstance(faults, list) else "?"
+            app.say(f"{count} faults {'disabled' if answer.get('disabled') else 'enabled'}")
 
-        app.work(lambda: admin("GET", "/api/rules"), then)
+        app.work(lambda: admin("GET", "/api/faults"), then)

@@ -274,8 +274,8 @@ class RulePane(TablePane):
         self.table.on_move = self.moved
 
     def more(self) -> Iterator[TextPart]:
-        if self.answer.get("killed") is True:
-            yield " · all faults are off: K puts them back", "bold red"
+        if self.answer.get("faults_disabled") is True:
+            yield " · faults are disabled: K enables them", "bold red"
 
     def moved(self) -> None:
         """Show the text of the rule at the cursor, while texts are shown."""

@@ -153,7 +153,7 @@ class RuleEvents:
         self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": first_mistakes})
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
-        """Put the event of a change of one rule or of all: removed, expired, enabled, killed …"""
+        """Put the event of a change of one rule or of all: removed, expired, enabled, faults disabled …"""
         what = next((word for word in ("removed", "expired") if change.startswith(word)), "changed")
         data = {"what": what, "change": change, "version": version, "rules": rules}
         self.put(now, data if rule is None else data | {"rule": rule})

@@ -242,7 +242,7 @@ RULE_EVENT = EventType(
     "What became of rules: loaded, swapped, rejected, changed, fired",
     (
         Column("what", "string", "loaded, swapped, rejected, removed, changed, expired, or fired (counts of a minute)"),
-        Column("change", "string", "what was done, in words: disabled, killed, …; of removed and changed"),
+        Column("change", "string", "what was done, such as disabled or faults disabled; of removed and changed"),
         Column("version", "string", "id of the rule set in force"),
         Column("before", "string", "id of the rule set before"),
         Column("rules", "long", "rules in force", "rules"),

@@ -69,7 +69,7 @@ class StoredRule:
 
     @property
     def is_fault(self) -> bool:
-        """Return True if the kill switch turns it off."""
+        """Return True if `kproxy faults disable` turns it off."""
         return isinstance(self.rule, LiveRule) and self.rule.is_fault
 
     @property
@@ -134,7 +134,7 @@ class Saved:
     documents: tuple[StoredDocument, ...]
     stored_rules: dict[str, StoredRule]
     off: frozenset[str]
-    killed: bool
+    faults_disabled: bool
     listeners: Mapping[str, ListenerTraits] | None
 
 
@@ -153,15 +153,15 @@ class Begin(NamedTuple):
 
 
 class RuleStore:
-    """Store of rules. `rule_set`: rules in force. `killed`: all faults are off. `off`: disabled rules. `seed`: seed of
-    all rules without their own. `listeners`: listeners that rules are checked against."""
+    """Store of rules. `rule_set`: rules in force. `faults_disabled`: no fault is in force. `off`: disabled rules.
+    `seed`: seed of all rules without their own. `listeners`: listeners that rules are checked against."""
 
     def __init__(self, seed: int = 0, listeners: Mapping[str, ListenerTraits] | None = None) -> None:
         self.seed, self.listeners = seed, listeners
         self.documents: tuple[StoredDocument, ...] = ()
         self.stored_rules: dict[str, StoredRule] = {}
         self.off: frozenset[str] = frozenset()
-        self.killed = False
+        self.faults_disabled = False
         self.rule_set = RuleSet()
         self.born = 0  # live rules that have been put to work so far
         self.later: list[Begin] | None = None  # what `adopt` does to rules at work; None: it is done at once
@@ -177,7 +177,7 @@ class RuleStore:
             raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
 
     def is_enabled(self, name: str) -> bool:
-        """Return True if the rule is not disabled. The kill switch or its stage may still turn it off."""
+        """Return True if the rule is not disabled. Its stage or `disable_faults` may still turn it off."""
         return name not in self.off
 
     # ---- operations: each raises DocumentError with every mistake, and has changed nothing then
@@ -239,9 +239,9 @@ class RuleStore:
         enabled or gone. Raises NoSuchRule."""
         return self._adopt(self.documents, now, off=self.off | {self[name].name})
 
-    def kill(self, on: bool, now: float) -> StoreChange:
-        """Turn all faults off, or restore them. The switch survives later loads."""
-        return self._take_over(self.documents, self.off, on, now)
+    def disable_faults(self, disabled: bool, now: float) -> StoreChange:
+        """Disable all faults, or enable them again. The state survives later loads."""
+        return self._take_over(self.documents, self.off, disabled, now)
 
     def reset(self, name: str | None, now: float) -> int:
         """Reset the counters of this live rule, or of all, and restart their triggers. Return the number of rules.
@@ -265,11 +265,11 @@ class RuleStore:
         """Commit a trial. Return False, without a change, if the store changed since the trial began."""
         if any(one is not other for one, other in zip(self._state(), trial.original, strict=True)):
             return False
-        self.documents, self.stored_rules, self.off, self.killed = (
+        self.documents, self.stored_rules, self.off, self.faults_disabled = (
             trial.documents,
             trial.stored_rules,
             trial.off,
-            trial.killed,
+            trial.faults_disabled,
         )
         self.rule_set, self.born, self.listeners = trial.rule_set, trial.born, trial.listeners
         for begin in trial.later or ():
@@ -277,18 +277,18 @@ class RuleStore:
         return True
 
     def _state(self) -> tuple[object, ...]:
-        return self.documents, self.stored_rules, self.off, self.killed, self.rule_set
+        return self.documents, self.stored_rules, self.off, self.faults_disabled, self.rule_set
 
     # ---- operations that others must agree to
 
     def saved(self) -> Saved:
         """Return the state that `restore` goes back to."""
-        return Saved(self.documents, self.stored_rules, self.off, self.killed, self.listeners)
+        return Saved(self.documents, self.stored_rules, self.off, self.faults_disabled, self.listeners)
 
     def restore(self, saved: Saved, now: float) -> None:
         """Undo all changes since `saved`. Expired rules and stages stay expired."""
         self.stored_rules, self.listeners = saved.stored_rules, saved.listeners
-        self._take_over(saved.documents, saved.off, saved.killed, now)
+        self._take_over(saved.documents, saved.off, saved.faults_disabled, now)
 
     # ---- time
 
@@ -305,7 +305,9 @@ class RuleStore:
         """
         rules = self.stored_rules.values()
         gone = {id(rule.stored_document) for rule in rules if rule.until is not None and rule.until <= now}
-        return self._take_over([one for one in self.documents if id(one) not in gone], self.off, self.killed, now)
+        return self._take_over(
+            [one for one in self.documents if id(one) not in gone], self.off, self.faults_disabled, now
+        )
 
     # ---- inside
 
@@ -369,16 +371,16 @@ class RuleStore:
         finally:
             for stored in self.documents:
                 stored.document.source.forget()
-        return self._take_over(documents, off, self.killed, now)
+        return self._take_over(documents, off, self.faults_disabled, now)
 
     def _take_over(
-        self, documents: Sequence[StoredDocument], off: frozenset[str], killed: bool, now: float
+        self, documents: Sequence[StoredDocument], off: frozenset[str], faults_disabled: bool, now: float
     ) -> StoreChange:
         before = self.stored_rules
         stored_rules = {
-            one.name: self._put_to_work(one, off, killed, now) for one in carry_over(documents, before, now)
+            one.name: self._put_to_work(one, off, faults_disabled, now) for one in carry_over(documents, before, now)
         }
-        self.documents, self.stored_rules, self.killed = tuple(documents), stored_rules, killed
+        self.documents, self.stored_rules, self.faults_disabled = tuple(documents), stored_rules, faults_disabled
         self.off = off.intersection(stored_rules)
         active = [one for one in stored_rules.values() if one.active]
         running = [one.running for one in active if one.running is not None]
@@ -390,9 +392,11 @@ class RuleStore:
         )
         return StoreChange(new, tuple(one for one in left if id(one) not in staying))
 
-    def _put_to_work(self, stored_rule: StoredRule, off: frozenset[str], killed: bool, now: float) -> StoredRule:
+    def _put_to_work(
+        self, stored_rule: StoredRule, off: frozenset[str], faults_disabled: bool, now: float
+    ) -> StoredRule:
         begins, again = stored_rule.begins(now), False
-        active = begins is not None and stored_rule.name not in off and not (killed and stored_rule.is_fault)
+        active = begins is not None and stored_rule.name not in off and not (faults_disabled and stored_rule.is_fault)
         running = stored_rule.running
         if active and isinstance(stored_rule.rule, LiveRule):
             assert begins is not None

@@ -21,7 +21,7 @@ BEFORE_TLS = ("listener", "cluster", "client_address")
 class AllowFrom(LiveRule):
     """Accepts clients of these networks only. If several rules match a connection, one of them is enough to accept it.
 
-    The rule is evaluated after a PROXY header and before TLS. The kill switch does not turn it off.
+    The rule is evaluated after a PROXY header and before TLS. `kproxy faults disable` does not turn it off.
     """
 
     group = "access"

@@ -38,8 +38,8 @@ class Refuse(ConnectionRule):
     def warnings(self) -> Iterable[str]:
         if self.not_ is not None and self.not_.client_address is not None and self.when is None and not self.permanent:
             yield (
-                "it lets in only some addresses, and the kill switch turns it off as a fault, so that all get in; "
-                "kind: allow_from is meant for that, or permanent: true keeps this rule in force"
+                "this fault accepts only some addresses: `kproxy faults disable` then accepts all clients; "
+                "use kind: allow_from, or permanent: true to keep this rule in force"
             )
 
     def opened(self, connection: ConnectionView) -> Decisions:

@@ -266,7 +266,8 @@ def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
     """Given once, by a key; it goes with all that is changed, and stays when the page is opened again."""
     hold(fake, page, held())
     fake.answers["/api/held/17-1/resume"] = held(gone="resumed")
-    fake.answers["/api/kill"] = {"turned": [], "killed": True}
+    fake.answers["/api/faults"] = {"disabled": False}
+    fake.answers["/api/faults/disable"] = {"faults": [], "disabled": True}
     page.keyboard.press("W")
     page.wait_for_selector("dialog input:focus")
     page.keyboard.type("Mára")
@@ -281,7 +282,7 @@ def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
     page.wait_for_selector("dialog button.last:focus")
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
-    sent(fake, page, "/api/kill")
+    sent(fake, page, "/api/faults/disable")
     assert fake.names == ["Mára", "Mára"]
 
 

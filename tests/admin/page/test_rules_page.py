@@ -33,7 +33,7 @@ USUAL: dict[str, Any] = {
 def rules(*given: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return what `GET /api/rules` says of these rules."""
     return {
-        "version": "5f2c9a01b7e4", "seed": 1, "killed": False, "rules": [{**USUAL, **one} for one in given],
+        "version": "5f2c9a01b7e4", "seed": 1, "faults_disabled": False, "rules": [{**USUAL, **one} for one in given],
         "scenarios": [], "loaded": {}, "rejected": {}, "last_rejection": None, **more,
     }  # fmt: skip
 

@@ -204,7 +204,7 @@ def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, op
     page.get_by_role("tab", name="Records").click()
     page.wait_for_selector(".part >> text=does not show")
     refused = page.evaluate("""async () => { const { send } = await import('/view/api.mjs');
-        return send('POST', '/api/kill').then(() => 'done', (error) => error.code); }""")
+        return send('POST', '/api/faults/disable').then(() => 'done', (error) => error.code); }""")
 
     assert refused == "read_only"
     assert page.get_by_role("button", name=re.compile("Kill|Recycle|Close|Intercept|^Add|Resume")).count() == 0

@@ -288,16 +288,16 @@ async def test_reset_begins_anew_everywhere(quiet_log: Any) -> None:
 
 
 async def test_off_and_on_keeps_the_counts(quiet_log: Any) -> None:
-    """Of a rule that is disabled, and of one that the kill switch stops."""
+    """Of a rule that is disabled, and of one that `kproxy faults disable` stops."""
     async with crew_of_two(quiet_log) as pool:
         await pool.put(NTH)
         pool.fire(0, "third", 2)
         await pool.keeper.do_everywhere("disabled", lambda store, now: store.disable("third", now), rule="third")
         assert [len(one.swapped[-1]) for one in pool.workers] == [1, 1]
-        await pool.keeper.do_everywhere("killed", lambda store, now: store.kill(True, now))
+        await pool.keeper.do_everywhere("faults disabled", lambda store, now: store.disable_faults(True, now))
         assert [len(one.swapped[-1]) for one in pool.workers] == [0, 0]
         await pool.keeper.do_everywhere("enabled", lambda store, now: store.enable("third", now), rule="third")
-        await pool.keeper.do_everywhere("no longer killed", lambda store, now: store.kill(False, now))
+        await pool.keeper.do_everywhere("faults enabled", lambda store, now: store.disable_faults(False, now))
 
         assert len(pool.versions) == 1
         assert pool.fire(1, "third") == 1
@@ -437,7 +437,9 @@ CHANGES: dict[str, Callable[[RuleKeeper, TurnCheck], Awaitable[object]]] = {
     "load with a config": lambda keeper, check: keeper.load_with(
         lambda store, now: store.put(Source("<api>", NTH), "api", now), lambda rules: None, lambda: False, check=check
     ),
-    "do": lambda keeper, check: keeper.do_everywhere("killed", lambda store, now: store.kill(True, now), check=check),
+    "do": lambda keeper, check: keeper.do_everywhere(
+        "faults disabled", lambda store, now: store.disable_faults(True, now), check=check
+    ),
     "reset": lambda keeper, check: keeper.reset_everywhere("base", check=check),
 }
 

@@ -311,11 +311,15 @@ RULE = {"name": "third write fails", "kind": "error", "origin": "api", "position
 
 def test_rules_are_listed_and_switched(admin: FakeAdmin) -> None:
     """With their counters; off and on, removed when asked back, all faults off with K."""
-    admin.answers["GET", "/api/rules"] = 200, {"rules": [RULE, {**RULE, "name": "slow"}], "killed": False}
+    admin.answers["GET", "/api/rules"] = 200, {"rules": [RULE, {**RULE, "name": "slow"}], "faults_disabled": False}
     for action in ("disable", "reset", "release"):
         admin.answers["POST", f"/api/rules/slow/{action}"] = 200, {"released": 2}
     admin.answers["DELETE", "/api/rules/slow"] = 200, {}
-    admin.answers["POST", "/api/kill"] = 200, {"killed": True, "turned": [{}, {}], "left": [], "more": 0}
+    admin.answers["POST", "/api/faults/disable"] = (
+        200,
+        {"disabled": True, "faults": [{}, {}], "unaffected": [], "more": 0},
+    )
+    admin.answers["GET", "/api/faults"] = 200, {"disabled": False}
 
     async def script(app: ViewApp) -> None:
         await press(app, "4")
@@ -332,11 +336,11 @@ def test_rules_are_listed_and_switched(admin: FakeAdmin) -> None:
         await press(app, "K")
         await settled(app, lambda: "disable all faults" in screen_text(app))
         await press(app, "y", "enter")
-        assert not admin.of("POST", "/api/kill")
+        assert not admin.of("POST", "/api/faults/disable")
         await press(app, "K")
         await settled(app, lambda: "disable all faults" in screen_text(app))
         await press(app, "=yes", "enter")
-        await settled(app, lambda: "2 faults are off" in screen_text(app))
+        await settled(app, lambda: "2 faults disabled" in screen_text(app))
         assert len(admin.of("DELETE", "/api/rules/slow")) == 1
 
     play(admin, script)
@@ -380,7 +384,7 @@ def test_a_reader_without_the_right_to_change_is_told_so(admin: FakeAdmin) -> No
     """By the proxy's own words, and in the head."""
     admin.streams[0].get()
     admin.streams[0].put(event("hello", {**HELLO, "may_write": False}))
-    admin.answers["GET", "/api/rules"] = 200, {"rules": [RULE], "killed": False}
+    admin.answers["GET", "/api/rules"] = 200, {"rules": [RULE], "faults_disabled": False}
     refusal = admin.problem(403, "read_only", "this token may only look")
     admin.answers["POST", "/api/rules/third%20write%20fails/disable"] = refusal
 
@@ -527,7 +531,7 @@ def test_two_keys_in_the_list_change_nothing(holding: FakeAdmin, second: str, mo
     monkeypatch.setattr(ViewApp, "exit", lambda app: None)
     refused = {"error": {"code": "confirm_first", "message": "Produce changes: it", "mistakes": []}}
     holding.answers["POST", "/api/exchanges/0-1/send"] = 409, refused
-    holding.answers["GET", "/api/rules"] = 200, {"rules": [RULE], "killed": False}
+    holding.answers["GET", "/api/rules"] = 200, {"rules": [RULE], "faults_disabled": False}
 
     async def script(app: ViewApp) -> None:
         holding.streams[0].put(event("rows", {"rows": [row(1)]}, "3f9c.0-2"))

@@ -74,8 +74,8 @@ async def test_pages_of_other_sites_are_refused(make_api: Callable[..., Any], si
     for path in ("/api/rules", "/metrics", "/api/openapi.json"):
         refused = await made("GET", path, **CHANGE, **{"sec-fetch-site": site})
         assert (refused.status, refused.code) == (403, "foreign_site")
-    assert (await made("POST", "/api/kill", **CHANGE, **{"sec-fetch-site": site})).code == "foreign_site"
-    assert (await made("GET", "/api/kill", **CHANGE, **{"sec-fetch-site": site})).code == "foreign_site"
+    assert (await made("POST", "/api/faults/disable", **CHANGE, **{"sec-fetch-site": site})).code == "foreign_site"
+    assert (await made("GET", "/api/faults/disable", **CHANGE, **{"sec-fetch-site": site})).code == "foreign_site"
     assert (await made("GET", "/livez", **{"sec-fetch-site": site})).status == 200
 
 
@@ -84,7 +84,7 @@ async def test_pages_of_other_sites_are_refused(make_api: Callable[..., Any], si
 async def test_the_own_page_and_people_are_let_in(api: Any, site: str) -> None:
     """`none`: somebody has typed the address."""
     assert (await api("GET", "/api/rules", **{"sec-fetch-site": site})).status == 200
-    assert (await api("POST", "/api/kill", **{"sec-fetch-site": site})).status == 200
+    assert (await api("POST", "/api/faults/disable", **{"sec-fetch-site": site})).status == 200
 
 
 @pytest.mark.trio

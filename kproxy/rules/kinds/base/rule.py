@@ -68,8 +68,8 @@ VisiblePart = Literal[
 ]
 
 Family = Literal["names", "fault", "access", "quota", "code"]
-"""Purpose of a rule: names, addresses and versions; faults, which the kill switch turns off; who may do what, and
-how much of it; code of one's own."""
+"""Purpose of a rule: names, addresses and versions; faults, which `kproxy faults disable` turns off; who may do what,
+and how much of it; code of one's own."""
 LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""
 
@@ -239,7 +239,7 @@ class LiveRule(Rule):
 
     @property
     def is_fault(self) -> bool:
-        """Return True if the kill switch turns it off."""
+        """Return True if `kproxy faults disable` turns it off."""
         return self.family == "fault" and not getattr(self, "permanent", False)
 
     def holds(self, facts: Facts) -> bool:

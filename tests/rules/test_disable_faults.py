@@ -1,4 +1,4 @@
-"""The kill switch: which rules of which kinds it turns off, and which it leaves."""
+"""Disabled faults: which rules of each kind are turned off, and which stay in force."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ def test_most_kinds_are_faults() -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_kill(kind: str) -> None:
+def test_disable_faults(kind: str) -> None:
+    """Faults go, whatever is loaded while they are off, and come back; all else is in force all the time."""
     store = store_of(example(kind))
     fault = ALL[kind] == "fault"
     assert store[kind].rule.family == ALL[kind]
     assert store[kind].active
 
-    store.kill(True, 1.0)
+    store.disable_faults(True, 1.0)
     assert store[kind].active is not fault
     store.replace_files([read_document(Source("f.yaml", example(kind)))], 2.0)
     elsewhere = {"match": {"listener": "b"}, "not": {"listener": "c"}} if ALL[kind] == "names" else {}
@@ -60,14 +61,14 @@ def test_kill(kind: str) -> None:
     assert [kept.active for kept in store.stored_rules.values()] == [not fault] * 2
     assert [rule.name for rule in store.rule_set.rules] == ([] if fault else [kind, "another"])
 
-    store.kill(False, 3.0)
+    store.disable_faults(False, 3.0)
     assert [kept.active for kept in store.stored_rules.values()] == [True] * 2
 
 
 @pytest.mark.parametrize("kind", MAY_LAST)
 def test_what_lasts_stays(kind: str) -> None:
     store = store_of(example(kind, permanent=True))
-    store.kill(True, 1.0)
+    store.disable_faults(True, 1.0)
 
     assert store[kind].active
     assert store[kind].rule.family == "fault"
