@@ -1,4 +1,4 @@
-"""The page about worker processes: its commands print what it shows, on a proxy of two workers."""
+"""The page on scale: its commands print what it shows, on a proxy of two workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kproxy.testing.process import Proxy
 from tests.support.fake_broker import FakeBroker
 
 pytestmark = pytest.mark.process
-PAGE = Path(__file__).parent.parent / "docs" / "workers.md"
+PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
 
 def test_the_commands_of_the_workers_page() -> None:

@@ -90,7 +90,7 @@ def sizing() -> str:
     exchanges = LOAD * 1e6 / found["exchange"]
     half = f"{LOAD:.0%} of a core"
     return table(
-        ["what", "of one pod", "made of", "date"],
+        ["load", "of one pod", "based on", "date"],
         [
             ["small exchanges a second, each alone", f"{exchanges:,.0f}",
              f"{found['exchange']} µs of CPU, {half} (bench)", day],
@@ -127,7 +127,7 @@ def metadata_table(kept: dict[str, Any]) -> str:
             "MB held",
             "MB to the client",
             "CPU ms",
-            "longest ms in one go",
+            "longest ms",
             "CPU ms for the next client",
         ],
         rows,
@@ -144,9 +144,9 @@ def storms_table() -> str:
             found = storm(clients, pods, each)
             rows.append([what + asks, clients, found.seconds, found.busiest])
     heads = [
-        "what goes",
-        "clients that come again",
-        "seconds until all are back",
+        "failure",
+        "clients that reconnect",
+        "seconds until all are connected",
         "connections in a pod's busiest second",
     ]
     return table(heads, rows)
@@ -162,9 +162,9 @@ def ages_table() -> str:
     return table(
         [
             "`max_connection_age`",
-            "share of the pod that came back, after one age",
+            "share of the restarted pod after one age",
             "after two",
-            "connections anew in a second, at most",
+            "reconnections a second, at most",
         ],
         rows,
     )
@@ -176,7 +176,7 @@ def rollout_table() -> str:
     for name, stay in (("SNI or ports by id: any pod", False), ("ports of a pod: the same pod", True)):
         found = rollout(5_000, 100, START, stay=stay)
         rows.append([name, found.mean, found.most, found.minutes])
-    return table(["clients come back to", "connections anew of a client, on average", "at most", "minutes"], rows)
+    return table(["clients reconnect to", "reconnections of a client, on average", "at most", "minutes"], rows)
 
 
 def page(kept: dict[str, Any]) -> str:
