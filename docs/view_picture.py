@@ -1,4 +1,4 @@
-"""The pictures of the live view in README.md and docs/view.md: the page in both themes, with the traffic of the demo.
+"""Screenshots of the live view for README.md and docs/live-view.md: both themes, traffic of the demo.
 
     python docs/view_picture.py        # writes docs/view-light.png and docs/view-dark.png
 

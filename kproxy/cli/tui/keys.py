@@ -1,4 +1,4 @@
-"""Keys of the terminal view and their actions. The app binds them; its help and docs/view.md list them.
+"""Keys of the terminal view and their actions. The app binds them; its help and docs/live-view.md list them.
 
 Where mitmproxy has a key for the same action, the view uses it.
 """

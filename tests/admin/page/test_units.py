@@ -193,8 +193,8 @@ def test_many_rows_take_no_more_room_than_the_last_ones(page: Page) -> None:
 
 
 def test_the_keys_on_the_page_of_documentation(browser: Browser) -> None:
-    """docs/view.md has every key of the page, but for some that say the same as another."""
-    text = (Path(__file__).parents[3] / "docs" / "view.md").read_text()
+    """docs/live-view.md has every key of the page, but for some that say the same as another."""
+    text = (Path(__file__).parents[3] / "docs" / "live-view.md").read_text()
     table = text.partition("### Keys of the page")[2].partition("###")[0]
     told = {
         key for row in table.splitlines() if row.startswith("| ") for key in re.findall(r"`([^`])`", row.split("|")[1])

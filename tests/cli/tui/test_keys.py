@@ -1,4 +1,4 @@
-"""The table of keys: each does something, the help and docs/view.md list them."""
+"""The table of keys: each does something, the help and docs/live-view.md list them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.cli.tui.keys import KEYS, SCREENS, help_lines, markdown
 from kproxy.cli.tui.sources import ProxySource
 from kproxy.cli.tui.widgets import LineList
 
-PAGE = Path(__file__).parents[3] / "docs" / "view.md"
+PAGE = Path(__file__).parents[3] / "docs" / "live-view.md"
 
 
 def test_a_key_stands_for_one_thing() -> None:
