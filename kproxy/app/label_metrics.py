@@ -244,7 +244,7 @@ class ClientTelemetry:
         listener = session.facts.listener
         terms = self.terms.get(listener)
         if terms is None:
-            terms = self.terms[listener] = TelemetrySettings(self.config.serve, *self.wanted(listener), self)
+            terms = self.terms[listener] = TelemetrySettings(self.config.serve, *self.wanted(listener), self.put)
         return TelemetryGateway(session, terms)
 
     def put(self, push: TelemetryPush) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from time import sleep
 from types import TracebackType
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
@@ -39,13 +39,6 @@ AT_ONCE = 1 << 16
 """Characters, about, that are written together."""
 FAREWELL = 1.0
 """Seconds at the end to write what still waits: a reader who has read nothing until then will not begin now."""
-
-
-class TextStream(Protocol):
-    """Stream of text that a log queue writes to."""
-
-    def write(self, text: str) -> int: ...
-    def isatty(self) -> bool: ...
 
 
 class WholeLines:
@@ -109,7 +102,7 @@ class LogQueue:
     losses. A line that `on_lost` logs enters the same queue.
     """
 
-    def __init__(self, stream: TextStream, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, stream: WholeLines, most_bytes: int = MOST_BYTES) -> None:
         self.stream, self.most_bytes = stream, most_bytes
         self.on_lost: Callable[[int], object] = lambda number: None
         self.lost = self.untold = self.bytes = 0

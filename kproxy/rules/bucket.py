@@ -303,7 +303,12 @@ LATE = 60.0  # seconds after late bytes during which all bytes are charged on ar
 
 
 class QuotaTurn:
-    """Place of a request in the order; see `kproxy.rules.exchange.QuotaPlace`. `debt`: seconds of its longest debt."""
+    """Place of one request in the queues of the limits that it is charged to.
+
+    `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: first waiters of
+    the queues that this turn has left. The caller removes and wakes them. `debt`: seconds of the longest debt of its
+    charges.
+    """
 
     __slots__ = ("charges", "debt", "paid", "waiter", "woken")
 
@@ -328,6 +333,8 @@ class QuotaTurn:
         return max([self.debt, *(amount / bucket.rate for bucket, amount in self.charges[self.paid :])])
 
     def ask(self, now: float) -> float:
+        """Charge the request and return 0 if it may go on. Otherwise return the seconds until it asks again; infinite:
+        another turn is before it, and wakes it."""
         while self.paid < len(self.charges):
             bucket, amount = self.charges[self.paid]
             if self.waiter is not None:
@@ -350,10 +357,12 @@ class QuotaTurn:
         return 0.0
 
     def step_aside(self) -> None:
+        """Leave the queue until the next `ask`, so that others do not wait for it."""
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
 
     def give_up(self, now: float, unsent: float = 0.0) -> None:
+        """Leave all queues. Take back the `unsent` part of the charges, or all of them if it was in a queue."""
         if self.paid < len(self.charges):
             self.step_out(self.charges[self.paid][0])
             unsent = 1.0
@@ -365,6 +374,7 @@ class QuotaTurn:
             self.charges = ()
 
     def has_late(self, now: float) -> bool:
+        """Return True if bytes of a request at one of these limits were late within the last LATE seconds."""
         return any(now < bucket.late_until for bucket, _ in self.charges)
 
     def note_late(self, now: float) -> None:
@@ -372,6 +382,7 @@ class QuotaTurn:
             bucket.late_until = now + LATE
 
     def part(self, share: float) -> QuotaTurn:
+        """Return a new turn with this share of the charges."""
         return QuotaTurn([(bucket, amount * share) for bucket, amount in self.charges])
 
     def step_out(self, bucket: Bucket) -> None:

@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, NewType, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 from uuid import UUID
 
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.entity import Entity
+
+if TYPE_CHECKING:
+    from kproxy.rules.bucket import QuotaTurn
 
 How = Literal["fin", "rst", "half"]
 """fin: close after queued bytes are written. rst: reset at once. half: kproxy sends nothing more to the client, but
@@ -99,37 +102,6 @@ class Close:
     """Decision to close the connection in this frame's place."""
 
     how: How = "fin"
-
-
-class QuotaPlace(Protocol):
-    """Place of one request in the lines of the limits that it is charged to.
-
-    `waiter`: session of the request, set before the first `ask`; None if nothing can wake it. `woken`: waiters at the
-    head of a line that can go on since this turn left it. The caller takes them, and has each of them ask again.
-    """
-
-    waiter: Any
-    woken: list[Any]
-    debt: float  # seconds of the longest debt that its charges have left so far
-
-    def ask(self, now: float) -> float:
-        """Charge the request and return 0 if it may go on. Otherwise return the seconds until it asks again; infinite:
-        another turn is before it, and wakes it."""
-
-    def step_aside(self) -> None:
-        """Leave the line until the next `ask`. The request cannot go on now, and others would wait for it."""
-
-    def give_up(self, now: float, unsent: float = 0.0) -> None:
-        """Give up all places. Take back the `unsent` part of its charges, or all of them if it had a place."""
-
-    def has_late(self, now: float) -> bool:
-        """Return True if bytes of a request at one of these limits were late within the last minute."""
-
-    def note_late(self, now: float) -> None:
-        """Note at all limits that bytes of the request are late."""
-
-    def part(self, share: float) -> QuotaPlace:
-        """Return a new turn with this share of the charges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +256,7 @@ class ConnectionView:
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
-        self.turns: list[QuotaPlace] = []
+        self.turns: list[QuotaTurn] = []
 
     @property
     def principal(self) -> str | None:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kproxy.base.weak_method import unheld
 from kproxy.rules.exchange import Exchange
@@ -27,8 +27,11 @@ from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import Trigger
 
-from .exchange import Facts, QuotaPlace
+from .exchange import Facts
 from .trigger import SharedTrigger
+
+if TYPE_CHECKING:
+    from .bucket import QuotaTurn
 
 HowGone = Literal["resumed", "edited", "answered", "dropped", "closed", "timed_out", "client_left", "rule_gone"]
 """How a held frame left. closed: its connection was closed by any side."""
@@ -143,7 +146,7 @@ class ActiveRule:
         except Exception:  # noqa: BLE001  # it is evaluated then, where an effect that raises is named
             return False
 
-    def turn(self, terms: Any, size: int, now: float) -> QuotaPlace | None:
+    def turn(self, terms: Any, size: int, now: float) -> QuotaTurn | None:
         return None if terms is ACTS else self.effect.turn(terms, size, now)
 
     def restart(self, began: float, common: SharedNumbers | None = None) -> None:

@@ -35,12 +35,9 @@ class NumberCells(Protocol):
         they may be evicted without loss, if not now."""
 
 
-class NumberTable(Protocol):
-    """Table of numbers by key, for a bounded number of keys."""
-
-    def cells(self, owner: bytes, what: str | None) -> NumberCells:
-        """Return the cells of a key. owner: 8 bytes that identify one life of one rule. what: the client or other key;
-        None: the whole rule, whose numbers are never evicted."""
+FindCells = Callable[[bytes, str | None], NumberCells]
+"""Returns the cells of a key in the common table: 8 bytes for one life of a rule, and the client or other key. A key of
+None is the whole rule; its numbers are never evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,12 @@ class SharedNumbers:
     """Part of the table for one life of one rule. It ends when the rule restarts. own: suffix of the seed for draws
     that cannot be shared, so that processes draw differently; empty in the first process."""
 
-    table: NumberTable
+    find: FindCells
     owner: bytes
     own: str = ""
 
     def cells(self, what: str | None) -> NumberCells:
-        return self.table.cells(self.owner, what)
+        return self.find(self.owner, what)
 
 
 RememberedNumbers = tuple[float, ...]

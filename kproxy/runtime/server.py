@@ -36,7 +36,7 @@ from .timeouts import MaxAges, Sweep
 
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config
-    from kproxy.session.commands import Sleeper
+    from kproxy.session.lanes.host import LaneHost
 
 MANY = 64
 """Connection count that triggers loop detection, as does each doubling of it."""
@@ -90,7 +90,7 @@ class Server:
         self.drains: Drain | None = None
         self.shutdown_delay = ShutdownDelay(self.limits.shutdown_delay, reactor, self.log)
         self.finished = trio.Event()
-        self.woken: deque[Sleeper] = deque()
+        self.woken: deque[LaneHost] = deque()
         self.admin_port = None if config.admin is None else config.admin.bind.port
         self.network = NO_NETWORK
         change = NetworkChange(self, config)
@@ -258,7 +258,7 @@ class Server:
             self.counts.broker_bytes + sum(each.broker.got for each in self.connections),
         )
 
-    def wake(self, sessions: Sequence[Sleeper]) -> None:
+    def wake(self, sessions: Sequence[LaneHost]) -> None:
         """Schedule these sessions: they received memory, or are at the head of a quota's queue.
 
         They never run in the caller's turn. If that turn were suspended, all sessions woken later would wait for it.
@@ -277,7 +277,7 @@ class Server:
             self.woken.popleft()  # popped afterwards, since `wake` schedules a call if the queue is empty
             yield
 
-    def wake_one(self, session: Sleeper, now: float) -> None:
+    def wake_one(self, session: LaneHost, now: float) -> None:
         try:
             if session.owner is not None:
                 session.owner.granted(now)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kproxy.rules.exchange import TrafficShape
+
+if TYPE_CHECKING:
+    from .lanes.host import LaneHost
 
 CLIENT: Final = 0
 BROKER: Final = 1
@@ -72,21 +75,12 @@ class Resume:
     side: int
 
 
-class Sleeper(Protocol):
-    """Session with a lane that waits for held memory, or for its turn at a quota. `owner` is its driver."""
-
-    owner: Any
-
-    def granted(self, now: float) -> None:
-        """Continue the lane that got memory by a `Wake`, or that is first in the line of a quota."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wake:
     """Command to call `granted(now)` on these other sessions, and to obey theirs: held memory has become free for them,
     or they are first in the line of a quota."""
 
-    sessions: tuple[Sleeper, ...]
+    sessions: tuple[LaneHost, ...]
 
 
 @dataclass(frozen=True, slots=True)

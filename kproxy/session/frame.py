@@ -14,16 +14,21 @@ A `FrameView` has a frame's position and the length received so far; its header 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kproxy.protocol.framing import MAX_REQUEST_HEADER, body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import schema
 from kproxy.session.inflight import FifoEntry
-from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces
 
 from .plan import Step
+
+if TYPE_CHECKING:
+    from .lanes.request_rules import MeteredFrame
+    from .lanes.response import TailStream
+
+    LongFrame: TypeAlias = "TailStream | MeteredFrame"
 
 IDENTITY = "identity"
 """The word for a frame that waits until it is known who the client is."""
@@ -191,29 +196,12 @@ class Wait:
         self.cause = cause
 
 
-class LongFrame(Protocol):
-    """Long frame with the id `correlation`. `length`: bytes at its end to decode."""
-
-    correlation: int
-    length: int
-
-    def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
-        """Take buf[pos:n]; return, if `direct`, how many bytes from the buffer's start pass unchanged."""
-
-
-class TailFrame(LongFrame, Protocol):
-    """Long response that passes as it comes and is rewritten in its tail."""
-
-    def rewrite_tail(self, tail: Buffer, context: Context) -> bytes | NeedsLookup | None:
-        """Return the tail with the proxy's addresses, in as many bytes as it had. None: unchanged."""
-
-
 class Streaming:
-    """Disposition of a frame that passes by way of a `LongFrame`, from byte `body` of the buffer on."""
+    """Disposition of a response that passes through a `TailStream`, from byte `body` of the buffer on."""
 
     __slots__ = ("body", "stream")
 
-    def __init__(self, stream: LongFrame, body: int) -> None:
+    def __init__(self, stream: TailStream, body: int) -> None:
         self.stream, self.body = stream, body
 
 

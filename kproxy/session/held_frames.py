@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.base.errors import DecodeError, EncodeError
 from kproxy.protocol import decode_request, encode
@@ -23,6 +23,8 @@ from kproxy.session.respond.answer import Failure, fail
 
 if TYPE_CHECKING:
     from .frame import FrameView
+    from .lanes.assembler import Assembler
+    from .live.evaluation import Evaluation
 
 SIZE = 4
 MOST_BYTES = 16 << 20
@@ -34,26 +36,6 @@ CLAIM = 30.0
 """Seconds that a claim lasts. The frame is held at least as long."""
 MOST_BEHIND = 100
 """Frames that wait after a held one, up to the maximum that is counted."""
-
-
-class HoldingLane(Protocol):
-    """Lane that keeps the bytes of a held frame, from its beginning on."""
-
-    kept: bytearray | None
-
-    def try_again(self, now: float) -> None: ...
-
-
-class HeldEvaluation(Protocol):
-    """Decisions about a frame that is held, which those about holding it are added to."""
-
-    exchange: Any
-    frame: bytes | None
-    looked_at: float
-    changes: list[Callable[[bytes], bytes]]
-    drop: AfterDrop | None
-    close: How | None
-    holds: list[HeldFrame]
 
 
 class HeldFrame:
@@ -69,7 +51,7 @@ class HeldFrame:
     """
 
     def __init__(
-        self, session: Any, lane: HoldingLane, evaluation: HeldEvaluation, running: ActiveRule, at: str,
+        self, session: Any, lane: Assembler, evaluation: Evaluation, running: ActiveRule, at: str,
         hold: Hold | None, now: float, size: int,
     ) -> None:  # fmt: skip
         self.session, self.lane, self.evaluation, self.running, self.at = session, lane, evaluation, running, at
@@ -256,7 +238,7 @@ class HeldFrame:
             owner.released()
 
 
-def still_held(held: Sequence[HeldFrame], lane: HoldingLane, session: Any, frame: FrameView) -> bool:
+def still_held(held: Sequence[HeldFrame], lane: Assembler, session: Any, frame: FrameView) -> bool:
     """Return True while any rule holds the frame; its lane is called when the first of their times is over.
 
     A lane checks again when the time is extended, so this is only called if it would not check earlier.

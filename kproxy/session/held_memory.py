@@ -30,7 +30,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .lanes.assembler import Assembler
 
 SMALL_AREA = 8  # divisor of held_bytes: the part for frames below SMALL
 SMALL = 1 << 20  # bytes; frames below use the small area
@@ -42,24 +45,6 @@ PACE = 60.0  # seconds for a whole frame, while others wait: 1.7 MB/s for the lo
 STALE = 4  # patiences until the last measurement belongs to an earlier wait, or the process was suspended since
 NOBODY: Sequence[Any] = ()
 BATCH = 256  # reservations that `evictions` reads in one go
-
-
-class Holder(Protocol):
-    """Lane that holds a frame from `source` to `target`, or waits for memory. `reserved`: its reservation for the frame
-    that it receives; `missing` bytes of it have not arrived. `reserved_at`: time of the reservation, or of the wait for
-    it."""
-
-    session: Any
-    source: int
-    target: int
-    blocked: str
-    reserved: Hold | None
-    reserved_at: float
-
-    @property
-    def network(self) -> str: ...
-    @property
-    def missing(self) -> int: ...
 
 
 class Movement(NamedTuple):
@@ -81,7 +66,7 @@ class Hold:
 
     __slots__ = ("lane", "missing", "moved", "share", "since", "size", "slow")
 
-    def __init__(self, lane: Holder, size: int, share: NetworkShare) -> None:
+    def __init__(self, lane: Assembler, size: int, share: NetworkShare) -> None:
         self.lane, self.size, self.share = lane, size, share
         self.missing = self.moved = 0
         self.since: float | None = None
@@ -93,8 +78,8 @@ class Ticket:
 
     __slots__ = ("lane", "number", "share", "size", "tag")
 
-    def __init__(self, lane: Holder, size: int, share: NetworkShare, number: int) -> None:
-        self.lane: Holder | None = lane  # None: the connection ended
+    def __init__(self, lane: Assembler, size: int, share: NetworkShare, number: int) -> None:
+        self.lane: Assembler | None = lane  # None: the connection ended
         self.size, self.share, self.number = size, share, number
         self.tag = share.granted + size
 
@@ -160,7 +145,7 @@ class Area:
         alone."""
         return not self.used or self.used + size <= self.limit
 
-    def take(self, share: NetworkShare, lane: Holder, size: int) -> None:
+    def take(self, share: NetworkShare, lane: Assembler, size: int) -> None:
         """Reserve the bytes for the lane."""
         hold = lane.reserved = Hold(lane, size, share)
         share.holds[hold] = None
@@ -312,12 +297,12 @@ class HeldMemory:
 
     def __init__(self, limit: int) -> None:
         self.small, self.general = Area(), Area()
-        self.waiting: dict[Holder, Ticket] = {}
+        self.waiting: dict[Assembler, Ticket] = {}
         self.on_wait: Callable[[], object] = lambda: None
         self.numbers = 0
         self.use_limit(limit)
 
-    def use_limit(self, limit: int) -> list[Holder]:
+    def use_limit(self, limit: int) -> list[Assembler]:
         """Set another limit; return the lanes that get memory by that."""
         self.limit = limit
         self.small.limit = limit // SMALL_AREA
@@ -338,7 +323,7 @@ class HeldMemory:
         """Return the bytes of the longest frame that can be held."""
         return self.general.limit
 
-    def reserve(self, lane: Holder, size: int) -> Sequence[Holder]:
+    def reserve(self, lane: Assembler, size: int) -> Sequence[Assembler]:
         """Reserve `size` bytes now (`lane.reserved`), or have the lane wait until `release` returns it.
 
         Returns the other lanes that get memory by that: the lane may pass a frame of its network, which others waited
@@ -359,7 +344,7 @@ class HeldMemory:
             self.on_wait()
         return [other for other in granted if other is not lane]
 
-    def reserve_at_once(self, area: Area, network: str, lane: Holder, size: int) -> bool:
+    def reserve_at_once(self, area: Area, network: str, lane: Assembler, size: int) -> bool:
         """Reserve the bytes if they are free and no frame with a claim to them waits."""
         if area.turns or not area.has_room(size):
             return False
@@ -369,12 +354,12 @@ class HeldMemory:
         area.take(share, lane, size)
         return True
 
-    def release(self, hold: Hold) -> list[Holder]:
+    def release(self, hold: Hold) -> list[Assembler]:
         """Return a reservation. Returns the lanes that get theirs by that, in order."""
         hold.share.area.give_back(hold)
         return self.grant() if self.waiting else []
 
-    def forget(self, lane: Holder) -> list[Holder]:
+    def forget(self, lane: Assembler) -> list[Assembler]:
         """Remove the waiting lane of a connection that ended; return the lanes that can go on instead."""
         ticket = self.waiting.pop(lane, None)
         if ticket is None:
@@ -382,7 +367,7 @@ class HeldMemory:
         ticket.share.area.cancel(ticket)
         return self.grant()
 
-    def grant(self) -> list[Holder]:
+    def grant(self) -> list[Assembler]:
         """Reserve memory for waiting lanes if it fits, in turns; return these lanes."""
         granted = []
         for area in (self.small, self.general):
@@ -400,7 +385,7 @@ class HeldMemory:
             granted.append(self.take_next(small, share, general))
         return granted
 
-    def take_next(self, area: Area, share: NetworkShare, source: Area) -> Holder:
+    def take_next(self, area: Area, share: NetworkShare, source: Area) -> Assembler:
         """Reserve bytes of `source` for the next waiting frame of the network; return its lane."""
         ticket = area.pop(share)
         lane = ticket.lane

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kproxy.base.cooperative import FEW, yielding
@@ -48,6 +48,9 @@ from kproxy.session.cluster import Cluster
 from kproxy.session.compiled_rule import Numbers, RuleIndex
 from kproxy.session.fetch_sessions import SESSIONS_SINCE
 from kproxy.session.partition_session import CLOSING
+
+if TYPE_CHECKING:
+    from kproxy.session.frame import RequestView
 
 LONGEST = 1 << 20
 """Bytes of a frame that are searched in one go, which takes about a millisecond."""
@@ -124,25 +127,6 @@ NO_SESSION = {"session_id": 0, "session_epoch": CLOSING}
 """Fields of a Fetch that belongs to no session (KIP-227)."""
 
 
-class WholeRequest(Protocol):
-    """Request that is all in buf[start:end], its size included."""
-
-    buf: Buffer
-    start: int
-    end: int
-
-    @property
-    def client_id(self) -> str | None:
-        """Return the client id; None for null."""
-
-    @property
-    def body(self) -> int | None:
-        """Return where the body starts; None: the header does not end in the frame."""
-
-    def content(self) -> bytes:
-        """Return a copy of the frame, without its size."""
-
-
 class NamePrefilter:
     """Prefilter of one (api, version) by names, over the index of its rules."""
 
@@ -183,7 +167,7 @@ class NamePrefilter:
         )
         self.lacking = frozenset(name for name in OF_ENTITY if name in fields and fields[name].lenient)
 
-    def candidates(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
+    def candidates(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> frozenset[int] | None:
         """Return the numbers of the rules that can apply to the complete request. None: names are not sufficient.
         Without any, its response may still mention names forbidden by rules that screen responses.
 
@@ -199,14 +183,14 @@ class NamePrefilter:
             return found | self.scanned
         return found
 
-    def matters(self, frame: WholeRequest) -> bool:
+    def matters(self, frame: RequestView) -> bool:
         """Return True if rules apply to the request though it names nothing: it requests all, or joins."""
         if not (self.lists or self.joins):
             return False
         request = decode_request(frame.content(), trailing=True)
         return asks_all(request) or (self.joins and joins(request))
 
-    def named(self, frame: WholeRequest, view: ConnectionView, cluster: Cluster) -> Numbers | None:
+    def named(self, frame: RequestView, view: ConnectionView, cluster: Cluster) -> Numbers | None:
         """Return the rules that the index finds, without those found by literals; None: names are not sufficient."""
         found = self.general
         for name, field in self.frames:

@@ -13,7 +13,7 @@ as usual.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.base.errors import LoginFailed
 from kproxy.protocol.primitives import Buffer
@@ -25,7 +25,6 @@ from kproxy.session.lanes.pair import LanePair
 from kproxy.session.sasl.login import (
     CORRELATION,
     SASL_AUTHENTICATION_FAILED,
-    Credentials,
     LaneLogins,
     LoggedIn,
     RawTokens,
@@ -36,6 +35,9 @@ from kproxy.session.sasl.login import (
 from kproxy.session.session_state import STALLED
 
 from .sasl_server import SaslServer
+
+if TYPE_CHECKING:
+    from kproxy.runtime.upstreams.own_connection import OwnCredentials
 
 WHEN: Final = 0.85
 """Part of its lifetime until a session is renewed, and up to a tenth later, so that not all connections do it at
@@ -54,7 +56,7 @@ class Renewal:
     """Renewal of kproxy's login on one session's broker connection. `busy`: the client's frames wait, or the request
     lane is about to be let go."""
 
-    def __init__(self, session: LanePair, credentials: Credentials, login: LoggedIn, now: float) -> None:
+    def __init__(self, session: LanePair, credentials: OwnCredentials, login: LoggedIn, now: float) -> None:
         self.session, self.credentials, self.version = session, credentials, login.version
         self.steps: Steps | None = None
         self.busy = self.done = False
@@ -193,7 +195,7 @@ class Logins(LaneLogins):
 
     # ---- kproxy, at the broker
 
-    def logged_in(self, credentials: Credentials, login: LoggedIn, now: float) -> None:
+    def logged_in(self, credentials: OwnCredentials, login: LoggedIn, now: float) -> None:
         """Note that kproxy itself has logged in at the broker, before any request of the client is forwarded."""
         if not self.session.phase.ends:
             self.renewal = Renewal(self.session, credentials, login, now)

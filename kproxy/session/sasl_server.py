@@ -170,7 +170,7 @@ class TokenRequest(NamedTuple):
 
 
 class SaslServer:
-    """SASL server of one connection: a `SaslEnd`. `name` is the client's user name, once it has authenticated."""
+    """SASL server of one connection. `name` is the client's user name, once it has authenticated."""
 
     def __init__(self, session: LanePair, terms: SaslSettings) -> None:
         self.session, self.terms = session, terms

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.base.errors import InternalError
-from kproxy.rules.exchange import Facts, How, QuotaPlace
+from kproxy.rules.exchange import Facts, How
 from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.rules.values.address import network_of
 from kproxy.session.rewrite.context import Context
@@ -31,6 +31,7 @@ from .plan import Plan
 from .shared import ClusterState
 
 if TYPE_CHECKING:
+    from kproxy.rules.bucket import QuotaTurn
     from kproxy.session.live.evaluation import Evaluation
 
 
@@ -322,7 +323,7 @@ class SessionState:
                 correlation = evaluation.exchange.correlation_id
                 self.observer.throttled(correlation, running.name, evaluation.throttle, older=older)
 
-    def wake_next(self, turn: QuotaPlace) -> None:
+    def wake_next(self, turn: QuotaTurn) -> None:
         """Make the sessions that are first in a queue now try again, because this turn has left it."""
         if turn.woken:
             self.commands.append(Wake(tuple(turn.woken)))

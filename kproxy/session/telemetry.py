@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
 from kproxy.base.errors import DecodeError
@@ -81,13 +81,6 @@ class TelemetryPush:
     unreadable: bool = False
 
 
-class TelemetryInbox(Protocol):
-    """Inbox of the payloads that clients have pushed."""
-
-    def put(self, push: TelemetryPush) -> bool:
-        """Take a payload for decoding; False: the inbox is full."""
-
-
 @dataclass(eq=False)
 class TelemetrySettings:
     """Settings of a listener for its clients' metrics. `interval`: seconds between two pushes. `metrics`: prefixes of
@@ -99,7 +92,7 @@ class TelemetrySettings:
     serve: ServeTelemetry
     interval: float
     metrics: Sequence[str]
-    inbox: TelemetryInbox
+    inbox: Callable[[TelemetryPush], bool]  # takes a payload for decoding; False: it is full
     new_id: Callable[[], UUID] = uuid4
 
     def use(self, interval: float, metrics: Sequence[str]) -> None:
@@ -252,7 +245,7 @@ class TelemetryGateway:
             frame.client_id or "", identity.principal or "", identity.software or "", session.facts.listener,
             session.facts.client_address, session.plan.bound.names, session.owner,
         )  # fmt: skip
-        if not self.terms.inbox.put(push):
+        if not self.terms.inbox(push):
             return False
         self.last = push
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytest
 
@@ -41,14 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Take back the announcement of fetched jars on pytest's terminal."""
     del jars.telling[1:]
-
-
-@runtime_checkable
-class HasLogs(Protocol):
-    """A fixture's value whose log is shown for a failed test."""
-
-    def logs(self) -> str:
-        """Return the last lines of the log."""
 
 
 class Proxies:
@@ -108,7 +100,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         used = getattr(item, "funcargs", {})
-        logs = {value.logs(): name for name, value in used.items() if isinstance(value, HasLogs)}
+        logs = {value.logs(): name for name, value in used.items() if hasattr(type(value), "logs")}
         for text, name in logs.items():
             if not any(text in other for other in logs if other != text):  # one fixture may hold another
                 report.sections.append((f"log of {name}", text))

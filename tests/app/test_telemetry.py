@@ -96,7 +96,7 @@ def test_names_of_listeners_are_not_searched() -> None:
 
     process = Process()
     config = TelemetryConfig(labels=[]).model_copy(update={"listeners": Searched(["here", "there"])})
-    process.telemetry.terms["here"] = terms = TelemetrySettings("auto", 1.0, (), process.telemetry)
+    process.telemetry.terms["here"] = terms = TelemetrySettings("auto", 1.0, (), process.telemetry.put)
     process.telemetry.ready_for(config, process.totals)()
     assert terms.metrics == config.requested
     assert [process.telemetry.mode(name) for name in ("here", "there", "else")] == ["auto", "auto", ""]

@@ -40,4 +40,4 @@ class PlainTable:
 def commons(count: int = 2) -> list[SharedNumbers]:
     """So many processes' views of the same rule."""
     table = PlainTable()
-    return [SharedNumbers(table, OWNER, f":{index}" if index else "") for index in range(count)]
+    return [SharedNumbers(table.cells, OWNER, f":{index}" if index else "") for index in range(count)]

@@ -62,7 +62,7 @@ class Client:
         )
         plan = Plan(bound, () if held is None else held.live)
         self.talk = Dialogue(rules, plan=plan, facts=FACTS)
-        terms = TelemetrySettings(mode, interval, ("a.", "b."), self.inbox, lambda: NEW)
+        terms = TelemetrySettings(mode, interval, ("a.", "b."), self.inbox.put, lambda: NEW)
         self.talk.session.telemetry = TelemetryGateway(self.talk.session, terms)
         self.subscription = terms.subscription_id
         self.correlation = 0
@@ -163,7 +163,7 @@ def test_a_client_that_logs_in_to_kproxy_is_asked_as_well() -> None:
     inbox = Inbox()
     bound = ConnectionSettings(ends_sasl=True, telemetry="auto")
     talk = Dialogue(plan=Plan(bound), facts=FACTS)
-    terms = TelemetrySettings("auto", 60, ("",), inbox, lambda: NEW)
+    terms = TelemetrySettings("auto", 60, ("",), inbox.put, lambda: NEW)
     talk.session.telemetry = TelemetryGateway(talk.session, terms)
     checker = Checker(lambda: USERS, b"key", lambda: "server")
     talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
@@ -185,7 +185,7 @@ def test_before_it_has_logged_in_nothing_is_taken() -> None:
     """A push closes the connection, as anything else does that may not come."""
     inbox = Inbox()
     talk = Dialogue(plan=Plan(ConnectionSettings(ends_sasl=True, telemetry="auto")), facts=FACTS)
-    talk.session.telemetry = TelemetryGateway(talk.session, TelemetrySettings("auto", 60, ("",), inbox))
+    talk.session.telemetry = TelemetryGateway(talk.session, TelemetrySettings("auto", 60, ("",), inbox.put))
     checker = Checker(lambda: USERS, b"key", lambda: "server")
     talk.session.logins.serve(SaslServer(talk.session, SaslSettings(("PLAIN",), checker)))
     talk.session.begin(talk.now)
@@ -220,9 +220,12 @@ def test_a_subscription() -> None:
 
 def test_a_subscription_has_another_number_when_settings_change() -> None:
     """And the same in each process."""
-    terms = TelemetrySettings("auto", 60, ("a",), Inbox())
-    assert terms.subscription_id == TelemetrySettings("always", 60, ("a",), Inbox()).subscription_id
-    others = [TelemetrySettings("auto", 61, ("a",), Inbox()), TelemetrySettings("auto", 60, ("a", "b"), Inbox())]
+    terms = TelemetrySettings("auto", 60, ("a",), Inbox().put)
+    assert terms.subscription_id == TelemetrySettings("always", 60, ("a",), Inbox().put).subscription_id
+    others = [
+        TelemetrySettings("auto", 61, ("a",), Inbox().put),
+        TelemetrySettings("auto", 60, ("a", "b"), Inbox().put),
+    ]
     assert terms.subscription_id not in {one.subscription_id for one in others}
 
 

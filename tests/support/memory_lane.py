@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from kproxy.session.held_memory import HeldMemory, Hold
 
@@ -22,7 +22,7 @@ class MemoryLane:
     def ask(self, memory: HeldMemory, size: int, now: float = 0.0) -> bool:
         """Reserve memory for a frame of which no byte has arrived."""
         self.missing, self.reserved_at = size, now
-        memory.reserve(self, size)
+        memory.reserve(cast("Any", self), size)
         return self.reserved is not None
 
     def __repr__(self) -> str:

@@ -27,7 +27,6 @@ from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, Captures, make_folder, not_written, usable
 from kproxy.record.captures.writer import CaptureWriter, ToWallTime
 from kproxy.record.filters import Filter
-from kproxy.rules.shared_numbers import NumberTable
 from kproxy.runtime.io.channel import Channel, Unanswered, remote
 
 from .messages import JoinCapture
@@ -46,7 +45,7 @@ NAMES = 1000
 class WorkerCaptures(ProcessCaptures):
     """Captures of the worker with this number. `table`: the table shared by all workers."""
 
-    def __init__(self, captures: Captures | None, index: int, table: NumberTable) -> None:
+    def __init__(self, captures: Captures | None, index: int, table: SharedTable) -> None:
         super().__init__(captures)
         self.index, self.table = index, table
 

@@ -72,7 +72,7 @@ class SharedTable:
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> NumberCells:
-        """Return the numbers of one key, see `rules.shared_numbers.NumberTable`. Keep the result if the numbers are
+        """Return the numbers of one key, see `rules.shared_numbers.FindCells`. Keep the result if the numbers are
         used often."""
         inner = bytes(8) if what is None else blake2b(what.encode(errors="surrogatepass"), digest_size=8).digest()
         return SharedCells(self, owner + inner, stays=what is None)

@@ -20,7 +20,7 @@ from kproxy.base.errors import InternalError
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.rule_set import ActiveRule, RuleSet
-from kproxy.rules.shared_numbers import NumberTable, SharedNumbers
+from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
 from kproxy.runtime.rule_keeper import ApplyRuleSet, release_in_turns
@@ -29,6 +29,8 @@ from .messages import HandedRule, NetworkSettings, RuleCount, RulesState
 
 if TYPE_CHECKING:
     from kproxy.app.worker import Worker
+
+    from .shared_table import SharedTable
 
 PREPARE_PATIENCE = 30.0
 """Timeout in seconds of a call for the models of new rules: ten thousand take some three."""
@@ -53,7 +55,7 @@ class WorkerRules:
     """Rules of one worker, of the number `index`. `swap` puts a rule set into force for all connections. `process` has
     the config that may change with the rules."""
 
-    def __init__(self, table: NumberTable, index: int, swap: ApplyRuleSet, process: Worker | None = None) -> None:
+    def __init__(self, table: SharedTable, index: int, swap: ApplyRuleSet, process: Worker | None = None) -> None:
         self.table, self.swap, self.process = table, swap, process
         self.own = f":{index}" if index else ""
         self.models: dict[bytes, Rule] = {}
@@ -164,7 +166,7 @@ class WorkerRules:
         self.in_force = prepared.rule_set.live
 
     def _common(self, one: HandedRule) -> SharedNumbers:
-        return SharedNumbers(self.table, owner(one.born, one.lives), self.own)
+        return SharedNumbers(self.table.cells, owner(one.born, one.lives), self.own)
 
 
 def owner(born: int, lives: int) -> bytes:

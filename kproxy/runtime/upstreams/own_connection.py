@@ -113,7 +113,7 @@ async def send_request(sock: socket.SocketType, request: bytes, longest: int) ->
 
 
 class OwnCredentials:
-    """Credentials from a cluster's `sasl` config: a `session.sasl.login.Credentials`."""
+    """Credentials from a cluster's `sasl` config."""
 
     def __init__(self, config: UpstreamSasl) -> None:
         self.config, self.mechanism = config, str(config.mechanism)

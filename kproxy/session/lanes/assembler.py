@@ -14,17 +14,20 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.cooperative import FEW, yield_now, yield_point
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT, LONG, Send
-from kproxy.session.frame import Disposition, LongFrame, Need, Replace, Wait
+from kproxy.session.frame import Disposition, Need, Replace, Wait
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .host import LaneHost
+
+if TYPE_CHECKING:
+    from kproxy.session.frame import LongFrame
 
 MOST_GROWTH = 4096
 """Bytes that a frame may grow in place in the driver's buffer, since the rest of the read may have to be copied."""

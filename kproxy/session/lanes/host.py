@@ -9,7 +9,7 @@ Session as its lanes see it: its state, the engine of live rules, and the lookup
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kproxy.session.cluster import (
     CORRELATION,
@@ -19,7 +19,6 @@ from kproxy.session.cluster import (
     remember_topics,
 )
 from kproxy.session.commands import BROKER, EnsureNodes, Send
-from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import OWN
 from kproxy.session.live.engine import Engine
 from kproxy.session.rewrite.context import GONE
@@ -27,6 +26,9 @@ from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.sasl.login import LaneLogins
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway
+
+if TYPE_CHECKING:
+    from kproxy.session.lanes.assembler import Assembler
 
 NODES: Final = "nodes"
 """Wait reason: the addresses of nodes."""
@@ -92,7 +94,11 @@ class LaneHost(SessionState):
     telemetry: TelemetryGateway | None = None
     """Receiver of the client's own metrics; None: not received."""
 
-    def wake(self, lanes: Sequence[Holder]) -> None:
+    def granted(self, now: float) -> None:
+        """Continue the lane that got memory by a `Wake`, or that is first in the queue of a quota."""
+        raise NotImplementedError
+
+    def wake(self, lanes: Sequence[Assembler]) -> None:
         """Have these lanes, of any session, go on: they have the memory that they waited for."""
         raise NotImplementedError
 

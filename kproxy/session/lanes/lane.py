@@ -19,13 +19,13 @@ scan.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.cooperative import yield_point
 from kproxy.protocol.primitives import Buffer
 from kproxy.rules.kinds.base.rule import Direction
 from kproxy.rules.names.layer import TOPIC
-from kproxy.session.frame import PASS, Disposition, FrameView, LongFrame, Need, Pass, Reject, Replace, Streaming, Wait
+from kproxy.session.frame import PASS, Disposition, FrameView, Need, Pass, Reject, Replace, Streaming, Wait
 from kproxy.session.held_frames import HeldFrame
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.live.evaluation import Evaluation, may_hold
@@ -36,6 +36,9 @@ from kproxy.session.sasl.principal import LONGEST_TOKEN
 
 from .assembler import Assembler
 from .host import LaneHost
+
+if TYPE_CHECKING:
+    from kproxy.session.frame import LongFrame
 
 
 class NewHeads:

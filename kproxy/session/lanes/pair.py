@@ -9,7 +9,6 @@ from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import Facts, How
 from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
-from kproxy.session.held_memory import Holder
 from kproxy.session.inflight import ANSWER, ANSWERED, ASKED, OWN
 from kproxy.session.plan import Plan
 from kproxy.session.session_state import CLOSING, DRAINING, NOWHERE, OVER, STALLED
@@ -95,15 +94,13 @@ class LanePair(LaneHost):
         self.wake(lane.memory.release(lane.handed_over.popleft()))
 
     def granted(self, now: float) -> None:
-        """Continue the lane that got memory by a `Wake`, or that is first in the line of a quota."""
         for lane in (self.requests, self.responses):
             if not self.phase.ends and lane.blocked == "memory" and lane.reserved is not None:
                 lane.granted(now)
         if not self.phase.ends and self.requests.blocked == "quota":
             self.requests.try_again(now)
 
-    def wake(self, lanes: Sequence[Holder]) -> None:
-        """Have these lanes, of any session, go on: they have the memory that they waited for."""
+    def wake(self, lanes: Sequence[Assembler]) -> None:
         if lanes:
             self.commands.append(Wake(tuple(lane.session for lane in lanes)))
 

@@ -12,7 +12,7 @@ A frame that waits or is incomplete is given to `handle` again, with its evaluat
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError
@@ -20,7 +20,7 @@ from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 from kproxy.session.cluster import fresh_topics, topics_heard
 from kproxy.session.commands import BROKER
-from kproxy.session.frame import IDENTITY, PASS, Disposition, LongFrame, Need, Pass, Reject, Replace, RequestView, Wait
+from kproxy.session.frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
 from kproxy.session.inflight import ANSWER, FifoEntry
 from kproxy.session.live.evaluation import RequestEvaluation
 from kproxy.session.live.selection import CachedAnswer
@@ -32,6 +32,9 @@ from kproxy.session.sasl.identity import ANSWERED, ASKED
 from .lane import too_long
 from .request_rules import RequestRules
 from .request_scan import RequestScan, malformed
+
+if TYPE_CHECKING:
+    from kproxy.session.frame import LongFrame
 
 
 class RequestLane(RequestScan):

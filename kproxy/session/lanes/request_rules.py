@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.base.cooperative import LONG, free_after
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.exchange import FrameDepth, QuotaPlace
+from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.session.commands import BROKER, NO_ANSWER
 from kproxy.session.frame import Need, Reject, RequestView, Wait
@@ -24,6 +24,9 @@ from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.session_state import DRAINING
 
 from .request_scan import RequestScan
+
+if TYPE_CHECKING:
+    from kproxy.rules.bucket import QuotaTurn
 
 HEADER_BYTES = 14
 REMEMBERED_BYTES = 1 << 20
@@ -55,7 +58,7 @@ class Unfinished(NamedTuple):
     is the newest request.
     """
 
-    turns: tuple[QuotaPlace, ...]
+    turns: tuple[QuotaTurn, ...]
     correlation: int
     size: int
     missing: int
@@ -76,7 +79,7 @@ class MeteredFrame:
         self.lane, self.size = lane, unfinished.size
         self.charged = tuple(turn.part(1.0) for turn in unfinished.turns)
         self.correlation, self.length = unfinished.correlation, length
-        self.turns: tuple[QuotaPlace, ...] = ()
+        self.turns: tuple[QuotaTurn, ...] = ()
         self.chunk = 0
 
     def receive(self, buf: Buffer, pos: int, n: int, now: float, direct: bool) -> int:
@@ -119,7 +122,7 @@ class RequestRules:
         self.heads = HeadCache(MOST)
         self.remembered = 0
         self.unfinished: Unfinished | None = None
-        self.charged: list[QuotaPlace] = (
+        self.charged: list[QuotaTurn] = (
             lane.session.engine.view.turns
         )  # those that effects have added for the current frame
 
@@ -298,7 +301,7 @@ class RequestRules:
             self.weigh(remembered_bytes(entry))
         return entry
 
-    def watch(self, frame: RequestView, charged: tuple[QuotaPlace, ...]) -> None:
+    def watch(self, frame: RequestView, charged: tuple[QuotaTurn, ...]) -> None:
         """Watch whether the rest of this request, which is in the FIFO now, arrives before its debt is paid."""
         self.charged.clear()
         missing = frame.end - frame.have
@@ -378,7 +381,7 @@ class RequestRules:
         give_up(self.lane, (*self.charged, *self.metered_turns), self.session.context.now)
 
     @property
-    def metered_turns(self) -> tuple[QuotaPlace, ...]:
+    def metered_turns(self) -> tuple[QuotaTurn, ...]:
         stream = self.lane.stream
         return stream.turns if isinstance(stream, MeteredFrame) else ()
 
@@ -398,7 +401,7 @@ class RequestRules:
         evaluation.turns = ()
 
 
-def take_turns(lane: RequestScan, turns: Sequence[QuotaPlace], now: float) -> bool:
+def take_turns(lane: RequestScan, turns: Sequence[QuotaTurn], now: float) -> bool:
     """Take these turns at limits of quotas, one after the other; return True if one of them has to wait."""
     session = lane.session
     for turn in turns:
@@ -412,7 +415,7 @@ def take_turns(lane: RequestScan, turns: Sequence[QuotaPlace], now: float) -> bo
     return False
 
 
-def give_up(lane: RequestScan, turns: Sequence[QuotaPlace], now: float, unsent: float = 1.0) -> None:
+def give_up(lane: RequestScan, turns: Sequence[QuotaTurn], now: float, unsent: float = 1.0) -> None:
     """Remove these turns from their queues, and give back the `unsent` part of their charges."""
     for turn in turns:
         turn.give_up(now, unsent)

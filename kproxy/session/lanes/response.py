@@ -30,7 +30,7 @@ from kproxy.protocol.scan.response_tail import PrefixSkipper, tail_layout
 from kproxy.protocol.scan.walk import Hits, Walk, compile_walk
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.session.commands import LONG
-from kproxy.session.frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, TailFrame, Wait
+from kproxy.session.frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, Wait
 from kproxy.session.inflight import ANSWER, OWN
 from kproxy.session.plan import LIVE, STREAM, Step
 from kproxy.session.rewrite.addresses import address_rewrite
@@ -280,7 +280,7 @@ class ResponseLane(ResponseScan):
             return Streaming(TailStream(self, frame.step, frame.correlation, frame.end - body), body)
         return Need(min(max(STREAM_HEAD, 2 * have), frame.length, MAX_RESPONSE_HEADER + 4))
 
-    def treat_tail(self, stream: TailFrame, tail: bytearray, now: float) -> Replace | Wait | Reject:
+    def treat_tail(self, stream: TailStream, tail: bytearray, now: float) -> Replace | Wait | Reject:
         """Rewrite the tail of a streamed response; it waits for lookups of unknown nodes."""
         context = self.session.context
         context.note, context.looked_up = None, self.looked_up

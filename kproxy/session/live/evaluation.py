@@ -24,7 +24,6 @@ from kproxy.rules.exchange import (
     Exchange,
     FrameDepth,
     How,
-    QuotaPlace,
     Throttle,
 )
 from kproxy.rules.rule_set import ActiveRule
@@ -39,6 +38,7 @@ from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import DRAINING
 
 if TYPE_CHECKING:
+    from kproxy.rules.bucket import QuotaTurn
     from kproxy.rules.exchange import Hold
     from kproxy.session.compiled_rule import CompiledRule
     from kproxy.session.session_state import SessionState
@@ -305,7 +305,7 @@ class RequestEvaluation(Evaluation):
     pending_triggers: tuple[ActiveRule, ...] = ()
     fast_path_args: Mapping[ActiveRule, Any] = {}  # replaced, never changed
     candidates: frozenset[int] | None = None
-    turns: tuple[QuotaPlace, ...] = ()
+    turns: tuple[QuotaTurn, ...] = ()
     waits_since: float | None = None  # for the first of its turns
 
     def __init__(self, exchange: EvaluatedExchange, drawn: TriggerResults | None = None) -> None:

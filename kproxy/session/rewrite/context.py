@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
@@ -11,19 +11,15 @@ from kproxy.session.counters import Counters
 
 from .response_cache import NOBODY, AnswerOwner, Dependencies, NeedsLookup, ResponseCache
 
+if TYPE_CHECKING:
+    from kproxy.session.sasl.identity import Identity
+
 GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
 MOST_NODES = 1000
 """Default limit of nodes in a response and in a connection's memory: more than any cluster has."""
 LONGEST_HOST = 255
 """Characters in the name of a host: a DNS name has 253 at most, an IPv6 address with its zone fewer."""
 LAST_PORT = 65535
-
-
-class NamedClient(Protocol):
-    """Client of a connection, as far as rewrites ask who it is."""
-
-    @property
-    def names_library(self) -> bool: ...
 
 
 class Context:
@@ -54,7 +50,7 @@ class Context:
 
     def __init__(
         self, counters: Counters, cluster_memory: MutableMapping[str, Any], max_nodes: int = MOST_NODES,
-        client: NamedClient | None = None, answers: ResponseCache | None = None, owner: AnswerOwner = NOBODY,
+        client: Identity | None = None, answers: ResponseCache | None = None, owner: AnswerOwner = NOBODY,
     ) -> None:  # fmt: skip
         self.answers = ResponseCache(0) if answers is None else answers
         self.owner = owner  # of entries in that cache

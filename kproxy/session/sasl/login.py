@@ -22,17 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kproxy.base.errors import DecodeError, LoginFailed, LoginRefused
 from kproxy.protocol import Message, decode_response, encode
 from kproxy.protocol.framing import framed
-from kproxy.protocol.sasl.mechanisms import Tokens
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
+    from kproxy.runtime.upstreams.own_connection import OwnCredentials
     from kproxy.session.plan import Step
+    from kproxy.session.sasl_server import SaslServer
 
 CORRELATION: Final = -0x6B71
 HANDSHAKE: Final = 1
@@ -55,16 +56,7 @@ class LoggedIn:
     lifetime: float
 
 
-class Credentials(Protocol):
-    """Credentials that kproxy logs in with. `tokens` may raise LoginFailed; `clean` removes secrets from a text."""
-
-    @property
-    def mechanism(self) -> str: ...
-    def tokens(self) -> Tokens: ...
-    def clean(self, text: str) -> str: ...
-
-
-def log_in(credentials: Credentials, version: int | None = None) -> Steps:
+def log_in(credentials: OwnCredentials, version: int | None = None) -> Steps:
     """Log in with these credentials (see the module). `version` of SaslAuthenticate, None: ask the broker. Raises
     LoginRefused and LoginFailed."""
     tokens = credentials.tokens()
@@ -175,13 +167,6 @@ SASL_AUTHENTICATION_FAILED: Final = 58
 NOT_HERE: Final = "SaslAuthenticate request received, but nobody authenticates on this listener"
 
 
-class SaslEnd(Protocol):
-    """Party that answers a connection's requests of SASL in the broker's place."""
-
-    def answer(self, step: Step, correlation: int, frame: bytes, now: float) -> bytes | None:
-        """Return the answer, with its size, to this request (without its size); None: later, or never."""
-
-
 class NoSasl:
     """End of SASL where clients do not authenticate: requests are answered as on a broker's listener without SASL."""
 
@@ -209,7 +194,7 @@ class LaneLogins:
     client's SASL in the broker's place, None if the broker does."""
 
     raw: RawTokens | None = None
-    sasl: SaslEnd | None = None
+    sasl: SaslServer | NoSasl | None = None
 
     def begin_raw(self, raw: RawTokens) -> None:
         """Look for raw SASL tokens, which may come from both sides now."""

@@ -41,7 +41,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         said = json.loads(line)
-        common = SharedNumbers(table, bytes.fromhex(said["owner"]))
+        common = SharedNumbers(table.cells, bytes.fromhex(said["owner"]))
         if "when" in said:
             answer: object = fired(common, said)
         elif "rate" in said:

@@ -34,7 +34,7 @@ def effects(table: SharedTable, count: int, **limits: Any) -> list[QuotaEffect]:
     rule = Quota.model_validate({"name": "q", "kind": "quota", **limits})
     made = [rule.start() for _ in range(count)]
     for index, effect in enumerate(made):
-        effect.common = SharedNumbers(table, b"quotaown", f":{index}" if index else "")
+        effect.common = SharedNumbers(table.cells, b"quotaown", f":{index}" if index else "")
     return made
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kproxy.session.held_memory import HeldMemory, Holder
+from kproxy.session.held_memory import HeldMemory
+from kproxy.session.lanes.assembler import Assembler
 from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.stretches import READ, Stopwatch, Watch
@@ -28,7 +29,7 @@ class PeakMemory(HeldMemory):
 
     peak = 0
 
-    def reserve(self, lane: Holder, size: int) -> Sequence[Holder]:
+    def reserve(self, lane: Assembler, size: int) -> Sequence[Assembler]:
         """Take `size` bytes as the budget does, and keep the peak."""
         granted = super().reserve(lane, size)
         self.peak = max(self.peak, self.used)

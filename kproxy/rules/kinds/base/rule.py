@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -24,7 +24,6 @@ from kproxy.rules.exchange import (
     Facts,
     FrameDepth,
     LeaveOut,
-    QuotaPlace,
     TrafficShape,
 )
 from kproxy.rules.select.frame_match import FrameMatch
@@ -32,6 +31,9 @@ from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import When
 from kproxy.rules.values.model import Model
+
+if TYPE_CHECKING:
+    from kproxy.rules.bucket import QuotaTurn
 
 Group = Literal[
     "names",
@@ -186,7 +188,7 @@ class Effect:
         `on_request` charges it."""
         return False
 
-    def turn(self, terms: Any, size: int, now: float) -> QuotaPlace | None:
+    def turn(self, terms: Any, size: int, now: float) -> QuotaTurn | None:
         """Return the turn with the charges of a request that `passes` accepted; None: no charges."""
         return None
 
