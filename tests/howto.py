@@ -69,6 +69,7 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "KPROXY_ADMIN": f"http://{self.admin}",
             "COLUMNS": "200",
+            "PYTHONWARNINGS": "ignore",  # of pytest plugins that users may not have
         }
 
     def work_through(self, page: str, part: str = "") -> int:

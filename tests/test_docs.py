@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import yaml
 
 from kproxy.app.config.document import config_from
 from kproxy.protocol import Message, apis, encode
@@ -18,8 +21,12 @@ from kproxy.record.metrics.totals import METRICS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import Limits
+from kproxy.testing.exchanges import SeenExchange
+from kproxy.testing.inject import Kproxy
+from kproxy.testing.injected import Injected
 from kproxy.testing.process import Proxy
 from kproxy.tools.verify import checks
+from tests.howto import blocks, examples
 from tests.support.fake_broker import FakeBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("jq", "tshark")]
@@ -67,25 +74,25 @@ def test_the_commands_of_the_admin_page(tmp_path: Path) -> None:
 
 
 def console_examples(page: str) -> list[tuple[str, str]]:
-    """Commands (`$ ` and the lines after it that begin with `> `) and what stands below them."""
-    found: list[tuple[str, str]] = []
-    for block in re.findall(r"^```console\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
-        for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command = re.match(r".*\n(?:> .*\n)*", example)
-            assert command is not None
-            found.append((re.sub(r"^> ", "", command[0], flags=re.MULTILINE), example[command.end() :]))
-    return found
+    """Return the commands of the page's `console` blocks, each with its expected output."""
+    texts = [text for language, text in blocks(page) if language == "console"]
+    return [(one.command, one.expected) for text in texts for one in examples(text)]
 
 
-@pytest.mark.parametrize("page", ["testing.md", "testing-recipes.md", "explore.md"])
+@pytest.mark.parametrize("page", ["test-faults.md", "explore.md"])
 def test_the_examples_of_the_testing_pages(tmp_path: Path, page: str) -> None:
-    """Whoever copies the files has tests that pass."""
+    """The test files of a page pass with the `pytest` command of its CI workflow."""
     for block in python_blocks(page):
         name = block.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(block)
+    workflows = [
+        yaml.safe_load(text)["jobs"] for language, text in blocks(page) if language == "yaml" and "jobs:" in text
+    ]
+    steps = [step for jobs in workflows for job in jobs.values() for step in job["steps"]]
+    lines = [step["run"] for step in steps if step.get("run", "").startswith("pytest ")] or ["pytest"]
 
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", *shlex.split(lines[0]), "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -98,12 +105,27 @@ def test_the_examples_of_the_testing_pages(tmp_path: Path, page: str) -> None:
     assert f"\n{tests} passed" in ran.stdout, ran.stdout + ran.stderr
 
 
+def test_fixture_reference_names_exist_in_the_code() -> None:
+    """Attributes and methods exist; the last table has all options, settings and markers of the plugin."""
+    part = (DOCS / "test-faults.md").read_text().partition("## Fixture reference")[2].partition("\n### ")[0]
+    *classes, _, options = re.findall(r"(?:^\|.*\n)+", part, re.MULTILINE)
+    for of, table in zip((Kproxy, Injected, SeenExchange), classes, strict=True):
+        cells = " ".join(line.split("|")[1] for line in table.splitlines()[2:])
+        names = set(re.findall(r"`(?:await )?(\w+)", cells))
+        assert {
+            name for name in names if not re.search(rf"\b(def|self\.|, self\.|) ?{name}\b", inspect.getsource(of))
+        } == set()
+    named = set(re.findall(r"--kproxy-[\w-]+|\bkproxy_\w+", options))
+    code = (DOCS.parent / "kproxy" / "testing" / "pytest_plugin.py").read_text()
+    assert named == set(re.findall(r'"(--kproxy-\w+|kproxy_\w+)"', code)) - {"kproxy_kafka", "kproxy_cluster"}
+
+
 def test_nothing_tells_users_to_install_another_project() -> None:
     """`kproxy` on the public package index is somebody else's: pages and messages name a checkout, or a built wheel."""
     root = DOCS.parent
     texts = [*DOCS.rglob("*.md"), *root.glob("*.md"), *(root / "kproxy").rglob("*.py")]
     wrong = re.compile(r"pip3? install +(-\S+ +)*['\"]?kproxy(?![\w/])")
-    page = root / "docs" / "installing.md"
+    page = root / "docs" / "install.md"
 
     assert [path.name for path in texts if path != page and wrong.search(path.read_text())] == []
     assert "**`pip install kproxy` installs another project**" in page.read_text()

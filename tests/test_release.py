@@ -81,7 +81,7 @@ def test_the_version_is_that_of_the_tag(built: tuple[Path, Path]) -> None:
     assert sdist.name == f"kproxy_kafka-{VERSION}.tar.gz"
     assert wheel.name == f"kproxy_kafka-{VERSION}-py3-none-any.whl"
     assert metadata(wheel)["Version"] == VERSION
-    page = (ROOT / "docs" / "installing.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     assert {match for match in re.findall(r"dist/(\S+\*\.whl)", page) if not fnmatch(wheel.name, match)} == set()
 
 

@@ -188,7 +188,7 @@ MOST_LINES = 12
 """Maximum number of items of one list; longer lists of APIs or topics show the most frequent ones."""
 LOG_LINES = 20
 HIDDEN = ("name", "kind")
-MOCK = " (librdkafka's mock, see its limits in docs/testing.md; Apache Kafka: --kproxy-upstream=kafka)"
+MOCK = " (librdkafka's mock, see its limits in docs/test-faults.md; Apache Kafka: --kproxy-upstream=kafka)"
 
 
 def written(rule: Injected) -> str:

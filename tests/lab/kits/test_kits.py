@@ -15,7 +15,7 @@ from tests.lab.kits.run import run_suites
 from tests.lab.kits.suites import CLIENTS, KIT_SUITES, ROOT, KitSuite
 
 MOST_LINES = 300
-PAGE = ROOT / "docs" / "testing-other-languages.md"
+PAGE = ROOT / "docs" / "test-languages.md"
 SNIPPETS = {
     "java": ("java", "src/test/java/kproxy/RetriesTest.java"),
     "go": ("go", "example/retries_test.go"),

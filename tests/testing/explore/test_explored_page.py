@@ -39,7 +39,6 @@ def test_the_page_can_be_worked_through(tmp_path: Path, mock_cluster: MockCluste
     with ExitStack() as stack:
         reader = Reader(tmp_path, mock_cluster, stack)
         reader.limit = 400
-        reader.environment["PYTHONWARNINGS"] = "ignore"  # of plugins that are none of the reader's
         assert reader.work_through("explore.md") == 4
     (by_test,) = (tmp_path / "explored").glob("test_orders_are_stored_once-*.yaml")
     (by_program,) = (tmp_path / "explored").glob("python-send_orders-py-*.yaml")
