@@ -76,11 +76,22 @@ def families() -> Iterator[Metric]:
 
 
 def endpoints() -> str:
-    """Return the table of the admin API's operations: method, path, description."""
-    from kproxy.admin.api import OPERATIONS
+    """Return the table of the admin address: method, path, description, and the tokens that each operation accepts."""
+    from kproxy.admin.api import DESCRIPTION, OPEN_PATHS, OPERATIONS, PAGE, READY
 
-    rows = ["| method | path | what |", "|---|---|---|"]
-    rows += [f"| {one.method} | `{one.path}` | {one.summary} |" for one in OPERATIONS]
+    opened = dict(
+        zip(OPEN_PATHS, ("Return 200 while the process runs.", "Return 200 if brokers respond."), strict=True)
+    )
+    opened |= {
+        f"{READY}{{cluster}}": "Return 200 if brokers of one cluster respond.",
+        PAGE: "Return the live view's page.",
+    }
+    plain = {"/metrics": "Return the metrics.", DESCRIPTION: "Return the OpenAPI description."}
+    found = [("GET", path, text, "yes", "yes") for path, text in opened.items()]
+    found += [("GET", path, text, "–", "yes") for path, text in plain.items()]
+    found += [(one.method, one.path, one.summary, "–", "–" if one.writes else "yes") for one in OPERATIONS]
+    rows = ["| method | path | description | no token | read token | full token |", "|---|---|---|---|---|---|"]
+    rows += [f"| {method} | `{path}` | {text} | {none} | {read} | yes |" for method, path, text, none, read in found]
     return "\n".join(rows) + "\n"
 
 

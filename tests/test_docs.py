@@ -63,7 +63,7 @@ def test_the_commands_of_the_admin_page(tmp_path: Path) -> None:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "KPROXY_ADMIN": f"http://{proxy.admin}",
         }
-        for command, expected in console_examples("admin.md"):
+        for command, expected in console_examples("admin-api.md"):
             ran = subprocess.run(
                 ["bash", "-c", command.replace("localhost:9190", proxy.admin)],
                 cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
@@ -131,9 +131,9 @@ def test_nothing_tells_users_to_install_another_project() -> None:
     assert "**`pip install kproxy` installs another project**" in page.read_text()
 
 
-def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
-    page = (DOCS / "threat-model.md").read_text()
-    promises = page.partition("## Promises")[2].partition("## Shared limits")[0]
+def test_every_guarantee_of_the_security_model_names_tests_that_are_there() -> None:
+    page = (DOCS / "security-model.md").read_text()
+    promises = page.partition("## Guarantees and tests")[2].partition("## Shared limits")[0]
     rows = [line.split("|")[1:3] for line in promises.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) > 10
@@ -146,7 +146,7 @@ def test_every_promise_of_the_threat_model_names_tests_that_are_there() -> None:
 
 def test_shared_limits_table_has_every_limit() -> None:
     """Each field of the model has a row, with the default that the page about the config has."""
-    page = (DOCS / "threat-model.md").read_text().partition("## Shared limits")[2].partition("\n## ")[0]
+    page = (DOCS / "security-model.md").read_text().partition("## Shared limits")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     heads = ["limit", "default", "share per client", "share per network", "share per cluster", "at the limit"]
     assert rows[0] == heads
@@ -188,9 +188,9 @@ def test_verify_page_anomalies_name_each_check() -> None:
 def test_the_rules_of_the_admin_page_are_right() -> None:
     """Whoever copies them has no mistake in them."""
     for number, block in enumerate(
-        re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "admin.md").read_text(), re.MULTILINE | re.DOTALL)
+        re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "admin-api.md").read_text(), re.MULTILINE | re.DOTALL)
     ):
-        assert len(parse_rules(block, f"admin.md block {number}")) > 0
+        assert len(parse_rules(block, f"admin-api.md block {number}")) > 0
 
 
 def test_the_security_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

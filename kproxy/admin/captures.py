@@ -306,15 +306,15 @@ def not_started(error: CaptureRefused | FilterError) -> Problem:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/captures", "list_captures", "All captures.", list_captures, CapturesShown),
-    Operation("POST", "/api/captures", "start_capture", "Start to record what passes, in a file of pcapng.",
+    Operation("GET", "/api/captures", "list_captures", "List all captures.", list_captures, CapturesShown),
+    Operation("POST", "/api/captures", "start_capture", "Start a capture in a pcapng file.",
               start_capture, CaptureShown, CaptureQuery, status=201,
               refusals=("no_captures", "capture_exists", "too_many_captures", "capture_failed")),
-    Operation("GET", "/api/captures/{name}", "get_capture", "One capture.", get_capture,
+    Operation("GET", "/api/captures/{name}", "get_capture", "Return one capture.", get_capture,
               CaptureShown, refusals=("no_such_capture",)),
-    Operation("DELETE", "/api/captures/{name}", "stop_capture", "Stop a capture; its file stays.",
+    Operation("DELETE", "/api/captures/{name}", "stop_capture", "Stop a capture and keep its file.",
               stop_capture, CaptureShown, refusals=("no_such_capture", "no_captures")),
-    Operation("GET", "/api/captures/{name}/file", "download_capture", "The file of a capture that is over.",
+    Operation("GET", "/api/captures/{name}/file", "download_capture", "Return the file of a finished capture.",
               download_capture, CaptureShown, media=BYTES,
               refusals=("no_such_capture", "capture_runs", "capture_failed", "records_hidden")),
 )  # fmt: skip

@@ -396,11 +396,12 @@ def joined(answers: Iterable[KeptNamesShown]) -> KeptNamesShown:
 
 OPERATIONS = (
     Operation("POST", "/api/check", "check_document",
-              "Mistakes and warnings of rules, and the number of kept exchanges that they match.",
+              "Check rules: errors, warnings, and the number of stored exchanges that match.",
               check_document, CheckShown, CheckQuery, "document", refusals=("too_large",), changes=False),
-    Operation("GET", "/api/kinds", "list_kinds", "All kinds of rules, with their fields and examples.",
+    Operation("GET", "/api/kinds", "list_kinds", "List all kinds of rules with fields and examples.",
               list_kinds, KindsShown),
-    Operation("GET", "/api/filter", "read_filter", "The long form of a filter, or its error.",
+    Operation("GET", "/api/filter", "read_filter", "Return the long form of a filter, or its error.",
               read_filter, FilterShown, FilterQuery),
-    Operation("GET", "/api/names", "list_names", "Names to complete filters and rules with.", list_names, NamesShown),
+    Operation("GET", "/api/names", "list_names", "List names for the completion of filters and rules.",
+              list_names, NamesShown),
 )  # fmt: skip

@@ -225,14 +225,15 @@ def no_such_exchange(name: str) -> Problem:
 
 REFUSALS = ("no_such_exchange", "no_such_source", "exchange_gone", "view_off", "too_many_answers")
 OPERATIONS = (
-    Operation("GET", "/api/exchanges", "list_exchanges", "Exchanges that are kept for those who look, newest first.",
+    Operation("GET", "/api/exchanges", "list_exchanges", "List stored exchanges, newest first.",
               list_exchanges, ExchangesShown, ExchangesQuery,
               refusals=("view_off", "no_such_source", "too_many_answers", "too_many_listeners")),
-    Operation("GET", "/api/exchanges/{id}", "get_exchange", "One exchange, with its frames field by field.",
+    Operation("GET", "/api/exchanges/{id}", "get_exchange", "Return one exchange with decoded frames.",
               get_exchange, ExchangeShown, DetailQuery, refusals=REFUSALS),
-    Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "The bytes of one frame.", get_frame, Shown, FrameQuery,
+    Operation("GET", "/api/exchanges/{id}/frame", "get_frame", "Return the bytes of one frame.",
+              get_frame, Shown, FrameQuery,
               refusals=REFUSALS, media=BYTES),
-    Operation("GET", "/api/exchanges/{id}/capture", "save_exchange", "One exchange as a capture, a pcapng file.",
+    Operation("GET", "/api/exchanges/{id}/capture", "save_exchange", "Return one exchange as a pcapng file.",
               save_exchange, Shown, ExchangeSourceQuery, refusals=REFUSALS, media=BYTES),
 )  # fmt: skip
 
@@ -305,7 +306,7 @@ async def send_again(backend: Backend, call: OperationCall) -> SentAgainShown:
 SEND_OPERATIONS = (
     Operation(
         "POST", "/api/exchanges/{id}/send", "send_exchange_again",
-        "Send the request again, by the listener that it came by.", send_again, SentAgainShown, body=SendAgainBody,
+        "Send a request again through its listener.", send_again, SentAgainShown, body=SendAgainBody,
         refusals=(*(one for one in REFUSALS if one not in ("no_such_source", "too_many_answers")), "not_sendable",
                   "cannot_log_in", "not_let_in", "confirm_first", "too_many_sent", "invalid_body"),
     ),

@@ -324,19 +324,21 @@ def action(name: str, summary: str, body: type[HeldBody], *more: str) -> Operati
 
 
 OPERATIONS = (
-    Operation("GET", "/api/held", "list_held", "Frames that rules hold now.", list_held, HeldListShown,
+    Operation("GET", "/api/held", "list_held", "List the frames that rules hold.", list_held, HeldListShown,
               refusals=("too_many_answers",)),
-    Operation("POST", "/api/held/resume", "resume_all_held", "Let go all that a rule holds, or all that is held.",
+    Operation("POST", "/api/held/resume", "resume_all_held", "Resume all held frames of a rule, or of all rules.",
               resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
-    Operation("GET", "/api/held/{id}", "get_held", "One of them, with its bytes.", get_held, HeldFrameShown, HeldQuery,
+    Operation("GET", "/api/held/{id}", "get_held", "Return one held frame with its bytes.",
+              get_held, HeldFrameShown, HeldQuery,
               refusals=("no_such_held", "view_off", "too_many_answers")),
-    Operation("POST", "/api/held/{id}/preview", "preview_held", "The frame as it would leave with an edit; nothing "
-              "happens.", preview, HeldFrameShown, body=ResumeBody, changes=False,
+    Operation("POST", "/api/held/{id}/preview", "preview_held",
+              "Return the frame as an edit would send it, without effect.",
+              preview, HeldFrameShown, body=ResumeBody, changes=False,
               refusals=(*REFUSALS, *EDITS, "too_many_answers")),
-    action("resume", "Let it go on, with other fields or bytes, or unchanged.", ResumeBody, *EDITS),
-    action("answer", "Answer the request in the broker's place.", AnswerBody, "no_answer_due", *EDITS),
-    action("drop", "Let it go nowhere.", DropBody),
-    action("close", "Close its connection.", CloseBody),
-    action("extend", "Hold it longer, ten minutes in all at most.", ExtendBody, "not_editable"),
-    action("claim", "Say who edits it, and hold it for half a minute at least, ten minutes in all at most.", ClaimBody),
+    action("resume", "Resume a frame, unchanged or with other fields or bytes.", ResumeBody, *EDITS),
+    action("answer", "Answer a request in place of the broker.", AnswerBody, "no_answer_due", *EDITS),
+    action("drop", "Drop a frame.", DropBody),
+    action("close", "Close the connection of a frame.", CloseBody),
+    action("extend", "Extend a hold, to at most ten minutes in all.", ExtendBody, "not_editable"),
+    action("claim", "Set the editor of a frame and extend its hold to at least 30 s.", ClaimBody),
 )  # fmt: skip

@@ -139,9 +139,10 @@ def nodes_with(addresses: Mapping[str, Mapping[int, HostPort]], known: Mapping[i
 
 
 ABOUT_OPERATIONS = (
-    Operation("GET", "/api/topology", "get_topology", "Clusters with their brokers, and listeners.",
+    Operation("GET", "/api/topology", "get_topology", "List clusters, brokers and listeners with their addresses.",
               get_topology, TopologyShown),
-    Operation("GET", "/api/version", "get_version", "What is running.", get_version, VersionShown),
+    Operation("GET", "/api/version", "get_version", "Return the versions of kproxy, Kafka, Python and the rules.",
+              get_version, VersionShown),
 )  # fmt: skip
 
 
@@ -182,17 +183,17 @@ def member_of(backend: Backend, call: OperationCall) -> Member:
 
 
 CONNECTION_OPERATIONS = (
-    Operation("GET", "/api/connections", "list_connections", "All open client connections.",
+    Operation("GET", "/api/connections", "list_connections", "List all open client connections.",
               list_connections, ConnectionsShown, refusals=("too_many_answers",)),
-    Operation("GET", "/api/connections/ended", "list_ends", "The last hundred connections that ended, and why.",
+    Operation("GET", "/api/connections/ended", "list_ends", "List the last 100 closed connections with their causes.",
               list_ends, EndsShown),
     Operation("POST", "/api/connections/recycle", "recycle_connections",
-              "Close connections once what is in flight is answered, so that clients come back under the rules of now.",
+              "Drain and close connections, so that clients reconnect under the current rules.",
               recycle_connections, CountShown, RecycleQuery),
-    Operation("DELETE", "/api/connections/{id}", "close_connection", "Close a connection now.",
+    Operation("DELETE", "/api/connections/{id}", "close_connection", "Close a connection immediately.",
               close_connection, ConnectionShown, CloseQuery, refusals=("no_such_connection",)),
     Operation("POST", "/api/connections/{id}/recycle", "recycle_connection",
-              "Close a connection once what is in flight is answered.",
+              "Drain and close a connection.",
               recycle_connection, ConnectionShown, refusals=("no_such_connection",)),
 )  # fmt: skip
 
@@ -305,13 +306,14 @@ async def apply_config(backend: Backend, call: OperationCall) -> LongResponse:
 REFUSALS = ("invalid_document", "too_large", "needs_token", "no_config_file", "fixed_config", "too_many_answers")
 
 CONFIG_OPERATIONS = (
-    Operation("GET", "/api/config", "get_config", "The config in force, without secrets.", get_config, ConfigShown,
+    Operation("GET", "/api/config", "get_config", "Return the config in force, without secrets.",
+              get_config, ConfigShown,
               refusals=("fixed_config", "too_many_answers")),
     Operation("POST", "/api/config/check", "check_config",
-              "What another config, or without a body kproxy's own file, would change.",
+              "List the changes that another config (without a body: kproxy's own file) would make.",
               check_config, ConfigChangeShown, body="document", refusals=REFUSALS, changes=False),
     Operation("POST", "/api/config", "apply_config",
-              "Put another config, or without a body kproxy's own file, in force: all of it or nothing.",
+              "Apply another config (without a body: kproxy's own file), completely or not at all.",
               apply_config, ConfigChangeShown, ApplyQuery, "document",
               refusals=(*REFUSALS, "needs_restart", "other_cluster", "unknown_cluster", "ending", "not_everywhere")),
 )  # fmt: skip

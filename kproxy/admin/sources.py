@@ -63,7 +63,7 @@ class SourceShown(Shown):
 
 
 class SourcesShown(Shown):
-    """Captures that are open in the view."""
+    """List captures that are open in the view."""
 
     sources: list[SourceShown]
     most: int = Field(description="that may be open at a time")
@@ -217,12 +217,13 @@ async def read_by_process(file: IO[bytes], spool: int) -> ReadingResult:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/sources", "list_sources", "Captures that are open in the view.", list_sources, SourcesShown),
-    Operation("POST", "/api/sources", "open_source", "Open a capture in the view; it is the body.",
+    Operation("GET", "/api/sources", "list_sources", "List captures that are open in the view.",
+              list_sources, SourcesShown),
+    Operation("POST", "/api/sources", "open_source", "Open the capture in the body in the view.",
               open_source, SourceShown, UploadQuery, "bytes", 201,
               ("view_off", "too_large", "too_many_sources", "source_failed", "no_capture"), longest=LONGEST),
-    Operation("GET", "/api/sources/{id}", "get_source", "One of them.", get_source, SourceShown,
+    Operation("GET", "/api/sources/{id}", "get_source", "Return one opened capture.", get_source, SourceShown,
               refusals=("no_such_source",)),
-    Operation("DELETE", "/api/sources/{id}", "close_source", "Close one of them; what was read of it is gone.",
+    Operation("DELETE", "/api/sources/{id}", "close_source", "Close an opened capture and discard its exchanges.",
               close_source, SourceShown, refusals=("no_such_source",)),
 )  # fmt: skip

@@ -132,7 +132,7 @@ def filter_of_query(backend: Backend, call: OperationCall) -> Filter:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/tail", "tail", "What passes, as it passes: one JSON object a line, without an end.",
+    Operation("GET", "/api/tail", "tail", "Stream exchanges, one JSON object a line.",
               tail, TailShown, TailQuery, refusals=("too_many_listeners",), media=NDJSON),
 )  # fmt: skip
 

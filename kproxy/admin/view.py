@@ -274,7 +274,7 @@ async def view(backend: Backend, call: OperationCall) -> Response:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/view", "view", "What passes, as server-sent events: rows, ticks, what rules hold.",
+    Operation("GET", "/api/view", "view", "Stream rows, ticks and held frames as server-sent events.",
               view, ViewShown, ViewQuery, refusals=("too_many_listeners", "view_off"), media=EVENTS),
 )  # fmt: skip
 

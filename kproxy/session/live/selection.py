@@ -13,7 +13,7 @@ response, the request gets the same response. Each connection has its own cache.
 only, if requests of this template pass unchanged. The cache is cleared when the client's identity changes.
 
 The bytes after the beginning can be malformed: a request that would be refused without the cache passes with it. They
-name no other topic, because the beginning has the number of topics, which is one (docs/threat-model.md).
+name no other topic, because the beginning has the number of topics, which is one (docs/security-model.md).
 """
 
 from __future__ import annotations
