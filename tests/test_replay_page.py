@@ -1,4 +1,4 @@
-"""The page about replays: its commands print what it shows, on a capture of five requests and a mock cluster."""
+"""The part of docs/captures.md on replays: its commands, on a capture of five requests and a mock cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kproxy.testing.cluster import MockCluster
 from kproxy.tools.replay.compare import groups_table
 
 pytestmark = pytest.mark.process
-PAGE = Path(__file__).parent.parent / "docs" / "replay.md"
+PAGE = (Path(__file__).parent.parent / "docs" / "captures.md").read_text().partition("\n## Replay\n")[2]
 
 BATCH = encode_batch([Record(n, 1000, None, f"v{n}".encode()) for n in range(3)], producer=Producer(7, 0, 0))
 LED = {"error_code": 0, "partition_index": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": [1], "isr_nodes": [1],
@@ -87,7 +87,7 @@ PEOPLE = {number: Somebody(number) for number in (1, 2)}
 def examples() -> list[tuple[str, str]]:
     """Commands and what stands below them."""
     found: list[tuple[str, str]] = []
-    for block in re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, expected = example.partition("\n")
             found.append((command, expected))
@@ -119,4 +119,4 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
 
 def test_the_groups_of_the_page_are_those_of_the_table() -> None:
     """All of them, with what is done with each."""
-    assert groups_table() in PAGE.read_text()
+    assert groups_table() in PAGE

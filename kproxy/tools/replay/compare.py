@@ -94,7 +94,7 @@ def groups_table() -> str:
         f"| `{group.name}` | {group.means} | {'compared' if group.compare else 'left out'} |\n"
         for group in table()[0].values()
     )
-    return "| group | what its fields say | |\n|---|---|---|\n" + "".join(rows)
+    return "| group | fields | default |\n|---|---|---|\n" + "".join(rows)
 
 
 FETCHES = frozenset((FETCH, SHARE_FETCH))

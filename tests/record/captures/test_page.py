@@ -1,4 +1,4 @@
-"""docs/capture.md is true: its commands run, its config is right, its Python works."""
+"""The part of docs/captures.md on recording: its config is valid, its commands and its Python run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
-PAGE = (Path(__file__).parents[3] / "docs" / "capture.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "captures.md").read_text().partition("\n## Replay\n")[0]
 
 
 def blocks(language: str) -> list[str]:
@@ -60,4 +60,4 @@ def test_the_commands_and_the_program(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     for block in blocks("python"):
-        exec(compile(block, "capture.md", "exec"), {})
+        exec(compile(block, "captures.md", "exec"), {})
