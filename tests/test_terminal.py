@@ -217,7 +217,7 @@ TABLE: dict[str, list[list[str]]] = {
     "ready": [[], ["--cluster", HOSTILE]],
     "rules list": [[], ["--json"]],
     "rules show": [[HOSTILE]], "rules add": [["rules.yaml"], ["wrong.yaml"]], "rules disable": [[HOSTILE]],
-    "rules enable": [[HOSTILE]], "rules release": [[HOSTILE]], "rules reset": [[HOSTILE]],
+    "rules enable": [[HOSTILE]], "rules resume": [[HOSTILE]], "rules reset": [[HOSTILE]],
     "rules rm": [[HOSTILE]], "rules wait": [[HOSTILE, "1"]],
     "faults disable": [[]], "faults enable": [[]], "faults status": [[], ["--json"]],
     "config show": [[], ["--json"]], "config diff": [[], ["rules.yaml"], ["--json"]], "config apply": [[], ["--json"]],

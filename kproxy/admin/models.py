@@ -110,10 +110,10 @@ class WaitShown(Shown):
     rule: RuleShown
 
 
-class ReleasedShown(Shown):
-    """Requests that were let go."""
+class ResumedShown(Shown):
+    """Number of held requests that were resumed."""
 
-    released: int
+    resumed: int
 
 
 class ResetShown(Shown):

@@ -23,8 +23,8 @@ from .models import (
     PageId,
     Query,
     RejectionShown,
-    ReleasedShown,
     ResetShown,
+    ResumedShown,
     RuleShown,
     RulesShown,
     ScenarioShown,
@@ -256,10 +256,10 @@ async def reset_rules(backend: Backend, call: OperationCall) -> ResetShown:
     return ResetShown(reset=await backend.keeper.reset_everywhere(None, check=call.check))
 
 
-async def release_rule(backend: Backend, call: OperationCall) -> ReleasedShown:
+async def resume_rule(backend: Backend, call: OperationCall) -> ResumedShown:
     name = call.path["name"]
     _live(backend.keeper.store, name)
-    return ReleasedShown(released=await backend.keeper.release_everywhere(name))
+    return ResumedShown(resumed=await backend.keeper.resume_everywhere(name))
 
 
 async def wait_for_rule(backend: Backend, call: OperationCall) -> WaitShown:
@@ -372,8 +372,8 @@ OPERATIONS = (
               disable_rule, RuleShown, refusals=(*NAMED, "invalid_document", "not_everywhere")),
     Operation("POST", "/api/rules/{name}/reset", "reset_rule", "Reset the counters and the trigger of a rule.",
               reset_rule, RuleShown, refusals=(*NAMED, "not_counted", "not_everywhere")),
-    Operation("POST", "/api/rules/{name}/release", "release_rule", "Resume all frames that a rule holds.",
-              release_rule, ReleasedShown, refusals=(*NAMED, "not_counted")),
+    Operation("POST", "/api/rules/{name}/resume", "resume_rule", "Resume all frames that a rule holds.",
+              resume_rule, ResumedShown, refusals=(*NAMED, "not_counted")),
     Operation("POST", "/api/rules/{name}/wait", "wait_for_rule", "Respond when the counter of a rule reaches a number.",
               wait_for_rule, WaitShown, WaitQuery, refusals=(*NAMED, "not_counted"), changes=False),
     Operation("GET", "/api/faults", "get_faults", "Return whether faults are disabled, and list all faults.",

@@ -25,9 +25,10 @@ Messages are lower case, without a full stop: `expected X, got Y (at Z)`.
 """
 
 RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new names; to be removed after 0.1
-    "key": {"lasting": ("permanent",)},
+    "key": {"lasting": ("permanent",), "release": ("resume",)},
     "value": {},
     "command": {
+        "rules release": ("rules resume",),
         "rules kill": ("faults disable",),
         "rules unkill": ("faults enable",),
     },

@@ -128,14 +128,14 @@ def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
     _each(admin, names, "reset")
 
 
-@rules_group.command("release")
+@rules_group.command("resume")
 @names
 @with_admin
-def release(admin: Admin, names: tuple[str, ...]) -> None:
-    """Let go the requests that rules hold, and print how many those were."""
+def resume(admin: Admin, names: tuple[str, ...]) -> None:
+    """Resume the requests that rules hold, and print their number."""
     print_rows(
-        ("name", "released"),
-        [(name, admin("POST", f"/api/rules/{segment(name)}/release")["released"]) for name in names],
+        ("name", "resumed"),
+        [(name, admin("POST", f"/api/rules/{segment(name)}/resume")["resumed"]) for name in names],
     )
 
 

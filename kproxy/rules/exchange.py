@@ -79,7 +79,7 @@ HeldError = NewType("HeldError", int)
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Decision to hold the frame until it is released, for at most `seconds`. Needs depth BODY.
+    """Decision to hold the frame until it is resumed, for at most `seconds`. Needs depth BODY.
 
     then: after that time, the frame passes, its connection is closed, or this error is the response. most:
     frames that the rule holds at a time in one process; further frames pass and are counted.

@@ -158,11 +158,11 @@ class ActiveRule:
         self.effect.seed = f"{seed}:draws"  # else trigger and effect would draw the same numbers
         self.effect.common = common
 
-    def release(self, how: HowGone = "resumed") -> int:
+    def resume(self, how: HowGone = "resumed") -> int:
         """Let go what is held, and return how many frames that were."""
-        return sum(1 for _ in self.releasing(how))
+        return sum(1 for _ in self.resuming(how))
 
-    def releasing(self, how: HowGone = "resumed") -> Iterator[None]:
+    def resuming(self, how: HowGone = "resumed") -> Iterator[None]:
         """Let go what is held now, a frame at each step: thousands may be, and each goes on at once."""
         held, self.held = self.held, []
         for one in held:

@@ -73,7 +73,7 @@ class When(Model):
         default=None, description="the chance grows from 0 to `probability` (else 1) in this time"
     )
     hold: Literal[True] | None = Field(
-        default=None, description="the request waits until it is released by the admin API or a test"
+        default=None, description="the request waits until the admin API or a test resumes it"
     )
     count_per: Literal["rule", "connection", "client"] = Field(
         default="rule",

@@ -247,10 +247,10 @@ class RuleKeeper:
             await self._commit(self.store.saved())
             return number
 
-    async def release_everywhere(self, name: str) -> int:
+    async def resume_everywhere(self, name: str) -> int:
         """Release all requests that this rule holds now; return their number. Raises NoSuchRule."""
         running = self.running(name)
-        return 0 if running is None else await release_in_turns(running)
+        return 0 if running is None else await resume_in_turns(running)
 
     async def count(self) -> None:
         """Update the counters of all rules."""
@@ -333,7 +333,7 @@ class RuleKeeper:
         for _ in self.swap(self.store.rule_set) or ():
             yield
         for running in change.left:
-            yield from running.releasing("rule_gone")
+            yield from running.resuming("rule_gone")
             yield
         self._tell(change.new)
         self.waiters.changed()
@@ -409,12 +409,12 @@ class RuleKeeper:
                               at=stored.document.source.file)  # fmt: skip
 
 
-async def release_in_turns(running: ActiveRule) -> int:
+async def resume_in_turns(running: ActiveRule) -> int:
     """Release the frames that a rule holds, yielding to other tasks; return their number."""
     released = count()
 
     def steps() -> Iterator[None]:
-        for _ in running.releasing():
+        for _ in running.resuming():
             next(released)
             yield
 

@@ -103,7 +103,7 @@ class Kproxy:
         return injected
 
     def hold(self, *, name: str | None = None, when: Mapping[str, Any] | None = None, **params: Any) -> Injected:
-        """Hold back requests that match until `release`: a barrier instead of a sleep."""
+        """Hold back requests that match until `resume`: a barrier instead of a sleep."""
         count = next(self._numbers.setdefault("hold", itertools.count(1)))
         return self.inject(
             "delay", name=name or f"hold {count}", delay=0, when={**(when or {}), "hold": True}, **params

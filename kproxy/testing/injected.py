@@ -151,10 +151,10 @@ class Injected:
 
     # ---- ends
 
-    def release(self) -> int:
-        """Release the requests that the rule holds (`when: {hold: true}`). Return how many those were."""
+    def resume(self) -> int:
+        """Resume the requests that the rule holds (`when: {hold: true}`). Return their number."""
         running = self.running
-        return 0 if running is None else self.engine.call(running.release)
+        return 0 if running is None else self.engine.call(running.resume)
 
     def remove(self) -> None:
         """Take the rule out: it acts no more, and the requests that it holds go on. Does nothing the second time."""

@@ -241,7 +241,7 @@ class ApiMachine(RuleBasedStateMachine):
         for one in self.stored:
             one.hits = 0
 
-    @rule(name=NAMES, what=st.sampled_from(("reset", "release", "wait?timeout=0&hits=")), hits=st.integers(1, 3))
+    @rule(name=NAMES, what=st.sampled_from(("reset", "resume", "wait?timeout=0&hits=")), hits=st.integers(1, 3))
     def a_rule_that_counts_is_asked(self, name: str, what: str, hits: int) -> None:
         """To begin anew, to let go what it holds, or how far it is; others refuse."""
         one = self.find(name)
@@ -255,8 +255,8 @@ class ApiMachine(RuleBasedStateMachine):
         self.expect(answer, 200)
         if what == "reset":
             one.hits = 0
-        elif what == "release":
-            assert answer.json == {"released": 0}
+        elif what == "resume":
+            assert answer.json == {"resumed": 0}
         else:
             assert answer.json["reached"] == (one.hits >= hits)
 

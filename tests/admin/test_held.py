@@ -183,13 +183,13 @@ async def test_all_that_is_held_is_let_go_at_once(make_held: Callable[..., Held]
 
 
 async def test_a_rule_that_is_turned_off_lets_go(make_held: Callable[..., Held]) -> None:
-    """Likewise when faults are disabled, and by `release`."""
-    for path in ("rules/hold/disable", "kill", "rules/hold/release"):
+    """Likewise when faults are disabled, and by `resume`."""
+    for path in ("rules/hold/disable", "faults/disable", "rules/hold/resume"):
         held = make_held()
         held.talk.client(BEAT)
         assert (await held.api("POST", f"/api/{path}")).status == 200
         assert held.talk.to_broker == BEAT
-        how = "resumed" if "release" in path else "rule_gone"
+        how = "resumed" if "resume" in path else "rule_gone"
         assert held.told[-1] == ("gone", "1-1", how, "")
 
 

@@ -211,7 +211,7 @@ async def test_list_and_release_of_many_held_frames_yield(
         assert (await held.api("POST", "/api/held/resume", {})).json == {"resumed": 1500}
 
     async def release() -> None:
-        assert (await held.api("POST", "/api/rules/hold/release", "")).json == {"released": 1500}
+        assert (await held.api("POST", "/api/rules/hold/resume", "")).json == {"resumed": 1500}
 
     async def disable() -> None:
         assert (await held.api("POST", "/api/rules/hold/disable", "")).status == 200

@@ -56,7 +56,7 @@ async def test_a_rule_that_binds_connections_counts_nothing(make_api: Callable[.
     shown = (await api("GET", "/api/rules/r")).json
 
     assert (shown["binds"], shown["matched"], shown["seed"]) == ("connection", None, None)
-    for action in ("wait", "release", "reset"):
+    for action in ("wait", "resume", "reset"):
         refused = await api("POST", f"/api/rules/r/{action}")
         assert (refused.status, refused.code) == (409, "not_counted")
 
@@ -66,7 +66,7 @@ async def test_a_rule_that_is_not_there(api: Any) -> None:
     """404 with the nearest name, whatever is wanted of it."""
     for method, path in (
         ("GET", ""), ("DELETE", ""), ("POST", "/enable"), ("POST", "/disable"), ("POST", "/reset"),
-        ("POST", "/release"), ("POST", "/wait"),
+        ("POST", "/resume"), ("POST", "/wait"),
     ):  # fmt: skip
         refused = await api(method, f"/api/rules/bass{path}")
         assert (refused.status, refused.code) == (404, "no_such_rule")
@@ -272,7 +272,7 @@ async def test_held_requests_are_released(api: Any) -> None:
     let_go: list[int] = []
     api.running("base").held = [LetGo(let_go, 1), LetGo(let_go, 2)]
     assert (await api("GET", "/api/rules/base")).json["held"] == 2
-    assert (await api("POST", "/api/rules/base/release")).json == {"released": 2}
+    assert (await api("POST", "/api/rules/base/resume")).json == {"resumed": 2}
     api.running("base").held = [LetGo(let_go, 3)]
     await api("POST", "/api/faults/disable")
 

@@ -165,7 +165,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "enable_rule": (f"/api/rules/{ANY}/enable", ""),
     "disable_rule": (f"/api/rules/{ANY}/disable", ""),
     "reset_rule": (f"/api/rules/{ANY}/reset", ""),
-    "release_rule": (f"/api/rules/{ANY}/release", ""),
+    "resume_rule": (f"/api/rules/{ANY}/resume", ""),
     "wait_for_rule": (f"/api/rules/{ANY}/wait?timeout=10ms", ""),
     "get_faults": ("/api/faults", ""),
     "disable_faults": ("/api/faults/disable", ""),

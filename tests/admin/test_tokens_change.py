@@ -57,7 +57,7 @@ IN_TURN = {
 }
 """Operations that wait for changes that are under way."""
 QUERIES = {"open_source": "?name=x", "start_capture": "?file=x.pcapng"}
-AT_ONCE = {"reset_rules", "reset_rule", "release_rule"}
+AT_ONCE = {"reset_rules", "reset_rule", "resume_rule"}
 """Operations on rules that wait for nothing in a single process."""
 BY_NAME = {one.name: one for one in OPERATIONS}
 

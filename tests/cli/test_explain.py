@@ -189,7 +189,7 @@ def test_every_kind_is_explained(kind: str, rules: Path) -> None:
         ("kind: quota, requests: 1/s", "lets this request pass as it is"),
         ("kind: delay, delay: 2s", "the request waits for 2 s"),
         ("kind: delay, delay: 2s, when: {probability: 0.3}", "by chance: 0.3"),
-        ("kind: delay, delay: 2s, when: {hold: true}", "the request waits until it is released"),
+        ("kind: delay, delay: 2s, when: {hold: true}", "the request waits until it is resumed"),
         ("kind: delay, delay: 2s, when: {after: 1m}", "it is not its turn: when {after: 60.0}"),
         ("kind: drop, what: request", "the request is lost, nothing more comes on the connection"),
         ("kind: drop", "acts on the response"),

@@ -175,7 +175,7 @@ def test_its_time_ends_as_the_rule_says(running: Running, at: str) -> None:
 
 
 @pytest.mark.parametrize("at", ["request", "response"])
-@pytest.mark.parametrize("end", ["remove", "change", "disable", "kill", "release"])
+@pytest.mark.parametrize("end", ["remove", "change", "disable", "disable faults", "resume"])
 def test_a_rule_that_ends_lets_go(running: Running, end: str, at: str) -> None:
     client, held = hold(running, at=at)
     match end:
@@ -183,13 +183,13 @@ def test_a_rule_that_ends_lets_go(running: Running, end: str, at: str) -> None:
             running.admin("DELETE", "/api/rules/hold")
         case "change":
             running.put("hold", **HOLD | {"match": {"client_id": "somebody"}})
-        case "kill":
+        case "disable faults":
             running.admin("POST", "/api/faults/disable")
         case _:
             running.admin("POST", f"/api/rules/hold/{end}")
     assert answered(client)
-    assert ("was resumed" if end == "release" else "let go with its rule") in how_it_went(running, held)
-    if end == "kill":
+    assert ("was resumed" if end == "resume" else "let go with its rule") in how_it_went(running, held)
+    if end == "disable faults":
         running.admin("POST", "/api/faults/enable")
 
 

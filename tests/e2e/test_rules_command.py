@@ -128,7 +128,7 @@ def test_waiting_for_hits(run: Command, tmp_path: Path) -> None:
     command("rules", "wait", "hide/it", "--timeout", "0s", "--count", "applied", code=1)
     assert command.errors == 'kproxy: the rule "hide/it" has applied 0 of 1 times after 0s\n'
     command("rules", "reset", "--all")
-    assert command("rules", "release", "hide/it") == "hide/it\t0\n"
+    assert command("rules", "resume", "hide/it") == "hide/it\t0\n"
 
 
 def test_connections_are_listed_closed_and_recycled(run: Command) -> None:

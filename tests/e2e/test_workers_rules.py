@@ -168,11 +168,11 @@ def test_held_requests_of_all_workers_are_seen_and_released(two: Two) -> None:
         one.start()
     found = two.admin("POST", "/api/rules/gate/wait", query={"hits": 4, "timeout": "20s"}, wait=20)
     held = two.rule("gate")["held"]
-    released = two.admin("POST", "/api/rules/gate/release")
+    released = two.admin("POST", "/api/rules/gate/resume")
     for one in waiting:
         one.join(60)
 
-    assert (found["reached"], held, released) == (True, 4, {"released": 4})
+    assert (found["reached"], held, released) == (True, 4, {"resumed": 4})
     assert not any(one.is_alive() for one in waiting)
     assert two.rule("gate")["held"] == 0
 

@@ -141,7 +141,7 @@ rules:
     assert not talk.read[CLIENT]
     assert len(talk.rules.live[0].held) == 1
 
-    assert talk.rules.live[0].release() == 1
+    assert talk.rules.live[0].resume() == 1
     talk.session.released(talk.now)
     talk.obey()
     assert talk.to_broker == first + second

@@ -130,7 +130,7 @@ def test_a_rule_is_applied_once_an_exchange() -> None:
     text = "rules:\n  - {name: w, kind: delay, match: {api: Heartbeat}, when: {hold: true}, delay: 1ms, at: response}\n"
     talk = Dialogue(text)
     talk.client(request(HEARTBEAT, 4, 1))
-    talk.rules.live[0].release()
+    talk.rules.live[0].resume()
     talk.session.released(talk.now)
     talk.obey()
     talk.broker(response(HEARTBEAT, 4, 1)).later(0.1)

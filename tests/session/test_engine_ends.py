@@ -18,7 +18,7 @@ def numbers(data: bytes) -> list[int]:
 
 
 def let_go(talk: Dialogue) -> None:
-    talk.rules.live[0].release()
+    talk.rules.live[0].resume()
     talk.session.released(talk.now)
     talk.obey()
 

@@ -86,7 +86,7 @@ def test_a_rule_that_goes_while_a_frame_is_evaluated_does_not_hold_it() -> None:
     def judge(*_: Any) -> bool:
         talk.session.use(plan, talk.now)
         for running in talk.rules.live:
-            running.release("rule_gone")
+            running.resume("rule_gone")
         return True
 
     talk.shared.desk.judge = judge

@@ -240,7 +240,7 @@ def test_a_rule_that_goes_lets_go() -> None:
     """Removed, disabled or killed."""
     talk = holding(rule())
     talk.client(BEAT)
-    assert talk.rules.live[0].release("rule_gone") == 1
+    assert talk.rules.live[0].resume("rule_gone") == 1
     assert talk.to_broker == BEAT
     assert [one.how for one in talk.shared.desk.gone.values()] == ["rule_gone"]
 

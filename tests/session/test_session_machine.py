@@ -414,7 +414,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.session.use(Plan(self.session.plan.bound, live), self.talk.now)
         self.talk.obey()
         for running in change.left:
-            running.release()
+            running.resume()
         self.talk.obey()
 
     def in_force(self, live: Sequence[ActiveRule]) -> None:
@@ -431,7 +431,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def release(self) -> None:
         for running in self.rules.values():
-            running.release()
+            running.resume()
         self.talk.obey()
 
     @precondition(lambda self: self.talk.tokens)

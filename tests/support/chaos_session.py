@@ -173,7 +173,7 @@ class Turmoil:
     def release(self) -> None:
         for plan in self.plans or [self.talk.session.plan]:
             for running in plan.live:
-                if running.release():
+                if running.resume():
                     self.talk.session.released(self.talk.now)
                     self.talk.obey()
 

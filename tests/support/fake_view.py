@@ -160,9 +160,10 @@ class FakeView:
                 return 200, {"folder": None, "captures": []}
             case ["topology"]:
                 return 200, TOPOLOGY
-            case ["rules"]:
+            case ["rules"] | ["faults"]:  # one answer has the fields of both
                 return 200, {"version": "5f2c9a01b7e4", "faults_disabled": False, "rules": [], "scenarios": [],
-                             "seed": 1, "loaded": {}, "rejected": {}, "last_rejection": None}  # fmt: skip
+                             "seed": 1, "loaded": {}, "rejected": {}, "last_rejection": None,
+                             "disabled": False}  # fmt: skip
         return 404, problem("not_found", f"there is no {path} here")
 
 

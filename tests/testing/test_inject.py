@@ -55,7 +55,7 @@ def test_a_held_request_waits_until_it_is_let_go(kproxy: Kproxy) -> None:
     hold.wait()
     assert (acknowledged, hold.counters) == ([], (1, 1, 0))
     assert [one.answered for one in kproxy.exchanges(api="Produce")] == [None]
-    assert hold.release() == 1
+    assert hold.resume() == 1
 
     assert producer.flush(20) == 0
     assert (acknowledged, hold.applied) == ([None], 1)

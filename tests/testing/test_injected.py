@@ -22,7 +22,7 @@ async def test_asyncio(kproxy: Kproxy) -> None:
             sending = asyncio.create_task(producer.send_and_wait("orders", b"1"))
             await hold.until()
             assert not sending.done()
-            hold.release()
+            hold.resume()
             await sending
 
     assert hold.applied == 1
@@ -39,7 +39,7 @@ async def test_trio(kproxy: Kproxy) -> None:
             await hold.until()
             await kproxy.until(hold, count="matched")
         assert hold.counters == (1, 1, 0)
-        hold.release()
+        hold.resume()
         assert await trio.to_thread.run_sync(producer.flush, 20) == 0
 
     assert hold.applied == 1

@@ -86,7 +86,7 @@ export async function toggleIntercepts() {
   const on = found.some((one) => one.enabled);
   const turned = found.filter((one) => one.enabled === on);
   const title = on ? "Turn intercepts off" : "Turn intercepts on";
-  askFirst(`${title}?`, `${on ? "What they hold is released" : "Frames are held again"}: ${turned.map((one) => one.name).join(", ")}.`, [[title, async () => {
+  askFirst(`${title}?`, `${on ? "Frames that they hold are resumed" : "Frames are held again"}: ${turned.map((one) => one.name).join(", ")}.`, [[title, async () => {
     for (const one of turned) await send("POST", `/api/rules/${encodeURIComponent(one.name)}/${on ? "disable" : "enable"}`);
     say(on ? "nothing is held from now on" : "frames are held again");
   }]]);

@@ -102,7 +102,7 @@ function turn(rule) {
 }
 
 function remove(rule) {
-  askFirst("Remove a rule?", `The rule "${rule.name}" and its counters are removed. Frames that it holds are released.`,
+  askFirst("Remove a rule?", `The rule "${rule.name}" and its counters are removed. Frames that it holds are resumed.`,
     [["Remove rule", () => change("DELETE", rule.name, "", "removed")]]);
 }
 
@@ -196,7 +196,7 @@ function tools(rule) {
   return html`<button onClick=${() => open(rule)}>${fixed || !access.mayWrite ? "Text" : "Edit…"}<kbd>enter</kbd></button>
     ${access.mayWrite && html`${act(rule.enabled ? "Turn off" : "Turn on", "t", () => turn(rule))}
     ${act("Counters to 0", "", () => change("POST", rule.name, "/reset", "counts from 0"), rule.binds === "frame" ? "" : "it counts nothing")}
-    ${act("Release", "", () => change("POST", rule.name, "/release", "let go"), rule.held ? "" : "it holds nothing")}
+    ${act("Resume", "", () => change("POST", rule.name, "/resume", "resumed"), rule.held ? "" : "it holds nothing")}
     ${act("Remove…", "x", async () => remove(rule), fixed)}`}`;
 }
 

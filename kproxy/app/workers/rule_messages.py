@@ -165,11 +165,11 @@ class PoolRuleKeeper(RuleKeeper):
 
     # ---- operations
 
-    async def release_everywhere(self, name: str) -> int:
+    async def resume_everywhere(self, name: str) -> int:
         running = self.running(name)
         if running is None:
             return 0
-        released = await call_all(self.pool, WorkerRules.release, running.born)
+        released = await call_all(self.pool, WorkerRules.resume, running.born)
         await self.count()
         return sum(number for _, number in released if isinstance(number, int))
 

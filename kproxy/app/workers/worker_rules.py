@@ -23,7 +23,7 @@ from kproxy.rules.rule_set import ActiveRule, RuleSet
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
-from kproxy.runtime.rule_keeper import ApplyRuleSet, release_in_turns
+from kproxy.runtime.rule_keeper import ApplyRuleSet, resume_in_turns
 
 from .messages import HandedRule, NetworkSettings, RuleCount, RulesState
 
@@ -117,7 +117,7 @@ class WorkerRules:
         staying = set(map(id, self.in_force))
         for running in before:
             if id(running) not in staying:
-                await in_turns(running.releasing("rule_gone"))
+                await in_turns(running.resuming("rule_gone"))
 
     @remote(COUNT_PATIENCE)
     async def count(self) -> list[RuleCount]:
@@ -125,10 +125,10 @@ class WorkerRules:
         return [counted(one) for one in self.running.values() if one.matched or one.held]
 
     @remote(COUNT_PATIENCE)
-    async def release(self, born: int) -> int:
+    async def resume(self, born: int) -> int:
         """Release the requests that the rule holds here; return their number."""
         running = self.running.get(born)
-        return 0 if running is None else await release_in_turns(running)
+        return 0 if running is None else await resume_in_turns(running)
 
     def _ready(self, state: RulesState, rule_models: dict[bytes, Rule]) -> Prepared:
         running, active, positions = {}, [], []

@@ -304,7 +304,7 @@ class RulePane(TablePane):
         self.act_on("reset", "counts from 0")
 
     def do_resume(self) -> None:
-        self.act_on("release", "has let go what it held")
+        self.act_on("resume", "resumed what it held")
 
     def do_remove(self) -> None:
         one = self.chosen()

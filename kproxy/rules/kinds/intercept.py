@@ -57,10 +57,10 @@ ThenField = Annotated[
 
 
 class InterceptRule(SelectingRule):
-    """Holds frames until a user releases, edits, answers or drops them: in the live view, or at `/api/held`.
+    """Holds frames until a user resumes, edits, answers or drops them: in the live view, or at `/api/held`.
 
     Later frames on the same connection wait; other connections do not. After `hold_for`, a frame passes, or `then`
-    applies. Held frames are released when their client disconnects, and when the rule is removed or disabled. Java
+    applies. Held frames are resumed when their client disconnects, and when the rule is removed or disabled. Java
     clients give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
     `session.timeout.ms` (45 s) without a heartbeat.
     """
@@ -83,7 +83,7 @@ class InterceptRule(SelectingRule):
     )
     at: Literal["request", "response", "both"] = Field(default="request", description="which of the two messages waits")
     hold_for: Annotated[Seconds, Field(ge=SHORTEST, le=LONGEST)] = Field(
-        default=20.0, description="time after which it is released"
+        default=20.0, description="time after which it is resumed"
     )
     then: ThenField = Field(
         default="pass",

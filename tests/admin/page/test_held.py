@@ -266,7 +266,6 @@ def test_whoever_decides_has_a_name(fake: FakeView, page: Page) -> None:
     """Given once, by a key; it goes with all that is changed, and stays when the page is opened again."""
     hold(fake, page, held())
     fake.answers["/api/held/17-1/resume"] = held(gone="resumed")
-    fake.answers["/api/faults"] = {"disabled": False}
     fake.answers["/api/faults/disable"] = {"faults": [], "disabled": True}
     page.keyboard.press("W")
     page.wait_for_selector("dialog input:focus")

@@ -229,7 +229,6 @@ def test_who_may_only_look_sees_nothing_that_changes(fake: FakeView, open_page: 
 
 def test_faults_are_killed_after_one_question(fake: FakeView, open_page: OpenPage) -> None:
     """O3: one key, and a question whose first choice changes nothing."""
-    fake.answers["/api/faults"] = {"disabled": False}
     fake.answers["/api/faults/disable"] = {"faults": [{"name": "slow sometimes"}], "disabled": True}
     page = open_page(fake.page)
     page.wait_for_selector("text=Disable faults")

@@ -342,7 +342,7 @@ async def test_what_is_held_anywhere_can_be_released(quiet_log: Any) -> None:
         shown = pool.keeper.running("gate")
         assert shown is not None
         held = len(shown.held)
-        released = await pool.keeper.release_everywhere("gate")
+        released = await pool.keeper.resume_everywhere("gate")
 
         assert (held, released, len(shown.held)) == (2, 2, 0)
         assert sorted(gone) == [0, 1]

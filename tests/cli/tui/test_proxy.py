@@ -312,8 +312,8 @@ RULE = {"name": "third write fails", "kind": "error", "origin": "api", "position
 def test_rules_are_listed_and_switched(admin: FakeAdmin) -> None:
     """With their counters; off and on, removed when asked back, all faults off with K."""
     admin.answers["GET", "/api/rules"] = 200, {"rules": [RULE, {**RULE, "name": "slow"}], "faults_disabled": False}
-    for action in ("disable", "reset", "release"):
-        admin.answers["POST", f"/api/rules/slow/{action}"] = 200, {"released": 2}
+    for action in ("disable", "reset", "resume"):
+        admin.answers["POST", f"/api/rules/slow/{action}"] = 200, {"resumed": 2}
     admin.answers["DELETE", "/api/rules/slow"] = 200, {}
     admin.answers["POST", "/api/faults/disable"] = (
         200,
@@ -330,7 +330,7 @@ def test_rules_are_listed_and_switched(admin: FakeAdmin) -> None:
         await settled(app, lambda: app.message[0])
         assert '"slow" is off' in screen_text(app)
         await press(app, "R", "a")
-        await settled(app, lambda: admin.of("POST", "/api/rules/slow/release"))
+        await settled(app, lambda: admin.of("POST", "/api/rules/slow/resume"))
         await press(app, "d", "=y", "enter", "d", "=yes", "enter")
         await settled(app, lambda: admin.of("DELETE", "/api/rules/slow"))
         await press(app, "K")

@@ -254,7 +254,7 @@ class Timed(Dialogue):
     def release(self) -> None:
         """Resume all frames that rules hold."""
         for running in self.rules.live:
-            running.release()
+            running.resume()
         self.session.released(self.now)
         self.obey()
 

@@ -30,7 +30,7 @@ from .fork_runner import python_command
 from .fork_server import serve
 from .sandbox import RunWorld, broken, delete_topics_of_runs, warm_up
 
-FORWARDED_IN = 5.0  # seconds until a released request has to be on its way to the broker
+FORWARDED_IN = 5.0  # seconds until a resumed request has to be on its way to the broker
 
 
 def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None:
@@ -39,7 +39,7 @@ def kill_at_hold(rule: Injected, others: Collection[int], goes_on: bool) -> None
     connections."""
     pids = signal_started(signal.SIGSTOP, others)
     if goes_on:
-        rule.release()
+        rule.resume()
         with suppress(AssertionError):
             rule.wait(timeout=FORWARDED_IN, count="applied")
     else:

@@ -374,7 +374,7 @@ def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
             source.note(("tests", index, "name"), f'the name "{case.name}" is taken, in line {line}')
         for number, step in enumerate(case.steps):
             at = ("tests", index, "steps", number)
-            for where, name in (((*at, "release"), step.release), *(((*at, "counts", each), each) for each in
+            for where, name in (((*at, "resume"), step.resume), *(((*at, "counts", each), each) for each in
                                                                   step.counts or ())):  # fmt: skip
                 if name is not None and not isinstance(rules.get(name), LiveRule):
                     _note_rule(source, where, name, [rule for rule in rules if isinstance(rules[rule], LiveRule)])

@@ -193,7 +193,7 @@ class CaseStep(Model):
 
     times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
     wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")
-    release: str | None = Field(default=None, description="the rule of this name lets go what it holds")
+    resume: str | None = Field(default=None, description="name of a rule that resumes its held requests")
     connection: str | None = Field(default=None, description="which connection, by any name; a new one opens it now")
     client: Requests | None = Field(default=None, description="a request that the client sends, or a list of them")
     to_broker: Expectations | None = Field(
@@ -207,7 +207,7 @@ class CaseStep(Model):
         description="how kproxy has closed the connection, false: it has not; it must stay open if left out",
     )
     muted: bool | None = Field(default=None, description="whether kproxy reads nothing from the client at the end")
-    held: int | None = Field(default=None, description="how many requests wait to be released")
+    held: int | None = Field(default=None, description="number of held requests")
     flow: list[Flow] | None = Field(default=None, description="what slows, slices or limits the connection's bytes")
     counts: dict[str, Counts] | None = Field(default=None, description="counters of live rules, by rule name")
 

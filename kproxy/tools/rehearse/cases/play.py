@@ -77,11 +77,11 @@ class World:
         for connection in self.connections.values():
             connection.advance(self.now)
 
-    def release(self, rule: str) -> None:
-        """Make the rule of this name release its held requests."""
+    def resume(self, rule: str) -> None:
+        """Resume the held requests of the rule of this name."""
         running = self.running(rule)
         if running is not None:
-            running.release()
+            running.resume()
         for connection in self.connections.values():
             connection.released()
 
@@ -91,7 +91,7 @@ class World:
 
     @property
     def held(self) -> int:
-        """Return how many requests wait to be released."""
+        """Return the number of held requests."""
         return sum(len(kept.running.held) for kept in self.store.stored_rules.values() if kept.running is not None)
 
     @property
@@ -162,8 +162,8 @@ class Player:
         """Perform the step's actions in the order of its fields, and check the output."""
         if step.wait is not None:
             self.world.wait(step.wait)
-        if step.release is not None:
-            self.world.release(step.release)
+        if step.resume is not None:
+            self.world.resume(step.resume)
         connection = self.world.connection(step.connection or "")
         for index, sent in enumerate(step.client or ()):
             at = (*self.at, "client", index, "body")
@@ -224,7 +224,7 @@ class Player:
         if closed is not None:
             return f"; kproxy has closed the connection: {closed.message}"
         if self.world.held:
-            return f"; {counted(self.world.held, 'request')} held until they are released"
+            return f"; {counted(self.world.held, 'request')} held until they are resumed"
         return "; kproxy does not read from the client just now" if connection.waiting[CLIENT] else ""
 
     # ---- checks at the end of a step

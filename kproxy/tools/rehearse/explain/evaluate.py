@@ -216,7 +216,7 @@ def of_live(rule: LiveRule, running: ActiveRule, target: Target, now: float) -> 
             rule, "depends", (*chance(rule.when), f"looks at {fields} of the request, which a frame would tell")
         )
     if rule.when is not None and rule.when.hold:
-        lines = ("the request waits until it is released", *lines)
+        lines = ("the request waits until it is resumed", *lines)
     return Opinion(rule, "observes" if running.observes else "acts", lines)
 
 

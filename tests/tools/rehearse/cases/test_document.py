@@ -49,7 +49,7 @@ tests:
       - client: {api: Heartbeat, version: 4, body: {group: g, generation_id: x, member_id: 7}}
         to_client: {body: {error_code: NOT_COORDINATR, throttle_time_ms: ">x"}}
         counts: {slw: {matched: 1}, r: {matched: 1}}
-  - {name: t, steps: [release: r]}
+  - {name: t, steps: [resume: r]}
 """,
     )
 
@@ -63,7 +63,7 @@ tests:
         'r.test.yaml:6:18: there is no rule "slw" that has counters, did you mean "slow"?',
         'r.test.yaml:6:37: there is no rule "r" that has counters; there are: slow',
         'r.test.yaml:7:12: the name "t" is taken, in line 2',
-        'r.test.yaml:7:32: there is no rule "r" that has counters; there are: slow',
+        'r.test.yaml:7:31: there is no rule "r" that has counters; there are: slow',
     ]
 
 

@@ -136,7 +136,7 @@ tests:
 
 
 def test_what_is_held_is_released(played: Any) -> None:
-    """`held` counts requests that wait, `release` lets them go."""
+    """`held` counts requests that wait, `resume` lets them go."""
     rules = "rules: [{name: wait, kind: error, match: {api: Heartbeat}, when: {hold: true}, error: 27, at: response}]"
     assert played(
         rules,
@@ -145,7 +145,7 @@ tests:
   - name: held
     steps:
       - {{client: {HEARTBEAT}, to_broker: nothing, held: 1}}
-      - {{release: wait, to_broker: untouched, held: 0, broker: {{}}, to_client: {{body: {{error_code: 27}}}}}}
+      - {{resume: wait, to_broker: untouched, held: 0, broker: {{}}, to_client: {{body: {{error_code: 27}}}}}}
 """,
     ) == [[]]
 
