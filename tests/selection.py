@@ -50,16 +50,19 @@ FOLDERS = {
 }
 SWEEPS = {
     "tests/docs/": (1, 1),
+    "tests/test_large_configs.py": (6, 3),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # a way around a rule may exist in one API and version only
     "tests/session/test_addresses.py": (1, 1),
     "tests/record/observer/test_credentials.py": (1, 1),
+    "tests/record/observer/test_many_open.py": (2, 4),
     "tests/admin/test_stretches.py": (24, 8),
-    "tests/session/test_hostile_records.py": (2, 2),
-    "tests/session/test_linear.py": (2, 2),
+    "tests/admin/page/": (2, 2),
+    "tests/session/test_hostile_records.py": (2, 4),
+    "tests/session/test_linear.py": (2, 3),
     "tests/kafka/test_error_answers.py": (24, 4),
     "tests/kafka/test_java_messages.py": (24, 4),
-    "tests/rules/test_large_documents.py": (2, 2),
+    "tests/rules/test_large_documents.py": (2, 4),
     "tests/tools/verify/test_recorded_faults.py": (2, 8),
     **dict.fromkeys(("tests/access/", "tests/clients/", "tests/e2e/", "tests/faults/", "tests/kafka/"), (2, 2)),
     **dict.fromkeys(("tests/runtime/", "tests/lake/", "tests/quota/"), (2, 2)),

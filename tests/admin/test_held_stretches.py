@@ -72,6 +72,7 @@ async def test_get_of_a_long_held_frame_yields(held: Held, frame: Callable[[], b
     await is_short(look, unit)
 
 
+@pytest.mark.deep
 @IN_BOTH_UNITS
 @pytest.mark.parametrize(
     ("frame", "changes", "status"),
@@ -122,6 +123,7 @@ async def test_answer_to_a_long_held_frame_yields(held: Held, unit: Unit) -> Non
         await is_short(work, unit, again)
 
 
+@pytest.mark.deep
 @IN_BOTH_UNITS
 async def test_edit_of_a_long_held_response_yields(held: Held, unit: Unit) -> None:
     topics = [{"name": f"topic-{at}", "partitions": [{"partition_index": 0}]} for at in range(TOPICS)]

@@ -40,6 +40,7 @@ def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, k
     assert received == [f"zero-{number}".encode() for number in range(10)]
 
 
+@pytest.mark.deep
 def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy_process: Proxies) -> None:
     """What librdkafka, aiokafka and kafka-python produce is read by kafka-python, each with the versions it speaks."""
     mock_cluster.create_topic("prod.orders", partitions=1)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import CliRunner
 from confluent_kafka import Producer
@@ -109,6 +110,7 @@ def test_librdkafka(kafka3: Kafka, kproxy_process: Proxies) -> None:
     assert not proxy.metric("kproxy_events_total", event="telemetry_unreadable")
 
 
+@pytest.mark.deep
 def test_a_subscription_that_changes(kafka3: Kafka, java: JavaProgram, kproxy_process: Proxies) -> None:
     """Clients that are asked for something else by another config tell that, on the connections that they have, and
     nothing any more once nobody asks."""

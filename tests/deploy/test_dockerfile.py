@@ -159,6 +159,7 @@ def test_the_broker_of_compose_can_keep_its_own_topics() -> None:
         assert environment[f"KAFKA_{topic}_MIN_ISR"] == 1
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_the_steps_give_a_kproxy_that_serves_and_is_healthy(tmp_path: Path) -> None:
     """As nobody, in a folder that cannot be written; as whoever runs the tests where their Python is not for others."""

@@ -151,6 +151,7 @@ def test_two_proxies_in_a_circle(kproxy_process: Callable[..., Any], workers: in
         assert descriptors(proxy) < 100 * workers + 100
 
 
+@pytest.mark.deep
 def test_a_circle_that_begins_later(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:
     """The second proxy starts without a circle; then its broker's port is taken by one that leads back. As connections
     make connections the first one asks again, and is served again when the circle is gone."""

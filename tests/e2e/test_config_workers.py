@@ -176,6 +176,7 @@ def test_nothing_changes_when_anything_cannot_be_done(way: str, two: Two) -> Non
     assert two.told("a") == two.at("a")
 
 
+@pytest.mark.deep
 def test_a_worker_that_is_killed_comes_back_with_the_config_in_force(two: Two) -> None:
     """Not with that of the start."""
     two.apply(two.config("a", "b"))

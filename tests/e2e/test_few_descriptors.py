@@ -99,6 +99,7 @@ def test_more_clients_than_descriptors(tmp_path: Path, workers: int) -> None:
     assert not [line for line in said if "exception" in line]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_has_asked_for_more_is_told_once(tmp_path: Path, workers: int) -> None:
     """At the start, by the process that accepts, with how many there may be."""

@@ -54,6 +54,7 @@ def running(proxy: Proxy) -> Iterator[Running]:
         admin("DELETE", "/api/rules")
 
 
+@pytest.mark.deep
 def test_one_waits_longer_than_idle_connections_live_and_nobody_else_does(running: Running) -> None:
     """All three are held; each is let go by itself, and is answered."""
     sent = [client.request(METADATA, 8, ASK) for client in running.clients]

@@ -77,6 +77,7 @@ CALLS: dict[str, tuple[bytes, int, str]] = {
 }
 
 
+@pytest.mark.deep
 @up_to(PATIENCE)
 @pytest.mark.parametrize("name", CALLS)
 def test_livez_is_served_during_large_calls(proxy: Proxy, name: str, most: float) -> None:

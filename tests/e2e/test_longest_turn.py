@@ -76,6 +76,7 @@ def told(broker: FakeBroker, stream: socket.socket, request: Any) -> None:
     stream.sendall(frame[:4] + correlation.to_bytes(4, "big", signed=True) + frame[8:])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "limit", [pytest.param(inf, id="any"), pytest.param(LONGEST, id="measured", marks=pytest.mark.measured)]
 )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.audit_reader import published
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -15,6 +17,7 @@ from .conftest import closed
 AGED = {"max_connection_age": "300ms", "max_connection_age_jitter": 0.3}
 
 
+@pytest.mark.deep
 def test_ends_are_counted_and_recorded_but_not_logged(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], tmp_path: Path
 ) -> None:

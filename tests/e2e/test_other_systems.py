@@ -86,6 +86,7 @@ SUITE = """
 THERE = {"macos": {"HAS_LIMITS", "HAS_LOCKS", "HAS_REUSE"}, "windows": set()}
 
 
+@pytest.mark.deep
 def test_a_suite_with_the_plugin(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No module asks for what is not there before it is used, and that is known to be missing. A record of a test of a
     user's goes through a rename and a fault, and comes back."""

@@ -42,6 +42,7 @@ def test_a_broker_that_hangs(fake: Callable[..., Any], proxy_with: Callable[...,
     until(lambda: len(proxy.said("ready")) == 2)
 
 
+@pytest.mark.deep
 def test_health_checks_keep_their_connection(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
     """Many questions, one connection (of each worker)."""
     broker = fake()

@@ -12,6 +12,8 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from kproxy.cli.admin_client import Admin
 from kproxy.record.captures.reader import Capture
 from tests.support.raw_client import RawClient
@@ -66,6 +68,7 @@ def listener(admin: str, text: str) -> socket.socket:
     return made
 
 
+@pytest.mark.deep
 def test_captures_and_tails_come_and_go_under_load(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def replace_rules(admin: str, rules: list[dict[str, Any]]) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_rules_swapped_under_load(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
     """Each answer obeys exactly one rule set: its codes are all alike. No connection is cut, no request unanswered."""

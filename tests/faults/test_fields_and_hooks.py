@@ -75,6 +75,7 @@ def shown(proxy: Proxy, name: str) -> dict[str, Any]:
     return dict(json.loads(proxy.get(f"/api/rules/{name}")[1]))
 
 
+@pytest.mark.deep
 def test_an_offset_is_what_the_rule_says(hooked: Proxy, clients: Any) -> None:
     """Whoever asks for the end of a partition is told 77."""
     (topic,) = clients.topics(1)

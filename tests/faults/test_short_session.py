@@ -32,6 +32,7 @@ def sasl_proxy() -> Iterator[Proxy]:
         yield proxy
 
 
+@pytest.mark.deep
 def test_the_client_authenticates_again_and_goes_on(sasl_proxy: Proxy) -> None:
     """More often than it has connections, and its records are stored meanwhile."""
     producer = Producer({

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -30,6 +31,7 @@ def read(bootstrap: str, count: int) -> list[Any]:
     return found
 
 
+@pytest.mark.deep
 def test_a_broker_that_is_killed_loses_no_event(tmp_path: Path) -> None:
     """Each event is there once, those of one connection in order, with the key and headers that they should have."""
     with Kafka(1, properties={"log.dirs": str(tmp_path / "log")}) as kafka:

@@ -136,6 +136,7 @@ def test_java_clients_live_with_an_older_broker(
     assert all(have[names[api]][0] <= version <= have[names[api]][1] for api, version in seen if api != "ApiVersions")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("release", ["0.11.0", "1.1", "2.4"] if EVERYTHING else ["0.11.0", "2.4"])
 def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy_process: Proxies, release: str) -> None:
     """Records go in and come out, and nothing is stopped."""
@@ -157,6 +158,7 @@ def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy_process: Pro
     assert proxy.samples("kproxy_stopped_total") == []
 
 
+@pytest.mark.deep
 def test_a_java_consumer_is_told_that_the_new_protocol_is_not_there(
     kafka: Kafka, kproxy_process: Proxies, java: JavaProgram
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kproxy.testing import one_request
 from kproxy.testing.kafka import HOST, Kafka
 from kproxy.testing.plugin import Proxies
 from kproxy.testing.process import free_port
 
 
+@pytest.mark.deep
 def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy_process: Proxies, tmp_path: Path) -> None:
     """With a state file, a second kproxy gives the node the port that the first one gave it."""
     config = {

@@ -135,6 +135,7 @@ def test_clients_without_sasl(proxy: Proxy, mechanism: str) -> None:
     assert not any(secret in proxy.logs(10_000) for secret in (PASSWORD, SCRAM_PASSWORD))
 
 
+@pytest.mark.deep
 def test_with_workers(sasl_ssl: Kafka, authority: Authority, kproxy_process: Proxies, tmp_path: Path) -> None:
     """Each worker logs in for its own clients, and lets them log in: kafka-python writes, confluent-kafka reads."""
     there = clusters(sasl_ssl, authority, tmp_path)["scram-sha-512"]

@@ -172,6 +172,7 @@ def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy_process: Prox
     assert "prod.ren-again" in one_request.topics(secure_kafka.bootstrap())
 
 
+@pytest.mark.deep
 def test_java_clients_log_in_to_kproxy_again_and_again(
     secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def test_left_out_sets_keep_a_part_of_each_sweep() -> None:
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadfile")])
 def test_run_reports_missing_programs(tmp_path: Path, workers: tuple[str, ...]) -> None:
     """How many tests, and which program is missing; with workers, too, each of which leaves out the same."""
-    files = ("tests/deploy/test_prometheus.py", "tests/deploy/test_kustomize.py", "tests/lab/test_pace.py")
+    files = ("tests/deploy/test_prometheus.py", "tests/deploy/test_kustomize.py", "tests/test_log_level.py")
     printed = pytest_run(tmp_path, *files, *workers)
 
     assert "left out: 3 tests, there is no promtool" in printed, printed

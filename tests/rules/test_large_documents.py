@@ -165,6 +165,7 @@ def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
     ]
 
 
+@pytest.mark.deep
 @BY_COST
 def test_renames_before_thousands_of_prefixes_are_refused(cost: Cost) -> None:
     """Each name would pass through all of them, in each frame."""

@@ -96,6 +96,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.deep
 @settings(deadline=None, max_examples=300 if EVERYTHING else 25)
 @given(STEPS, st.sampled_from((1, 3)), st.sampled_from((0, 1000)), st.booleans())
 def test_the_same_comes_out_and_is_counted(steps: list[Any], times: int, chunk: int, advertise: bool) -> None:

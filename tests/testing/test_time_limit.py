@@ -182,6 +182,7 @@ def test_limit_each_kind_of_test_fails(suite: Suite) -> None:
     assert ran.text.count("\nunanswered: Produce 10 (orders) on connection ") == 8
 
 
+@pytest.mark.deep
 def test_limit_marker_precedes_option_and_ini(suite: Suite) -> None:
     ran = suite(
         """

@@ -226,6 +226,7 @@ def test_latency_charts_have_a_logarithmic_scale(fake: FakeView, open_page: Open
     page.wait_for_selector(".chart canvas")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
 def test_axe_finds_nothing_in_narrow_windows(fake: FakeView, open_page: OpenPage, width: int, height: int) -> None:
     fake.details["0-1"] = detail()

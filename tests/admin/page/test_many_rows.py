@@ -6,6 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.admin.page.conftest import OpenPage
 from tests.admin.page.test_page import shown
 from tests.support.fake_view import FakeView
@@ -22,6 +24,7 @@ MOST_QUEUED = 4
 PATIENCE = 60
 
 
+@pytest.mark.deep
 def test_many_rows_take_bounded_room(fake: FakeView, open_page: OpenPage) -> None:
     """The last 50,000 are there, those in sight are elements, and what the page needs is below 150 MB. They are sent as
     fast as the page takes them: it has no time of its own to make room. Minutes more change nothing."""

@@ -52,6 +52,7 @@ def to_list(page: Page) -> None:
     page.keyboard.press("g")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("second", SECOND)
 def test_two_keys_in_the_list_change_nothing(fake: FakeView, page: Page, second: str) -> None:
     """A request to send again is only requested, and refused without its API.

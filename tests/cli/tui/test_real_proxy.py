@@ -124,6 +124,7 @@ def test_what_the_broker_gets_is_what_was_edited(tmp_path: Path, monkeypatch: py
         asyncio.run(run(proxy, broker))
 
 
+@pytest.mark.deep
 def test_a_proxy_that_is_started_again() -> None:
     """The list begins anew, by itself."""
 

@@ -25,6 +25,7 @@ from tests.support.wait import until
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_librdkafka_after_a_lost_answer(kafka: Kafka) -> None:
     """Without idempotence it writes again what is stored already; the run says so, with its story."""

@@ -56,6 +56,7 @@ def test_the_commands_of_the_page_run(
     assert json.loads(ranges.stdout) == {"source": "kp/boot/0", "first": 2, "last": 2}
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_all_can_end_with_a_report(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

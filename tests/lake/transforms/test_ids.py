@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,7 @@ def ids(rows: DataFrame) -> DataFrame:
     return rows.select(*LINES).mapInArrow(giving_ids, rows_of(IDS))
 
 
+@pytest.mark.deep
 def test_only_what_came_twice_is_compared(spark: SparkSession) -> None:
     """Each event is there once, of each source."""
     rows = bronze(spark, 1, 2, 2, 70).unionByName(bronze(spark, 2, 3, source="other"))

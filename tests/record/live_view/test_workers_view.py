@@ -94,6 +94,7 @@ def asked(proxy: Proxy, path: str) -> Any:
     return json.loads(body) if "json" in answer.headers["Content-Type"] else body
 
 
+@pytest.mark.deep
 def test_a_view_of_two_workers(proxy: Proxy) -> None:
     """Rows of both, each with details and frames from the process that has it; a list through both; ticks of all; and
     who comes back goes on in both."""

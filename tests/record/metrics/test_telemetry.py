@@ -293,6 +293,7 @@ def test_what_workers_refuse_is_told_once() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.deep
 @IN_BOTH_UNITS
 def test_gauges_of_many_clients_are_reported_in_short_steps(unit: Unit) -> None:
     """A process reports them to a scraper; a worker reports them to the supervisor, which merges them."""

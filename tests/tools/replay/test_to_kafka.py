@@ -153,6 +153,7 @@ def test_a_consumer_group(tools: Any, recorder: Any, fresh: Kafka, tmp_path: Pat
     assert committed(fresh, "group-1", "grouped", 3) == committed(recorder.kafka, "group-1", "grouped", 3)
 
 
+@pytest.mark.deep
 def test_a_topic_that_is_missing_is_the_first_thing_in_the_report(
     tools: Any, recorder: Any, fresh: Kafka, tmp_path: Path
 ) -> None:
@@ -238,6 +239,7 @@ def test_connections_apart_and_in_recorded_time(tools: Any, recorder: Any, fresh
     assert played.row("Produce").same == played.row("Produce").sent
 
 
+@pytest.mark.deep
 def test_a_cluster_of_three_with_authentication(tools: Any, recorder: Any, tmp_path: Path) -> None:
     """What one broker was asked goes to the leaders and coordinators among three, each of which wants a password.
 
