@@ -59,19 +59,34 @@ def metrics() -> str:
 def families() -> Iterator[Metric]:
     """Yield all metrics of kproxy's own collectors, without samples."""
     from kproxy.admin.webhook.server import WebhookMetrics
-    from kproxy.record.component_collectors import AuditCollector, ProcessCollector, RuleCollector, WorkerCollector
-    from kproxy.record.metrics.traffic import TrafficCollector
+    from kproxy.record.component_collectors import (
+        AuditCollector,
+        ConfigCollector,
+        ProcessCollector,
+        RuleCollector,
+        WorkerCollector,
+    )
+    from kproxy.record.metrics.client_telemetry import TelemetryConfig
+    from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
+    from kproxy.record.metrics.traffic import LogCollector, TrafficCollector
+    from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector
     from kproxy.record.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.rules.document.store import RuleStore
     from kproxy.session.counters import Counters
 
     nothing = cast("Any", Nothing())
+    by_label = MetricsConfig(by=["topic", "client_id", "principal", "group"])
+    totals = LabelTotals(by_label, TelemetryConfig(to=["metrics"]))
     yield from TrafficCollector(Counters(), nothing, tuple, nothing, nothing).collect()
     yield from RuleCollector(RuleStore(), nothing, 0).collect()
     yield from AuditCollector(nothing).collect()
     yield from OtlpCollector(OtlpCounters()).collect()
     yield from WorkerCollector(nothing, nothing).collect()
     yield from ProcessCollector({}).collect()
+    yield from ConfigCollector(nothing).collect()
+    yield from LogCollector(lambda: 0).collect()
+    yield from LabelCollector(totals).collect()
+    yield from TelemetryCollector(totals, lambda: 0.0).collect()
     yield from WebhookMetrics("").collect()
 
 

@@ -283,7 +283,7 @@ def test_the_adapter_gives_the_metric_that_scaling_asks_for() -> None:
     (metric,) = scaler["spec"]["metrics"]
     (rule,) = yaml.safe_load((DEPLOY / "prometheus" / "adapter.yaml").read_text())["rules"]["custom"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"] == rule["seriesQuery"].partition("{")[0]
-    assert f"`{rule['name']['as']}`" in (DEPLOY.parent / "docs" / "monitor.md").read_text()
+    assert f"`{rule['name']['as']}`" in (DEPLOY.parent / "docs" / "metrics.md").read_text()
     assert set(rule["resources"]["overrides"]) == {"namespace", "pod"}
 
 

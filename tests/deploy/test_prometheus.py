@@ -12,7 +12,7 @@ import yaml
 
 pytestmark = pytest.mark.tools("promtool")
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
-METRICS = Path(__file__).parents[2] / "docs" / "monitor.md"
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def promtool(*words: str) -> str:
