@@ -1,4 +1,6 @@
-"""Draws the picture of the README: `python docs/tables.py` writes picture-light.svg and picture-dark.svg.
+"""Draws two pictures, each for light and dark pages: `python docs/tables.py` writes them as SVG.
+
+`picture-*.svg` of the README shows a frame's stages. `ports-*.svg` of concepts.md shows listeners, ports and brokers.
 
 Strategy: words come from elsewhere. The groups of rules are those of `kproxy kinds`, split by when their rules take
 effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
@@ -50,16 +52,61 @@ def groups(live: bool) -> list[str]:
 
 def pictures() -> dict[str, str]:
     """Return the name and the text of each file."""
-    return {f"picture-{name}.svg": draw(palette) for name, palette in PALETTES.items()}
+    files = {}
+    for name, palette in PALETTES.items():
+        stages = [*_ends(palette), *_lanes(palette), *_rules(palette), *_sinks(palette)]
+        files[f"picture-{name}.svg"] = svg(
+            "Requests and responses on their way through kproxy", HEIGHT, stages, palette
+        )
+        files[f"ports-{name}.svg"] = svg(
+            "Ports of a listener, and the brokers behind them", 330, _ports(palette), palette
+        )
+    return files
 
 
-def draw(palette: Palette) -> str:
-    """Return the picture as SVG."""
-    parts = [*_ends(palette), *_lanes(palette), *_rules(palette), *_sinks(palette)]
+def _ports(palette: Palette) -> list[str]:
+    """Return a listener with a bootstrap port and a port for each broker, and the brokers of its cluster."""
+    parts = [
+        _box(8, 70, 180, 190, palette.panel, palette.line),
+        _text(98, 160, "client", palette.text, bold=True),
+        _text(98, 182, "bootstrap.servers =", palette.faint, size=12),
+        _text(98, 200, "kafka.example.com:9092", palette.faint, size=12),
+        _box(330, 12, 240, 306, palette.panel, palette.accent),
+        _text(450, 36, "kproxy, listener outside", palette.text, bold=True),
+        _box(770, 12, 182, 306, palette.panel, palette.line),
+        _text(861, 36, "cluster main", palette.text, bold=True),
+    ]
+    for number, (port, use) in enumerate(
+        (("9092", "bootstrap"), ("9093", "broker 0"), ("9094", "broker 1"), ("9095", "broker 2"))
+    ):
+        y = 82 + 62 * number
+        parts += [
+            _box(346, y - 20, 208, 40, palette.chip, palette.line),
+            _text(450, y + 5, f"port {port}: {use}", palette.text, size=13),
+            _arrow(188, 120 + 27 * number, 346, y, palette.line),
+        ]
+        if number:
+            parts += [
+                _box(800, y - 20, 122, 40, palette.chip, palette.line),
+                _text(861, y + 5, f"broker {number - 1}", palette.text, size=13),
+                _arrow(554, y, 800, y, palette.line),
+                _text(677, y - 8, f"b{number}:9092", palette.faint, size=12),
+            ]
+    return [
+        *parts,
+        _arrow(554, 82, 800, 132, palette.line),
+        _text(677, 86, "any broker", palette.faint, size=12),
+        _text(165, 290, "Metadata response:", palette.faint, size=12),
+        _text(165, 308, "kafka.example.com:9093, 9094, 9095", palette.faint, size=12),
+    ]
+
+
+def svg(title: str, height: int, parts: list[str], palette: Palette) -> str:
+    """Return a picture as SVG."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
-        "<title>Requests and responses on their way through kproxy</title>\n"
+        f"<title>{title}</title>\n"
         f'<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0L10 5L0 10z" fill="{palette.line}"/></marker></defs>\n' + "\n".join(parts) + "\n</svg>\n"
     )
