@@ -55,7 +55,7 @@ class RuleShown(Shown):
     binds: Literal["connection", "frame"] = Field(
         description="connection: it is bound when one opens; frame: it acts from the next frame on"
     )
-    mode: Literal["enforce", "observe"]
+    mode: Literal["enforce", "dry_run"]
     family: Literal["names", "fault", "access", "quota", "code"] = Field(description="purpose of the kind")
     fault: bool = Field(description="`kproxy faults disable` turns it off")
     matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")

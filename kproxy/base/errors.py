@@ -25,8 +25,13 @@ Messages are lower case, without a full stop: `expected X, got Y (at Z)`.
 """
 
 RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new names; to be removed after 0.1
-    "key": {"lasting": ("permanent",), "release": ("resume",)},
-    "value": {},
+    "key": {
+        "release": ("resume",),
+        "lasting": ("permanent",),
+    },
+    "value": {
+        "observe": ("dry_run",),
+    },
     "command": {
         "rules release": ("rules resume",),
         "rules kill": ("faults disable",),

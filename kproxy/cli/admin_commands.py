@@ -45,12 +45,12 @@ def list_rules(admin: Admin, as_json: bool) -> None:
 
 
 def state(rule: dict[str, Any]) -> str:
-    """Return a rule's state: on, observing, off by a user, faults disabled, or the stage that it waits for."""
+    """Return a rule's state: on, dry run, off by a user, faults disabled, or the stage that it waits for."""
     if not rule["enabled"]:
         return "off"
     if not rule["in_force"]:
         return f"stage {rule['stage']}" if rule["stage"] is not None else "faults disabled"
-    return "observing" if rule["mode"] == "observe" else "on"
+    return "dry run" if rule["mode"] == "dry_run" else "on"
 
 
 @rules_group.command("show")

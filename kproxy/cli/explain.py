@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHORTEST_FRAME = 20
 """Hexadecimal digits that a word has at least to be read as a frame: the shortest header has ten bytes."""
-STYLES = {"acts": "green", "observes": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
+STYLES = {"acts": "green", "dry run": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
 
 
 def selector(name: str, what: str, parse: Callable[[str], Any] = str) -> Callable[[Any], Any]:

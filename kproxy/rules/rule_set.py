@@ -45,21 +45,41 @@ class HeldByRule(Protocol):
 
 
 ACTS = object()
-"""Terms of an observing rule, for requests that it would always act on."""
+"""Terms of a dry-run rule, for requests that it would always act on."""
 
 
 class ActiveRule:
     """Live rule at work, with its counters (promise 7): matched (the selectors matched), fired (the trigger fired),
-    applied (the change was handed to the kernel). A rule that only observes fires where it would act. `on_count` is
+    applied (the change was handed to the kernel). A rule in dry-run mode fires where it would act. `on_count` is
     called after one of them grew.
 
     throttles: exchanges that it throttled. throttle_seconds: waits for a turn at a quota, and the larger of mute and
     reported throttle time after the response.
     """
 
-    __slots__ = ("applied", "born", "counts_all", "effect", "enabled", "fired", "held", "holds", "lives", "matched",
-                 "observes", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "throttle_seconds",
-                 "throttles", "trigger")  # fmt: skip
+    __slots__ = (
+        "applied",
+        "born",
+        "counts_all",
+        "dry_run",
+        "effect",
+        "enabled",
+        "fired",
+        "held",
+        "holds",
+        "lives",
+        "matched",
+        "on_count",
+        "origin",
+        "raised",
+        "resets",
+        "rule",
+        "said",
+        "seed",
+        "throttle_seconds",
+        "throttles",
+        "trigger",
+    )  # fmt: skip
 
     def __init__(
         self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
@@ -73,7 +93,7 @@ class ActiveRule:
         self.born = 0  # its number among all that its store has made
         self.lives = 0  # how often it has begun
         self.enabled = True
-        self.observes = rule.mode == "observe"
+        self.dry_run = rule.mode == "dry_run"
         self.holds = rule.when is not None and rule.when.hold is True
         self.counts_all = rule.when is not None and rule.when.counts == "all"
         self.restart(began, common)
@@ -127,10 +147,10 @@ class ActiveRule:
     def terms(self, exchange: Exchange) -> Any:
         """Return the terms of requests that begin like this one and may pass without an evaluation; None: none may.
 
-        ACTS: a rule that only observes would act on each of them.
+        ACTS: a rule in dry-run mode would act on each of them.
         """
         key, version = exchange.api.key, exchange.version
-        if self.observes and self.effect.always_acts and not self.rule.depth("response", key, version):
+        if self.dry_run and self.effect.always_acts and not self.rule.depth("response", key, version):
             return ACTS
         try:
             return self.effect.terms(exchange)
@@ -303,8 +323,8 @@ class Gate:
         barred = self.evaluate(facts, holding)
         unknown = not any(_model(rule).lets_in(facts.client_address) for rule in holding)
         for rule in holding:
-            rule.count(fired=unknown if rule.observes else barred is not None)
-            if barred is not None and not rule.observes:
+            rule.count(fired=unknown if rule.dry_run else barred is not None)
+            if barred is not None and not rule.dry_run:
                 rule.was_applied()
         return barred
 
@@ -314,7 +334,7 @@ class Gate:
 
     @staticmethod
     def evaluate(facts: Facts, holding: Iterable[ActiveRule]) -> Barred | None:
-        deciding = tuple(one for one in holding if not one.observes)
+        deciding = tuple(one for one in holding if not one.dry_run)
         if not deciding or any(_model(one).lets_in(facts.client_address) for one in deciding):
             return None
         return Barred(facts.client_address, deciding)

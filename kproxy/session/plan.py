@@ -250,7 +250,7 @@ class Plan(dict[int, Step]):
     @cached_property
     def by_principal(self) -> bool:
         """Return True if a rule that limits clients selects by principal."""
-        limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.observes)
+        limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.dry_run)
         return any(rule.reads_principal for rule in limiting)
 
     @property

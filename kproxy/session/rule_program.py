@@ -39,7 +39,7 @@ class RuleProgram:
             for part in parts
         )
         self.screens = any(part.screens for part in parts)
-        self.enforces = any(not part.running.observes for part in parts)
+        self.enforces = any(not part.running.dry_run for part in parts)
         self.filters = any(part.wanted for part in parts)
         self.counts_all = any(part.running.counts_all for part in parts)
         self.of_answers = any(part.running.rule.of_answers for part in parts)
@@ -163,7 +163,7 @@ def unread(key: int, version: int, live: Sequence[ActiveRule]) -> str:
     last = schema.load(key).versions.last if known else version
     for running in live:
         rule = running.rule
-        if rule.family != "access" or running.observes:
+        if rule.family != "access" or running.dry_run:
             continue
         unseen = key == ENVELOPE or (not known and (rule.match is None or rule.match.about_frame(key, version)))
         if unseen and rule.stops_unread:

@@ -19,7 +19,7 @@ rules:
     when: {nth: 2}
     error: NOT_LEADER_OR_FOLLOWER
   - {name: slow, kind: delay, delay: 200ms, match: {client_id: "etl-*"}}
-  - {name: watched, kind: drop, match: {api: Produce}, mode: observe}
+  - {name: watched, kind: drop, match: {api: Produce}, mode: dry_run}
   - {name: names, kind: rename_topic, topics: {orders: prod.orders}}
   - {name: old, kind: limit_versions, apis: {Produce: 0-8}, match: {listener: old}}
 """
@@ -61,7 +61,7 @@ it is whole, and gone through for names and addresses
             delay, r.yaml:7:5
             if its client id is etl-*
 
-  observes  watched
+  dry run   watched
             drop, r.yaml:8:5
             acts on the response
 
@@ -178,7 +178,7 @@ def test_every_kind_is_explained(kind: str, rules: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "goes wrong" not in result.output
     words = [line.split()[0] for line in result.output.splitlines() if line.startswith("  ") and line[2] != " "]
-    assert set(words) <= {"request", "response", "acts", "depends", "not", "observes", "no", "never", "the"}
+    assert set(words) <= {"request", "response", "acts", "depends", "not", "dry", "no", "never", "the"}
 
 
 @pytest.mark.parametrize(

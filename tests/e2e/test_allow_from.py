@@ -180,7 +180,7 @@ def test_connections_that_are_open(place: Place) -> None:
         brokers = [client.brokers() for client in (*ours, *others)]
         closed = place.proxy.metric("kproxy_connections_closed_total", cause="not_allowed")
         place.put("ours", networks=OURS)
-        place.put("observed", networks="10.0.0.0/8", existing="close", mode="observe")
+        place.put("observed", networks="10.0.0.0/8", existing="close", mode="dry_run")
         assert [client.brokers() for client in (*ours, *others)] == brokers
 
         place.put("ours", networks=OURS, existing="close")

@@ -18,7 +18,7 @@ from tests.support.raw_client import RawClient
 RULES = """
 rules:
   - {name: hide it, kind: hide_node, node: 0}
-  - {name: other, kind: delay, delay: 1ms, mode: observe}
+  - {name: other, kind: delay, delay: 1ms, mode: dry_run}
 """
 
 
@@ -55,7 +55,7 @@ def test_rules_are_added_listed_and_removed(run: Command, tmp_path: Path) -> Non
     assert [line.split("\t") for line in run("rules", "list").splitlines()] == [
         ["base", "rename_topic", "names", "file", "on", "-", "-", "-"],
         ["hide it", "hide_node", "fault", "api", "on", "1", "1", "1"],
-        ["other", "delay", "fault", "api", "observing", "1", "1", "0"],
+        ["other", "delay", "fault", "api", "dry run", "1", "1", "0"],
     ]
     assert [rule["name"] for rule in json.loads(run("rules", "list", "--json"))["rules"]] == [
         "base",
@@ -104,7 +104,7 @@ def test_rules_and_faults_are_turned_off_and_on(run: Command, tmp_path: Path) ->
     assert run.errors == "faults are disabled\n"
     assert json.loads(run("faults", "status", "--json"))["disabled"] is True
     run("faults", "enable")
-    assert states() == ["on", "on", "observing"]
+    assert states() == ["on", "on", "dry run"]
     run("rules", "disable", "bose", code=1)
     assert run.errors == 'kproxy: there is no rule "bose", did you mean "base"?\n'
 

@@ -226,7 +226,7 @@ def story(clients: Any, topic: str) -> tuple[list[Any], bool, tuple[int, int, in
     rules = [
         {"name": "third", "kind": "error", "match": {"api": "Produce", "topic": topic}, "when": {"nth": 3},
          "error": "NOT_LEADER_OR_FOLLOWER"},
-        {"name": "asks", "kind": "delay", "match": {"api": "Metadata"}, "delay": "0s", "mode": "observe"},
+        {"name": "asks", "kind": "delay", "match": {"api": "Metadata"}, "delay": "0s", "mode": "dry_run"},
     ]  # fmt: skip
     with Proxy(clients.upstream, rules=rules) as proxy:
         done: list[Any] = []

@@ -23,7 +23,7 @@ RULES = [
             "name": f"{api} {client} {node}",
             "kind": "error",
             "error": "UNKNOWN_SERVER_ERROR",
-            "mode": "observe",
+            "mode": "dry_run",
             "match": {"api": api, "client_id": client, "node": node},
         }
         for api, client in (("Produce", "moved"), ("Fetch", "away"))

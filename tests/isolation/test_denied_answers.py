@@ -162,8 +162,8 @@ def frame(key: int, version: int, body: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize(("key", "version", "role", "all_"), [case for case in sample(CASES, 1) if case[2] == "topic"])
 def test_who_only_observes_changes_no_answer(key: int, version: int, role: str, all_: All) -> None:
-    """The same answers under a rule in mode observe, byte for byte."""
-    talk = dialogue(key, version, role, all_, more=", mode: observe")
+    """The same answers under a dry-run rule, byte for byte."""
+    talk = dialogue(key, version, role, all_, more=", mode: dry_run")
     said = answered(key, version, Wanted(role, lambda path: False), all_)
 
     if key not in NOT_DENIED and schema.load(key).name != "Envelope" and talk.closed is None:

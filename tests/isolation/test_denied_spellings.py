@@ -122,7 +122,7 @@ def test_a_client_that_says_no_name_is_not_let_through_by_what_it_is_called() ->
     ("kind", "effect"), [("deny", DenyEffect), ("read_only", ReadOnlyEffect), ("require", RequireEffect)]
 )
 def test_what_a_rule_fails_on_does_not_pass(monkeypatch: pytest.MonkeyPatch, kind: str, effect: Any) -> None:
-    """It is counted and named, and the connection ends; under a rule that only observes all passes."""
+    """It is counted and named, and the connection ends; under a rule in dry-run mode all passes."""
 
     def fail(*_: object) -> Sequence[Decision]:
         raise RuntimeError("never seen before")
@@ -136,7 +136,7 @@ def test_what_a_rule_fails_on_does_not_pass(monkeypatch: pytest.MonkeyPatch, kin
 
     assert talk.to_broker == b"" and talk.closed is not None
     assert "never seen before" in talk.rules.live[0].problem
-    assert Dialogue(written.replace("}}]", "}, mode: observe}]")).client(frame).to_broker in (frame, b"")
+    assert Dialogue(written.replace("}}]", "}, mode: dry_run}]")).client(frame).to_broker in (frame, b"")
 
 
 @pytest.mark.parametrize("version", [0, 4, 99])

@@ -27,7 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "127.0.2.3": {"produce": "10kB/s", "burst": "100ms", "per": ["connection"]},
     "127.0.2.4": {"fetch": "10kB/s", "burst": "500ms", "per": ["connection"]},
     "127.0.2.5": {"connections": "2/s", "burst": "500ms", "max_throttle": "600ms"},
-    "127.0.2.6": {"requests": "1/s", "burst": "1s", "mode": "observe"},
+    "127.0.2.6": {"requests": "1/s", "burst": "1s", "mode": "dry_run"},
 }
 
 

@@ -68,7 +68,7 @@ def test_any_rule_that_holds_may_let_it_in() -> None:
 
 def test_what_only_observes_counts_and_lets_in() -> None:
     """It is seen beside the others: one that lets the client in keeps it from being counted."""
-    made = rules("networks: 10.0.0.0/8, mode: observe", "match: {listener: outside}, networks: 192.0.2.0/24")
+    made = rules("networks: 10.0.0.0/8, mode: dry_run", "match: {listener: outside}, networks: 192.0.2.0/24")
 
     assert made.gate.ask(facts("203.0.113.1", "other")) is None
     assert made.gate.ask(facts("192.0.2.1")) is None

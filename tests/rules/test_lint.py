@@ -53,7 +53,7 @@ def test_selectors_that_nothing_has(rule: str, text: str) -> None:
         ("kind: delay, delay: 1s, when: {first: 3, every: 5}",
          "this rule can never act: none of the first 3 is a multiple of 5"),
         ("kind: delay, delay: 1s, when: {for: 0s}", "this rule can never act: it is in force for no time"),
-        ("kind: delay, delay: 1s, when: {hold: true}, mode: observe", "nothing is held by a rule that only observes"),
+        ("kind: delay, delay: 1s, when: {hold: true}, mode: dry_run", "nothing is held by a rule in dry-run mode"),
         ("kind: refuse, when: {hold: true}",
          "nothing is held by a rule about new connections: what is held are requests"),
         ("kind: delay, delay: 1s, at: response, match: {error: any}, when: {hold: true}",
@@ -67,7 +67,7 @@ def test_words_that_leave_nothing(rule: str, text: str) -> None:
 
 
 def test_a_rule_behind_one_that_decides_everything() -> None:
-    """Named, with the same or weaker selectors before it; not if the first one has a trigger, or only observes, or
+    """Named, with the same or weaker selectors before it; not if the first one has a trigger, or is a dry run, or
     leaves something."""
     first, second = f"{ERROR}, match: {{api: Produce}}", f"{ERROR}, match: {{api: Produce, topic: a}}"
     text = '3:3: this rule can never act: "r1" before it decides every request that it is about'
@@ -76,7 +76,7 @@ def test_a_rule_behind_one_that_decides_everything() -> None:
     assert found("kind: drop, what: request, match: {api: Produce}", second) == [text]
     for harmless in (
         f"{first}, when: {{nth: 1}}",
-        f"{first}, mode: observe",
+        f"{first}, mode: dry_run",
         f"{first}, at: response",
         f"{first}, not: {{topic: b}}",
         f"{ERROR}, match: {{api: Fetch}}",

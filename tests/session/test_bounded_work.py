@@ -166,7 +166,7 @@ def test_read_of_many_small_frames_yields_for_each(unit: Unit) -> None:
 
 LONGEST_READ = {"lines": 600_000, "seconds": 0.050}
 """Limits of a read of many frames. Frames that pass unread have no yield points; 256 KiB have 20,000 at most."""
-OBSERVED = "rules: [{name: slow, kind: delay, delay: 1s, mode: observe}]"
+OBSERVED = "rules: [{name: slow, kind: delay, delay: 1s, mode: dry_run}]"
 PASSED = ", ".join(f"{{name: q{number}, kind: quota, per: [client_id], requests: 1000000/s}}" for number in range(20))
 """Rules that fire for each request and let it pass by its beginning."""
 

@@ -1,4 +1,4 @@
-"""Rules with `mode: observe` fire for exactly those requests that the same rule would act on in force."""
+"""Rules with `mode: dry_run` fire for exactly those requests that the same rule would act on in force."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def compare(rule: dict[str, Any], seed: int, acting: Acting) -> tuple[int, int]:
     traffic = random_traffic(random, [one for one in able if one != "SaslHandshake"] or ["Heartbeat"], 25)
     traffic = [one for one in traffic if not continues_session(one.frame)]
     answers = prepared(traffic, seed)
-    rules = [{**rule, "mode": mode} for mode in ("enforce", "observe")]
+    rules = [{**rule, "mode": mode} for mode in ("enforce", "dry_run")]
     enforce, observe = (Peer([one], answers) for one in rules)
     acting.found.clear()
     for one in traffic:
@@ -160,7 +160,7 @@ def write(number: int, codec: str = "gzip", acks: int = -1, size: int = 0) -> by
 
 def test_dry_run_of_require_counts_breaches_only() -> None:
     """Lawful requests match and do not fire."""
-    talk = Dialogue("rules: [{name: r, kind: require, mode: observe, acks: all, compression: gzip}]")
+    talk = Dialogue("rules: [{name: r, kind: require, mode: dry_run, acks: all, compression: gzip}]")
     for number, (codec, acks) in enumerate([("gzip", -1), ("gzip", 1), ("none", -1), ("gzip", -1), ("none", 0)], 1):
         talk.client(write(number, codec, acks))
         if acks:
@@ -173,7 +173,7 @@ def test_dry_run_of_require_counts_breaches_only() -> None:
 
 def test_dry_run_of_quota_keeps_its_bucket() -> None:
     """A request fires if it overdraws the bucket, which fills again with time; no client waits."""
-    talk = Dialogue("rules: [{name: q, kind: quota, mode: observe, produce: 1kB/s}]", now=10.0)
+    talk = Dialogue("rules: [{name: q, kind: quota, mode: dry_run, produce: 1kB/s}]", now=10.0)
     (running,) = talk.rules.live
     fired = []
     for number, pause in enumerate((0.0, 0.0, 0.0, 5.0, 0.0), 1):
@@ -187,7 +187,7 @@ def test_dry_run_of_quota_keeps_its_bucket() -> None:
 
 def test_dry_run_of_quota_passes_requests_below_it_unread() -> None:
     """A request that a template knows, and that leaves no debt, matches and does not fire."""
-    talk = Dialogue("rules: [{name: q, kind: quota, mode: observe, produce: 1MB/s}]", now=10.0)
+    talk = Dialogue("rules: [{name: q, kind: quota, mode: dry_run, produce: 1MB/s}]", now=10.0)
     for number in range(1, 20):
         talk.client(write(number)).broker(response(PRODUCE, 9, number))
 
@@ -197,7 +197,7 @@ def test_dry_run_of_quota_passes_requests_below_it_unread() -> None:
 @pytest.mark.parametrize(("rule", "fired"), [("quota, connections: 1/s", [0, 1, 2]), ("refuse", [1, 2, 3])])
 def test_dry_run_of_a_connection_rule_fires_where_it_acts(rule: str, fired: list[int]) -> None:
     """The second connection in a second would wait; `refuse` would refuse each."""
-    first = Dialogue(f"rules: [{{name: r, mode: observe, kind: {rule}}}]", now=1.0)
+    first = Dialogue(f"rules: [{{name: r, mode: dry_run, kind: {rule}}}]", now=1.0)
     (running,) = first.rules.live
     counts = [running.fired]
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_dry_run_lets_a_request_pass_that_it_cannot_read() -> None:
     rule = "{name: r, kind: deny, match: {api: Metadata, topic: secret}, mode: MODE}"
     broken = request(METADATA, 12, 1, topics=[{"name": "a"}])[:-3]
     broken = (len(broken) - 4).to_bytes(4, "big") + broken[4:]
-    enforce, observe = (Dialogue(f"rules: [{rule.replace('MODE', mode)}]") for mode in ("enforce", "observe"))
+    enforce, observe = (Dialogue(f"rules: [{rule.replace('MODE', mode)}]") for mode in ("enforce", "dry_run"))
     enforce.client(broken)
     observe.client(broken)
 
@@ -229,7 +229,7 @@ def test_dry_run_counts_an_effect_that_raises(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("no")
 
     for kind, fired in (("deny", 1), ("error, error: 29", 0)):
-        talk = Dialogue(f"rules: [{{name: r, mode: observe, match: {{api: ListGroups}}, kind: {kind}}}]")
+        talk = Dialogue(f"rules: [{{name: r, mode: dry_run, match: {{api: ListGroups}}, kind: {kind}}}]")
         (running,) = talk.rules.live
         monkeypatch.setattr(type(running.effect), "on_request", raising)
         monkeypatch.setattr(type(running.effect), "always_acts", False)
@@ -240,7 +240,7 @@ def test_dry_run_counts_an_effect_that_raises(monkeypatch: pytest.MonkeyPatch) -
 
 def test_dry_run_of_a_response_rule_tells_the_observer_late() -> None:
     """The rule is in the exchange's list if the response would have been changed, and only then."""
-    rule = "{name: s, kind: set, mode: observe, match: {api: Heartbeat}, fields: {error_code: 27}}"
+    rule = "{name: s, kind: set, mode: dry_run, match: {api: Heartbeat}, fields: {error_code: 27}}"
     talk, told = Dialogue(f"rules: [{rule}]"), []
 
     class Observer:

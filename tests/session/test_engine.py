@@ -86,8 +86,8 @@ def test_what_does_not_fire_passes_as_it_came() -> None:
 
 
 def test_observe_counts_and_changes_nothing() -> None:
-    """Mode observe: fired is counted, applied is not, and every byte passes."""
-    talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    mode: observe\n")
+    """Dry run: fired is counted, applied is not, and every byte passes."""
+    talk = Dialogue(THIRD.replace("nth: 3", "nth: 1") + "    mode: dry_run\n")
     asked, said = produce(1, "orders"), produced(1, "orders")
     talk.client(asked).broker(said)
 

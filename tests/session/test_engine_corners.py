@@ -142,7 +142,7 @@ def test_a_rule_is_applied_once_an_exchange() -> None:
 def test_a_shape_is_counted_when_it_comes_into_force_and_not_at_each_swap() -> None:
     """A connection is slowed once, though other rules come and go a hundred times; nor does each swap set a timer."""
     text = "rules:\n  - {name: thin, kind: bandwidth, rate: 1kB/s, when: {for: 1h}}\n"
-    text += "  - {name: seen, kind: slice, bytes: 10, mode: observe}\n"
+    text += "  - {name: seen, kind: slice, bytes: 10, mode: dry_run}\n"
     talk = Dialogue(text)
     for _ in range(100):
         talk.session.use(talk.session.plan, talk.now)
@@ -171,7 +171,7 @@ def test_a_far_time_is_asked_for_once() -> None:
 
 def test_who_observes_leaves_fetch_sessions_alone() -> None:
     """The start of the session was not seen: an enforced rule has the client begin anew, an observed one does not."""
-    text = "rules:\n  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, error: 6, mode: observe}\n"
+    text = "rules:\n  - {name: gone, kind: error, match: {api: Fetch, topic: orders}, error: 6, mode: dry_run}\n"
     talk = Dialogue(text)
     for number, topics in enumerate((("orders",), (), ("orders", "clicks")), start=5):
         talk.client(fetch(number, *topics, session_id=77, session_epoch=number))
@@ -186,14 +186,14 @@ def test_who_observes_leaves_fetch_sessions_alone() -> None:
     ("rule", "session"),
     [
         ("kind: malformed_batch, how: bad_magic, match: {topic: orders}", False),
-        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}, mode: observe", True),
+        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}, mode: dry_run", True),
         ("kind: error, match: {api: Fetch, client_id: somebody}, error: 6", True),
     ],
 )
 def test_a_fetch_of_ids_that_nobody_has_named_gets_no_session_from_rules_on_names(rule: str, session: bool) -> None:
     """What the rule says of these partitions changes when their name is heard, so each request lists them.
 
-    Who observes, or goes by something else, leaves the request as it came.
+    A dry run, or a rule about something else,, leaves the request as it came.
     """
     talk = Dialogue(f"rules:\n  - {{name: r, {rule}}}\n")
     said = {"topics": [{"topic_id": ID, "partitions": [{"partition": 0}]}]}

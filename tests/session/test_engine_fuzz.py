@@ -5,7 +5,7 @@ Each case is a seed; a failure names it. A few hundred by default, KPROXY_TEST_A
 - nothing raises, neither the session nor the effects of our own kinds
 - answers leave in the order of their requests, each at most once, unless a rule's purpose is to break that
 - when all is over nothing is held, waited for or counted wrongly
-- rules that observe change no byte
+- rules in dry-run mode change no byte
 - the same seed gives the same bytes and counters, however the bytes are cut while time stands still
 """
 
@@ -45,7 +45,7 @@ TORN = ("truncate", "bad_length", "short_body")
 ORDERLY = {*TORN, "delay", "disconnect", "trailing_bytes", "unknown_tag"}
 DISORDER = ("python", "set", *(kind for kind in frame_kinds() if kind not in ORDERLY))
 OWN = CORRELATION.to_bytes(4, "big", signed=True)
-"""Of requests of kproxy's own: rules that only observe have it ask for the names of topic ids, too."""
+"""Of requests of kproxy's own: rules in dry-run mode have it ask for the names of topic ids, too."""
 GOOD = Manners()
 BAD = Manners(error=0.3, trailing=0.2, junk=0.2, swap=0.1, silent=0.1, ends=0.03)
 
@@ -192,7 +192,7 @@ def test_how_the_bytes_are_cut_does_not_matter() -> None:
 def test_rules_that_observe_change_no_byte(kind: str) -> None:
     """Every kind: what the client sends arrives, and what the broker says, whatever fires."""
     for seed in range(2 * TIMES):
-        one = scene(seed, calm=True, mode="observe", kinds=[kind] * 8, chunk=(0, 50)[seed % 2])
+        one = scene(seed, calm=True, mode="dry_run", kinds=[kind] * 8, chunk=(0, 50)[seed % 2])
         one.story.run()
         asked = [frame for frame in frames(one.talk.to_broker) if frame[4:8] != OWN]
         assert asked == frames(one.story.stream[: one.story.sent]), seed

@@ -27,7 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "delay": {"kind": "delay", "delay": "10ms", "at": "request"},
     "corrupt": {"kind": "corrupt", "at": "request"},
     "error": {"kind": "error", "error": 29, "at": "request"},
-    "observed": {"kind": "delay", "delay": "10ms", "mode": "observe"},
+    "observed": {"kind": "delay", "delay": "10ms", "mode": "dry_run"},
     "quota": {"kind": "quota", "per": ["client_id"], "produce": "300B/s", "requests": "30/s"},
 }
 
@@ -229,11 +229,11 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
          {"kind": "quota", "requests": "2/s", "match": {"client_id": "tester"}}],
         [{"kind": "error", "error": 6, "match": {"topic": "or*"}, "when": {"probability": 0.6}},
          {"kind": "error", "error": 87, "when": {"every": 2}}],
-        [{"kind": "delay", "delay": "10ms", "mode": "observe", "when": {"every": 3}},
+        [{"kind": "delay", "delay": "10ms", "mode": "dry_run", "when": {"every": 3}},
          {"kind": "error", "error": 6, "match": {"topic": "orders"}, "when": {"probability": 0.9}},
          {"kind": "delay", "delay": "5ms", "at": "request", "when": {"every": 4}}],
         [{"kind": "delay", "delay": "10ms", "at": "request", "when": {"every": 3}}, {"kind": "error", "error": 6}],
-        [{"kind": "error", "error": 6, "mode": "observe"}, {"kind": "error", "error": 29, "when": {"first": 9}},
+        [{"kind": "error", "error": 6, "mode": "dry_run"}, {"kind": "error", "error": 29, "when": {"first": 9}},
          {"kind": "error", "error": 87, "at": "response"}],
         [{"kind": "error", "error": 3, "match": {"topic": "orders", "acks": -1}},
          {"kind": "drop", "what": "request", "then": "continue", "match": {"topic": "other"}, "when": {"every": 2}}],

@@ -275,7 +275,7 @@ def test_what_others_hold_is_listed_too() -> None:
 
 def test_a_rule_that_only_observes_holds_nothing() -> None:
     """It counts."""
-    talk = holding(rule("mode: observe"))
+    talk = holding(rule("mode: dry_run"))
     talk.client(BEAT)
     assert (talk.to_broker, counts(talk)) == (BEAT, (1, 1, 0))
 

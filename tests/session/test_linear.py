@@ -100,8 +100,8 @@ def test_metadata_with_a_rule_per_name_takes_linear_work(cost: Cost) -> None:
 
 WATCHED = {
     "quota": "{name: r, kind: quota, requests: 100000000/s}",
-    "observed": "{name: r, kind: delay, delay: 1s, mode: observe}",
-    "its turn": "{name: r, kind: delay, delay: 1ms, mode: observe, when: {every: 2}}",
+    "observed": "{name: r, kind: delay, delay: 1s, mode: dry_run}",
+    "its turn": "{name: r, kind: delay, delay: 1ms, mode: dry_run, when: {every: 2}}",
     "answered": "{name: r, kind: error, error: 29, match: {api: Produce}}",
 }
 
@@ -172,7 +172,7 @@ RULES = [
     "  - {name: some, kind: error, match: {api: Fetch, topic: t1}, error: 6, when: {nth: 3}, at: response}\n",
     "  - {name: answered, kind: error, match: {api: Fetch, topic: t1, error: 3}, error: 6}\n",
     "  - {name: but, kind: deny, match: {api: Fetch}, not: {topic: 't*'}}\n",
-    "  - {name: watched, kind: deny, match: {topic: 't*'}, mode: observe}\n",
+    "  - {name: watched, kind: deny, match: {topic: 't*'}, mode: dry_run}\n",
 ]
 
 

@@ -104,7 +104,7 @@ def test_an_answer_of_kproxys_own_is_told_with_the_rule_that_gave_it() -> None:
 
 def test_rules_that_only_observe_are_told_too() -> None:
     """They fire, though they do nothing."""
-    rule = "{name: looks, kind: error, mode: observe, match: {api: Heartbeat}, error: COORDINATOR_NOT_AVAILABLE}"
+    rule = "{name: looks, kind: error, mode: dry_run, match: {api: Heartbeat}, error: COORDINATOR_NOT_AVAILABLE}"
     talk, noted = watched(f"rules: [{rule}]")
 
     talk.client(request(HEARTBEAT, 4, 9))

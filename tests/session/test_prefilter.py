@@ -136,7 +136,7 @@ SELECTS = {"no_leader": ("topic", "partition", "client_id", "principal", "client
 def rules(draw: st.DrawFn) -> str:
     made = [RENAME] if draw(st.booleans()) else []
     for number in range(draw(st.integers(1, 7))):
-        rule = draw(KINDS) | {"name": f"rule {number}", "mode": draw(st.sampled_from(("enforce", "observe")))}
+        rule = draw(KINDS) | {"name": f"rule {number}", "mode": draw(st.sampled_from(("enforce", "dry_run")))}
         allowed = SELECTS.get(rule["kind"])
         for side in ("match", *(("not",) if draw(st.booleans()) else ())):
             chosen = {name: word for name, word in draw(MATCH).items() if allowed is None or name in allowed}

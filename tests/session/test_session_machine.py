@@ -8,7 +8,7 @@ After each step:
 - what the client got is a sequence of whole answers, and perhaps the beginning of one more, in the order of the
   requests, none twice, none to a request that wants none
 - a request that no rule acted on, and its answer, are the bytes that came (promise 1), under a connection's renames the
-  same but for the names; rules that observe, or are about other clients, act on nothing
+  same but for the names; rules in dry-run mode, or are about other clients, act on nothing
 - what was read has gone on, unless the lane says what it waits for
 - the connection is closed only where a side ended or was wrong, a drain was asked for, a rule has acted, or the next
   request cannot be read while a rule is in force that may forbid it; a wrong frame always closes it
@@ -93,8 +93,8 @@ KINDS = [kind for kind in live_kinds() if kind not in BREAKING]
 FIXED: dict[str, dict[str, Any]] = {
     "rename": {"kind": "rename_topic", "topics": {"name-1": "another"}},
     "others": {"kind": "error", "match": {"client_id": "nobody"}, "error": 3, "at": "request"},
-    "watch": {"kind": "delay", "mode": "observe", "delay": "1s"},
-    "watch topic": {"kind": "error", "mode": "observe", "match": {"topic": "name-*"}, "error": 3, "at": "request"},
+    "watch": {"kind": "delay", "mode": "dry_run", "delay": "1s"},
+    "watch topic": {"kind": "error", "mode": "dry_run", "match": {"topic": "name-*"}, "error": 3, "at": "request"},
     "fail": {"kind": "error", "match": {"topic": "name-0"}, "error": 3, "at": "request"},
     "fail later": {"kind": "error", "match": {"api": ["Produce", "Heartbeat"]}, "error": 3, "at": "response"},
     "slow": {"kind": "delay", "match": {"api": ["Heartbeat", "Metadata"]}, "delay": "20ms"},
@@ -230,9 +230,9 @@ class SessionMachine(RuleBasedStateMachine):
         assert seconds >= 0
 
     def acted(self, correlation_id: int, names: Iterable[str], *, answered: bool = False, older: int = 0) -> None:
-        if any(not self.rules[name].observes for name in names):
+        if any(not self.rules[name].dry_run for name in names):
             self.acted_on.add(correlation_id)
-        if any(self.rules[name].rule.kind == "drop" and not self.rules[name].observes for name in names):
+        if any(self.rules[name].rule.kind == "drop" and not self.rules[name].dry_run for name in names):
             self.dropped.add(correlation_id)
         if answered:
             self.ours.add(correlation_id)
@@ -420,8 +420,8 @@ class SessionMachine(RuleBasedStateMachine):
     def in_force(self, live: Sequence[ActiveRule]) -> None:
         """These rules hold for the connection from now on; what waits may still obey those before."""
         for running in live:
-            self.forbids |= running.rule.family == "access" and not running.observes
-            self.names_topics |= running.rule.reads_topics and not running.observes
+            self.forbids |= running.rule.family == "access" and not running.dry_run
+            self.names_topics |= running.rule.reads_topics and not running.dry_run
 
     @precondition(lambda self: any(running.held for running in self.rules.values()))
     @rule()
@@ -550,7 +550,7 @@ class SessionMachine(RuleBasedStateMachine):
         for running in self.rules.values():
             assert running.applied <= running.fired <= running.matched, running.name
             assert not running.problems, running.problem
-            assert not (running.observes and running.applied)
+            assert not (running.dry_run and running.applied)
 
     # ---- the parts of that
 

@@ -25,8 +25,8 @@ RULES = """
 rules:
   - {name: error, kind: error, error: 3, at: request}
   - {name: error later, kind: error, error: 3, at: response}
-  - {name: deny, kind: deny, match: {topic: secret}, mode: observe}
-  - {name: read only, kind: read_only, mode: observe}
+  - {name: deny, kind: deny, match: {topic: secret}, mode: dry_run}
+  - {name: read only, kind: read_only, mode: dry_run}
 """
 
 

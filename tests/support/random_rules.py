@@ -122,7 +122,7 @@ def random_rule(kind: str, random: Random, apis: list[str], name: str = "") -> d
     words = [word for word in KINDS[kind].model_fields if word in PARAMETERS and random.random() < 0.5]
     tried += [_setting("", word, random.choice(PARAMETERS[word])) for word in words]
     if random.random() < 0.1:
-        tried.append(_setting("", "mode", "observe"))
+        tried.append(_setting("", "mode", "dry_run"))
     for change in tried:
         changed = json.loads(json.dumps(rule))
         change(changed)

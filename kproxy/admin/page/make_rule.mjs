@@ -62,7 +62,7 @@ export class RuleForm {
     if (edit && this.match.size === 1) this.match.add("client_id"); // what was done to one is not done to all
     this.times = "";
     this.ttl = TTL;
-    this.observe = false;
+    this.dryRun = false;
     this.all = false;
     this.draft = new Draft(this.text);
   }
@@ -101,10 +101,10 @@ export class MakeRule extends Component {
     const grey = !form.mine;
     const shown = form.all ? form.kinds : form.kinds.slice(0, SHOWN);
     if (!shown.includes(form.kind)) shown.push(form.kind);
-    const add = async (observe) => {
-      await draft.add(form.ttl, observe);
+    const add = async (dryRun) => {
+      await draft.add(form.ttl, dryRun);
       closeDialog();
-      say(observe ? "the rule takes note from now on" : "the rule is in force");
+      say(dryRun ? "the dry run is in force" : "the rule is in force");
     };
     return html`<div class="make"><div class="form"><fieldset disabled=${grey}><legend>What happens</legend>
         <div class="kinds">${shown.map((kind) => html`<label key=${kind.kind}><input type="radio" name="kind" checked=${kind === form.kind}
@@ -118,7 +118,7 @@ export class MakeRule extends Component {
       ${grey && html`<p class="dim">The text says more than the form can show. <button onClick=${() => form.write()}>Use the form again</button></p>`}</div>
       <${Editor} draft=${draft} name="The rule" /></div>
       <p class="foot">${access.mayWrite && html`<button class="primary" disabled=${!draft.fine || draft.sending} onClick=${() => add(false).catch(() => {})}>Add</button>
-      <button disabled=${!draft.fine || draft.sending} onClick=${() => add(true).catch(() => {})}>Add, only observe</button>`}
+      <button disabled=${!draft.fine || draft.sending} onClick=${() => add(true).catch(() => {})}>Add as dry run</button>`}
       <button onClick=${() => download(draft.text, "rule.yaml")}>Download</button>
       <button disabled=${grey} title=${grey ? "the form writes it, and the text is another one" : injection(form.rule)} onClick=${() => copyText(injection(form.rule))}>Copy for pytest</button>
       <button class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p>`;

@@ -41,13 +41,13 @@ export class Draft {
     }
     changed();
   }
-  // Put the rules into force. `observe`: they only take note. Returns what the proxy has then; raises ApiError.
-  async add(ttl, observe = false) {
+  // Put the rules into force. `dryRun`: the rules are dry runs. Returns what the proxy has then; raises ApiError.
+  async add(ttl, dryRun = false) {
     this.sending = true;
     changed();
     try {
       const query = new URLSearchParams({ replace: String(this.replace), ...(ttl ? { ttl } : {}) });
-      const body = observe ? observing(this.text) : this.text;
+      const body = dryRun ? asDryRun(this.text) : this.text;
       return await (await request(`/api/rules?${query}`, { method: "POST", body, headers: YAML })).json();
     } catch (error) {
       this.refused = [error.message, ...(error.mistakes ?? []).map((one) => `${one.where}: ${one.message}`)].join("\n");
@@ -62,14 +62,14 @@ export class Draft {
   }
 }
 
-// Return a document whose rules only take note of what they would act on: each has the line `mode: observe`.
-export function observing(text) {
+// Return a document whose rules are dry runs: each has the line `mode: dry_run`.
+export function asDryRun(text) {
   const lines = text.split("\n").filter((line) => !/^\s*mode:\s*\S+\s*$/.test(line));
   const out = [];
   for (const line of lines) {
     out.push(line);
     const found = /^(\s*-\s+|\s+)kind:\s/.exec(line);
-    if (found) out.push(`${" ".repeat(found[1].length)}mode: observe`);
+    if (found) out.push(`${" ".repeat(found[1].length)}mode: dry_run`);
   }
   return out.join("\n");
 }

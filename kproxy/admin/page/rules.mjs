@@ -121,8 +121,8 @@ export function add(text = NEW) {
 // Open a dialog with the text of rules. `fixed`: why they cannot be changed.
 function write(draft, { title, fixed, ttl, done }) {
   const given = { ttl };
-  const send_it = async (observe) => {
-    take(await draft.add(given.ttl, observe));
+  const send_it = async (dryRun) => {
+    take(await draft.add(given.ttl, dryRun));
     draft.close();
     closeDialog();
     say(done);
@@ -132,7 +132,7 @@ function write(draft, { title, fixed, ttl, done }) {
     <p class="foot">${!fixed && access.mayWrite && html`<label>gone after <input size="6" placeholder="never" value=${given.ttl}
       onInput=${(event) => { given.ttl = event.target.value.trim(); }} /></label>
       <button class="primary" disabled=${!draft.fine || draft.sending} onClick=${() => send_it(false).catch(() => {})}>${draft.replace ? "Change" : "Add"}</button>
-      <button disabled=${!draft.fine || draft.sending} onClick=${() => send_it(true).catch(() => {})}>${draft.replace ? "Change" : "Add"}, only observe</button>`}
+      <button disabled=${!draft.fine || draft.sending} onClick=${() => send_it(true).catch(() => {})}>${draft.replace ? "Change" : "Add"} as dry run</button>`}
     <button onClick=${() => download(draft.text, "rules.yaml")}>Download</button>
     <button class="last" onClick=${() => { draft.close(); closeDialog(); }}>${fixed ? "Close" : "Cancel"}<kbd>esc</kbd></button></p>`,
   { title, wide: true });
@@ -144,7 +144,7 @@ function write(draft, { title, fixed, ttl, done }) {
 export function stands(rule, disabled) {
   if (!rule.enabled) return "off";
   if (!rule.in_force) return disabled && rule.fault ? "faults disabled" : "not now";
-  return rule.mode === "observe" ? "takes note" : "on";
+  return rule.mode === "dry_run" ? "dry run" : "on";
 }
 
 const left = (rule) => (rule.ttl_left === null ? "" : duration(Math.max(0, rule.ttl_left - (Date.now() - shown.at) / 1000)));

@@ -1,6 +1,6 @@
 """Actions on one exchange of the view: send its request again, save it, make a rule that matches it.
 
-A new rule has `mode: observe`, so it acts only after the user removes that line.
+A new rule has `mode: dry_run`, so it acts only after the user removes that line.
 """
 
 from __future__ import annotations
@@ -174,13 +174,13 @@ def document_of(get: Callable[[str], Any]) -> str:
     about = get("topic") or get("group") or get("client") or "all"
     rule: dict[str, Any] = {
         "name": f"{get('api')} of {about}", "kind": "delay", "delay": "200ms",
-        "match": match_of(get), "mode": "observe",
+        "match": match_of(get), "mode": "dry_run",
     }  # fmt: skip
     text = dumped([rule])
     other = "\n".join(f"#   kind: {kind}{'; ' + line if line else ''}" for kind, line in OTHERS)
     return (
-        f"# Save and leave to add it for {TTL}; leave it empty to give up. It only takes note of what it\n"
-        "# would act on: take the line `mode: observe` away, and it acts. Instead of kind and delay it may have\n"
+        f"# Save and leave to add it for {TTL}; leave it empty to give up. It is a dry run: it counts what it\n"
+        "# would act on: take the line `mode: dry_run` away, and it acts. Instead of kind and delay it may have\n"
         f"{other}\n# or any other: `kproxy kinds` lists them.\nrules:\n{text}"
     )
 

@@ -194,7 +194,7 @@ class RuleEvents:
             "fired": grown[1],
             "applied": grown[2],
         }
-        self.put(minute, data | {"observes": True} if running.observes else data)
+        self.put(minute, data | {"dry_run": True} if running.dry_run else data)
 
     def put(self, now: float, data: dict[str, object]) -> None:
         self.events.put(RULE_EVENT.name, now, data)

@@ -249,7 +249,7 @@ RULE_EVENT = EventType(
         Column("rule", "string", "name of the rule; of removed, changed, expired and fired"),
         Column("kind", "string", "its kind; of fired"),
         Column("origin", "string", "file, api or test"),
-        Column("observes", "boolean", "the rule only observes"),
+        Column("dry_run", "boolean", "the rule is a dry run"),
         Column("minute", "timestamp", "start of the minute; of fired"),
         Column("matched", "long", "how often its selectors held, in this minute; of fired", "requests"),
         Column("fired", "long", "how often its trigger held, too", "requests"),

@@ -133,8 +133,8 @@ def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
         yield ("when",), f"this rule can never act: none of the first {when.first} is a multiple of {when.every}"
     if when.for_ == 0:
         yield ("when", "for"), "this rule can never act: it is in force for no time"
-    if when.hold and rule.mode == "observe":
-        yield ("when", "hold"), "nothing is held by a rule that only observes"
+    if when.hold and rule.mode == "dry_run":
+        yield ("when", "hold"), "nothing is held by a rule in dry-run mode"
     elif when.hold and rule.connects:
         yield ("when", "hold"), "nothing is held by a rule about new connections: what is held are requests"
     elif when.hold and rule.selects_errors:
@@ -211,7 +211,7 @@ def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]
 
 def decides(rule: LiveRule) -> bool:
     """Return True if a rule decides all that it selects, always."""
-    quiet = rule.when is not None or rule.mode == "observe" or rule.selects_errors or rule.connects
+    quiet = rule.when is not None or rule.mode == "dry_run" or rule.selects_errors or rule.connects
     return rule.kind in DECIDING and not quiet
 
 

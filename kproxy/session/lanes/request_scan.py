@@ -152,7 +152,7 @@ class RequestScan(Lane):
                     if not whole and (turn := running.turn(terms, size, since)) is not None:
                         self.session.engine.view.turns.append(turn)
                     # Its effect decides nothing, so in a dry run it would not have acted.
-                    fired = not running.observes or terms is ACTS
+                    fired = not running.dry_run or terms is ACTS
                     self.session.counted(running, correlation, fired=fired, answered=known.answered)
                     continue
                 before = rules[: rules.index(running)]

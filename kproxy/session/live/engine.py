@@ -80,7 +80,7 @@ class Engine:
         self.subjects = EntityResolver(session, self.cluster)
         self.screening = RedactionState(session.context, self.cluster)
         self.shapes: tuple[TrafficShape, ...] = ()
-        self.shaping: dict[ActiveRule, TrafficShape] = {}  # by the rules in force, those that observe included
+        self.shaping: dict[ActiveRule, TrafficShape] = {}  # by the rules in force, dry runs included
         self.change: float | None = None  # when it has to be processed again
 
     # ---- the connection
@@ -99,8 +99,8 @@ class Engine:
                 continue
             fired = running.trigger.fires(now, self.view.number)
             decisions = self.decided(running, now) if fired else ()
-            running.count(fired=bool(decisions) if running.observes else fired)
-            for decision in decisions if not running.observes else ():
+            running.count(fired=bool(decisions) if running.dry_run else fired)
+            for decision in decisions if not running.dry_run else ():
                 match decision:
                     case Close(how=how):
                         session.mark(CLIENT, [running])
@@ -144,12 +144,12 @@ class Engine:
         for running, shape in self.shaping.items():
             if before.get(running) != shape:
                 running.count(fired=True)
-                if not running.observes:
+                if not running.dry_run:
                     running.was_applied()
         if changes and (self.change is None or not now < self.change <= min(changes)):
             self.change = min(changes)
             session.timers.at(self.change, self.reshape)
-        shapes = tuple(shape for running, shape in self.shaping.items() if not running.observes)
+        shapes = tuple(shape for running, shape in self.shaping.items() if not running.dry_run)
         if shapes != self.shapes:
             self.shapes = shapes
             session.commands.append(Reshape(shapes))
@@ -321,7 +321,7 @@ class Engine:
                 if part.screens:
                     self.screening.begin(part, exchange, evaluation, judged=False)
                 return
-        if len(matched) > MOST_MATCHED and exchange.session is not None and not running.observes:
+        if len(matched) > MOST_MATCHED and exchange.session is not None and not running.dry_run:
             unknown = self.subjects.too_many(exchange, exchange.session)
             if unknown is not None:
                 self.begin_anew(evaluation, exchange, unknown)
@@ -330,7 +330,7 @@ class Engine:
         if part.by_error or filtered:
             if part.response:
                 exchange.pending.append(PendingResponse(part, matched, judged=False))
-        elif running.observes:
+        elif running.dry_run:
             self.rehearse(part, matched, evaluation, now)
         elif self.fires(running, exchange, evaluation, now):
             self.run_rule(part, matched, selection, evaluation, now)
@@ -338,7 +338,7 @@ class Engine:
     def rehearse(
         self, part: CompiledRule, matched: Sequence[Entity], evaluation: RequestEvaluation, now: float
     ) -> None:
-        """Count a rule that only observes: it fires if it would act on the request, or later on the response."""
+        """Count a rule in dry-run mode: it fires if it would act on the request, or later on the response."""
         running, exchange = part.running, evaluation.exchange
         if evaluation.drawn.get(running) is False:  # counted when the trigger was evaluated
             return
@@ -362,7 +362,7 @@ class Engine:
     def would_act(
         self, running: ActiveRule, exchange: EvaluatedExchange, matched: Sequence[Entity], now: float
     ) -> bool:
-        """Return True if the effect of a rule that only observes would act on the current frame.
+        """Return True if the effect of a rule in dry-run mode would act on the current frame.
 
         An effect that raises is counted. It would have closed the connection if the rule forbids access.
         """
@@ -376,7 +376,7 @@ class Engine:
             return running.rule.family == "access"
 
     def count_late(self, running: ActiveRule, exchange: EvaluatedExchange) -> None:
-        """Count that a rule that only observes would act on the response, once an exchange."""
+        """Count that a rule in dry-run mode would act on the response, once an exchange."""
         if running not in exchange.counted:
             exchange.counted.add(running)
             running.count_fired()
@@ -514,7 +514,7 @@ class Engine:
     def hides(self, exchange: EvaluatedExchange, selection: Selection | SessionSelection) -> bool:
         """Return True if an access rule forbids an entity that a fault rule before it has answered with an error."""
         for number, part in enumerate(selection.program.parts):
-            if part.running.rule.family == "access" and not part.running.observes:
+            if part.running.rule.family == "access" and not part.running.dry_run:
                 excluded = part.matcher.holds(exchange)
                 matched = () if excluded is None else selection.matched(part, number, excluded, ())
                 if any(one in exchange.failures for one in yielding(matched)):

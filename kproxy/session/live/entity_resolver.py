@@ -88,7 +88,7 @@ class EntityResolver:
         if isinstance(session, int):
             if program.enforces:
                 return Failure(session)
-            sessions.lose(exchange.request)  # rules that only observe change no answer
+            sessions.lose(exchange.request)  # rules in dry-run mode change no answer
             session = None
         exchange.session = session
         if not by_key and exchange.api.key != FETCH:  # the request opens or ends a session of a group all the same

@@ -75,7 +75,7 @@ class ResponseEvaluation(Evaluation):
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
             deciding = (pending.part.running for pending in exchange.pending)
-            if any(running.rule.family == "access" and not running.observes for running in deciding):
+            if any(running.rule.family == "access" and not running.dry_run for running in deciding):
                 self.close = "fin"  # the response may contain names that the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
@@ -140,10 +140,10 @@ class ResponseEvaluation(Evaluation):
                 return
             matched = found
             fired = running.trigger.fires(self.now, self.engine.view.number, self.exchange.client_id)
-            self.engine.counted(running, self.exchange, fired and not running.observes, response=True)
+            self.engine.counted(running, self.exchange, fired and not running.dry_run, response=True)
             if not fired:
                 return
-        if running.observes:
+        if running.dry_run:
             if running.holds or self.engine.would_act(running, self.exchange, matched, self.now):
                 self.engine.count_late(running, self.exchange)
             return
@@ -180,10 +180,10 @@ class ResponseEvaluation(Evaluation):
             return
         if not pending.judged:
             fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
-            self.engine.counted(running, exchange, fired and not running.observes, response=True)
+            self.engine.counted(running, exchange, fired and not running.dry_run, response=True)
             if not fired:
                 return
-        if running.observes:
+        if running.dry_run:
             self.engine.count_late(running, exchange)
             return
         self.act(running)

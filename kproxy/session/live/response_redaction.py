@@ -225,7 +225,7 @@ class RedactionState:
         holds."""
         exchange.pending.append(PendingResponse(part, (), judged, screens=True))
         running, request = part.running, exchange.request
-        if running.observes:
+        if running.dry_run:
             return
         if self.changes(part, exchange, remove=True):
             evaluation.act(running)

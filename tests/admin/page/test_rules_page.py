@@ -126,10 +126,10 @@ def test_a_rule_is_changed_as_it_was_written(writing: FakeView, open_page: OpenP
     parsed = read_document(Source("x", text)).parsed_rules
     assert [one.raw for one in parsed] == [USUAL["rule"]]
     page.wait_for_selector("text=5 would match")
-    page.get_by_role("button", name="Change, only observe").click()
+    page.get_by_role("button", name="Change as dry run").click()
     page.wait_for_selector("dialog", state="detached")
     assert writing.changes[-1][1].startswith("/api/rules?replace=true&ttl=")
-    assert read_document(Source("x", writing.changes[-1][2])).parsed_rules[0].raw["mode"] == "observe"
+    assert read_document(Source("x", writing.changes[-1][2])).parsed_rules[0].raw["mode"] == "dry_run"
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog textarea[readonly]")
@@ -160,7 +160,7 @@ def test_a_rule_is_made_of_an_exchange(writing: FakeView, open_page: OpenPage) -
 
     eval(line or "", {"kproxy": Kproxy()})
     assert injected == rule
-    page.locator("dialog textarea").fill(text_of(page) + "    mode: observe\n")
+    page.locator("dialog textarea").fill(text_of(page) + "    mode: dry_run\n")
     page.wait_for_selector("text=The text says more than the form can show.")
     expect(page.get_by_label("client_id")).to_be_disabled()
     page.wait_for_selector("text=5 would match")
@@ -168,7 +168,7 @@ def test_a_rule_is_made_of_an_exchange(writing: FakeView, open_page: OpenPage) -
     page.wait_for_selector("dialog", state="detached")
 
     assert writing.changes[-1][1] == "/api/rules?replace=false&ttl=10m"
-    assert "mode: observe" in writing.changes[-1][2]
+    assert "mode: dry_run" in writing.changes[-1][2]
 
 
 def test_every_kind_makes_a_rule_that_is_right(writing: FakeView, open_page: OpenPage) -> None:

@@ -643,7 +643,7 @@ def test_holding_from_the_list(holding: FakeAdmin) -> None:
 
 def test_a_rule_is_made_of_an_exchange(admin: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`m`: the editor has a document that `kproxy check` takes; it is added when asked back."""
-    editor(tmp_path, monkeypatch, 'cp "$1" seen.yaml; sed -i "/mode: observe/d" "$1"')
+    editor(tmp_path, monkeypatch, 'cp "$1" seen.yaml; sed -i "/mode: dry_run/d" "$1"')
     monkeypatch.chdir(tmp_path)
     admin.answers["POST", "/api/check"] = 200, {"mistakes": [], "warnings": [], "rules": 1,
                                                 "matches": {"of": 3912, "matched": 214, "fired": 3}}  # fmt: skip

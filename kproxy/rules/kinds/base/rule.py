@@ -199,7 +199,7 @@ class Effect:
     def would_act(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> bool:
         """Return True if the effect would act on the response of the exchange, or on its request before that has come.
 
-        For rules with `mode: observe`: messages stay unchanged, state of the effect (buckets, draws) changes.
+        For rules with `mode: dry_run`: messages stay unchanged, state of the effect (buckets, draws) changes.
         """
         trial = exchange.trial()
         decide = self.on_response if exchange.response_size else self.on_request
@@ -228,9 +228,8 @@ class LiveRule(Rule):
     match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
     when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")
-    mode: Literal["enforce", "observe"] = Field(
-        default="enforce",
-        description="observe: a dry run, which counts requests that it would act on and changes none",
+    mode: Literal["enforce", "dry_run"] = Field(
+        default="enforce", description="dry_run: count the requests that the rule would act on, and change none"
     )
 
     def model_post_init(self, context: Any, /) -> None:

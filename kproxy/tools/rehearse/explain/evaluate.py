@@ -155,7 +155,7 @@ def side(step: Step, direction: str) -> str:
     return PLAIN.get(getattr(step, direction) or 0, OPAQUE)
 
 
-Word = Literal["acts", "depends", "not now", "observes", "no", "never"]
+Word = Literal["acts", "depends", "not now", "dry run", "no", "never"]
 DIRECTIONS: tuple[Direction, ...] = ("request", "response")
 SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactional_id"}
 
@@ -164,7 +164,7 @@ SPACES = {"topics": "topic", "groups": "group", "transactional_ids": "transactio
 class Opinion:
     """Opinion of one rule about a target, in a word; `lines` has the reasons or the effects of the rule.
 
-    The rule acts; depends on unknown facts; does not act now, since its trigger does not fire; only observes; does not
+    The rule acts; depends on unknown facts; does not act now, since its trigger does not fire; is a dry run; does not
     act (no), since a selector fails; or never acts on a request of this API and version.
     """
 
@@ -217,7 +217,7 @@ def of_live(rule: LiveRule, running: ActiveRule, target: Target, now: float) -> 
         )
     if rule.when is not None and rule.when.hold:
         lines = ("the request waits until it is resumed", *lines)
-    return Opinion(rule, "observes" if running.observes else "acts", lines)
+    return Opinion(rule, "dry run" if running.dry_run else "acts", lines)
 
 
 def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction, FrameDepth], shaped: bool) -> Opinion:
@@ -230,7 +230,7 @@ def of_opening(rule: LiveRule, judged: SelectorFindings, depths: dict[Direction,
         return Opinion(rule, "no", reasons(judged.findings))
     if judged.word == "open":
         return Opinion(rule, "depends", (*reasons(judged.findings), *lines))
-    return Opinion(rule, "observes" if rule.mode == "observe" else "acts", lines)
+    return Opinion(rule, "dry run" if rule.mode == "dry_run" else "acts", lines)
 
 
 def chance(when: When | None) -> Iterator[str]:
