@@ -28,9 +28,12 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
     "key": {
         "release": ("resume",),
         "lasting": ("permanent",),
+        "counts": ("count",),
+        "count_per": ("count_scope",),
     },
     "value": {
         "observe": ("dry_run",),
+        "undecided": ("unhandled",),
     },
     "command": {
         "rules release": ("rules resume",),

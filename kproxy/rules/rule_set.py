@@ -57,29 +57,9 @@ class ActiveRule:
     reported throttle time after the response.
     """
 
-    __slots__ = (
-        "applied",
-        "born",
-        "counts_all",
-        "dry_run",
-        "effect",
-        "enabled",
-        "fired",
-        "held",
-        "holds",
-        "lives",
-        "matched",
-        "on_count",
-        "origin",
-        "raised",
-        "resets",
-        "rule",
-        "said",
-        "seed",
-        "throttle_seconds",
-        "throttles",
-        "trigger",
-    )  # fmt: skip
+    __slots__ = ("applied", "born", "counts_all", "dry_run", "effect", "enabled", "fired", "held", "holds", "lives",
+                 "matched", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "throttle_seconds",
+                 "throttles", "trigger")  # fmt: skip
 
     def __init__(
         self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
@@ -95,7 +75,7 @@ class ActiveRule:
         self.enabled = True
         self.dry_run = rule.mode == "dry_run"
         self.holds = rule.when is not None and rule.when.hold is True
-        self.counts_all = rule.when is not None and rule.when.counts == "all"
+        self.counts_all = rule.when is not None and rule.when.count == "all"
         self.restart(began, common)
         self.held: list[HeldByRule] = []  # by `when: {hold: true}`, or by a kind that is made for it
         self.on_count: Callable[[], None] | None = None

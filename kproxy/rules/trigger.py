@@ -1,7 +1,7 @@
 """Triggers: whether a rule acts on a matching request, by `when:`. The same seed and traffic give the same decisions.
 
-Counts are kept per rule, connection or client id (`count_per`). Chances are drawn from a generator seeded by seed, rule
-name and count key, so other rules and connections do not change them.
+Counts are kept per rule, connection or client id (`count_scope`). The generator of chances is seeded by seed, rule name
+and count key, so other rules and connections do not change them.
 
 Workers share the counts and the sequence of draws of a rule: a worker loads the shared count, decides, and stores it.
 The position in the sequence is one of the numbers; a worker skips draws of other workers. Counts per connection stay in
@@ -50,8 +50,8 @@ class When(Model):
     """Words of `when:`, evaluated in this order: after, then nth/first/every, then probability and ramp, then for and
     times.
 
-    Requests with at least one matching entity count, including retries, in order of arrival. `counts: all` includes
-    requests that an earlier rule decided.
+    Requests with at least one matching entity count, including retries, in order of arrival. `count: all` includes
+    requests that an earlier rule has handled.
     """
 
     nth: OrdinalNumbers | None = Field(
@@ -75,14 +75,13 @@ class When(Model):
     hold: Literal[True] | None = Field(
         default=None, description="the request waits until the admin API or a test resumes it"
     )
-    count_per: Literal["rule", "connection", "client"] = Field(
-        default="rule",
-        description="what has a count of its own: the rule, each connection, or each client id",
+    count_scope: Literal["rule", "connection", "client"] = Field(
+        default="rule", description="one count for the rule, for each connection, or for each client id"
     )
-    counts: Literal["undecided", "all"] = Field(
-        default="undecided",
-        description="which requests count that match: those that no rule before it has decided about (answered, lost, "
-        "closed on), or all of them. It acts on undecided ones only",
+    count: Literal["unhandled", "all"] = Field(
+        default="unhandled",
+        description="matching requests that count: all, or only unhandled ones, which no earlier rule answered, "
+        "dropped or disconnected. The rule acts on unhandled requests only",
     )
 
     @classmethod
@@ -91,8 +90,8 @@ class When(Model):
             yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
         if "nth" in raw and ("first" in raw or "every" in raw):
             yield ("nth",), '"nth" names the requests; "first" and "every" beside it would only take some away again'
-        if "counts" in raw and not ({"nth", "first", "every"} & raw.keys() or type(raw.get("after")) is int):
-            yield ("counts",), '"counts" is for numbers of requests, and there is no "nth", "first", "every" or "after"'
+        if "count" in raw and not ({"nth", "first", "every"} & raw.keys() or type(raw.get("after")) is int):
+            yield ("count",), '"count" is for numbers of requests, and there is no "nth", "first", "every" or "after"'
         if "seed" in raw and not ("probability" in raw or "ramp" in raw):
             yield ("seed",), '"seed" is for chances, and there is no "probability" or "ramp"'
 
@@ -160,8 +159,8 @@ class Trigger:
         count.fired += 1
         return True
 
-    def count_decided(self, now: float, connection: object = None, client_id: str | None = None) -> None:
-        """Count a matching request that an earlier rule has decided."""
+    def count_handled(self, now: float, connection: object = None, client_id: str | None = None) -> None:
+        """Count a matching request that an earlier rule has handled."""
         when = self.when
         if when is not None:
             self.begun(when, self.count(when, connection, client_id), now)
@@ -195,11 +194,12 @@ class Trigger:
         )
 
     def count(self, when: When, connection: object, client_id: str | None) -> TriggerCount:
-        key = None if when.count_per == "rule" else connection if when.count_per == "connection" else client_id or ""
+        scope = when.count_scope
+        key = None if scope == "rule" else connection if scope == "connection" else client_id or ""
         count = self.counts.get(key)
         if count is None:
             # every connection draws the same chances: which one comes first is not in the user's hands
-            seed = f"{self.seed}:{key}" if when.count_per == "client" else self.seed
+            seed = f"{self.seed}:{key}" if scope == "client" else self.seed
             count = self.counts[key] = TriggerCount(seed, let_go(when))
         elif key is not None:
             self.counts.move_to_end(key)
@@ -246,24 +246,24 @@ class SharedTrigger(Trigger):
 
     def fires(self, now: float, connection: object = None, client_id: str | None = None) -> bool:
         when = self.when
-        if when is None or when.count_per == "connection":
+        if when is None or when.count_scope == "connection":
             return super().fires(now, connection, client_id)
         with self.loaded(when, now, connection, client_id):
             return super().fires(now, connection, client_id)
 
-    def count_decided(self, now: float, connection: object = None, client_id: str | None = None) -> None:
+    def count_handled(self, now: float, connection: object = None, client_id: str | None = None) -> None:
         when = self.when
-        if when is None or when.count_per == "connection":
-            super().count_decided(now, connection, client_id)
+        if when is None or when.count_scope == "connection":
+            super().count_handled(now, connection, client_id)
             return
         with self.loaded(when, now, connection, client_id):
-            super().count_decided(now, connection, client_id)
+            super().count_handled(now, connection, client_id)
 
     @contextmanager
     def loaded(self, when: When, now: float, connection: object, client_id: str | None) -> Iterator[None]:
         """Have in the count what all processes have counted, and give them what it is at the end."""
         count = self.count(when, connection, client_id)
-        cells = self.cells_of(None if when.count_per == "rule" else client_id or "")
+        cells = self.cells_of(None if when.count_scope == "rule" else client_id or "")
         load(count, cells.take(now), let_go(when))
         try:
             yield

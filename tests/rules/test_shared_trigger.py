@@ -28,12 +28,12 @@ WHENS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("count_per", ["rule", "client", "connection"])
+@pytest.mark.parametrize("count_scope", ["rule", "client", "connection"])
 @pytest.mark.parametrize("when", WHENS, ids=str)
-def test_it_does_not_matter_who_counts(when: dict[str, Any], count_per: str) -> None:
+def test_it_does_not_matter_who_counts(when: dict[str, Any], count_scope: str) -> None:
     """Three processes that get the requests of two clients in any order fire for the same ones as one does. A
     connection is in one process."""
-    meant = When.model_validate({**when, "count_per": count_per})
+    meant = When.model_validate({**when, "count_scope": count_scope})
     alone = Trigger(meant, "7:rule", 0.0)
     together = [SharedTrigger(meant, "7:rule", 0.0, common) for common in commons(3)]
     random = Random(5)
@@ -72,6 +72,6 @@ def test_clients_beyond_the_bound_lose_nothing(monkeypatch: pytest.MonkeyPatch) 
     """What a process forgets of a client is still in the table."""
     monkeypatch.setattr("kproxy.rules.trigger.MOST_COUNTS", 2)
     monkeypatch.setattr(module, "MOST_COUNTS", 2)
-    trigger = SharedTrigger(When.model_validate({"once": True, "count_per": "client"}), "", 0.0, commons(1)[0])
+    trigger = SharedTrigger(When.model_validate({"once": True, "count_scope": "client"}), "", 0.0, commons(1)[0])
 
     assert [trigger.fires(0.0, 1, client) for client in "abcabc"] == [True] * 3 + [False] * 3

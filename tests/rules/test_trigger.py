@@ -90,10 +90,10 @@ def test_a_ramp_grows_to_its_chance() -> None:
 
 
 def test_every_connection_has_its_own_count_and_the_same_chances() -> None:
-    """`count_per: connection`: which connection comes first does not matter."""
-    third = Trigger(When.model_validate({"nth": 2, "count_per": "connection"}), "s", 0.0)
+    """`count_scope: connection`: which connection comes first does not matter."""
+    third = Trigger(When.model_validate({"nth": 2, "count_scope": "connection"}), "s", 0.0)
     assert [third.fires(0.0, connection) for connection in (1, 2, 1, 2, 1)] == [False, False, True, True, False]
-    half = Trigger(When.model_validate({"probability": 0.5, "count_per": "connection"}), "s", 0.0)
+    half = Trigger(When.model_validate({"probability": 0.5, "count_scope": "connection"}), "s", 0.0)
     mixed = [(connection, half.fires(0.0, connection)) for _ in range(50) for connection in (1, 2)]
     assert [fired for connection, fired in mixed if connection == 1] == [
         fired for connection, fired in mixed if connection == 2
@@ -101,10 +101,10 @@ def test_every_connection_has_its_own_count_and_the_same_chances() -> None:
 
 
 def test_every_client_has_its_own_count_and_its_own_chances() -> None:
-    """`count_per: client`, by client id; a null one counts as empty."""
-    first = Trigger(When.model_validate({"first": 1, "count_per": "client"}), "s", 0.0)
+    """`count_scope: client`, by client id; a null one counts as empty."""
+    first = Trigger(When.model_validate({"first": 1, "count_scope": "client"}), "s", 0.0)
     assert [first.fires(0.0, 1, client) for client in ("a", "b", "a", None, "")] == [True, True, False, True, False]
-    half = Trigger(When.model_validate({"probability": 0.5, "count_per": "client"}), "s", 0.0)
+    half = Trigger(When.model_validate({"probability": 0.5, "count_scope": "client"}), "s", 0.0)
     drawn = {client: [half.fires(0.0, 1, client) for _ in range(64)] for client in ("a", "b")}
     assert drawn["a"] != drawn["b"]
 
@@ -112,7 +112,7 @@ def test_every_client_has_its_own_count_and_its_own_chances() -> None:
 def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was quiet for the longest begins anew."""
     monkeypatch.setattr(module, "MOST_COUNTS", 2)
-    once = Trigger(When.model_validate({"once": True, "count_per": "client"}), "s", 0.0)
+    once = Trigger(When.model_validate({"once": True, "count_scope": "client"}), "s", 0.0)
     assert [once.fires(0.0, 1, client) for client in ("a", "b", "a", "c", "a", "b")] == [
         True, True, False, True, False, True,
     ]  # fmt: skip
@@ -164,8 +164,8 @@ def test_each_word_only_ever_takes_away(when: dict[str, Any], seed: int) -> None
         ("{nth: 0}", "must be at least 1, found 0"),
         ("{probability: 1.5}", "must be at most 1"),
         ("{seed: 3}", '"seed" is for chances'),
-        ("{times: 2, counts: all}", '"counts" is for numbers of requests, and there is no "nth", "first", "every"'),
-        ("{after: 2s, counts: all}", '"counts" is for numbers of requests'),
+        ("{times: 2, count: all}", '"count" is for numbers of requests, and there is no "nth", "first", "every"'),
+        ("{after: 2s, count: all}", '"count" is for numbers of requests'),
         ("{after: 3 apples}", "a duration is wanted"),
         ("{nht: 2}", 'unknown key "nht", did you mean "nth"?'),
     ],
@@ -179,24 +179,24 @@ def test_mistakes_have_a_place_and_a_reason(when: str, message: str) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_requests_that_others_have_decided_count(shared: bool) -> None:
     """They are counted like others, also by a rule that several processes have, and it does not act on them."""
-    when = When.model_validate({"nth": [2, 4], "counts": "all"})
+    when = When.model_validate({"nth": [2, 4], "count": "all"})
     if shared:
         first, second = (SharedTrigger(when, "s", 0.0, common) for common in commons(2))
     else:
         first = second = Trigger(when, "s", 0.0)
 
     assert not first.fires(0.0)
-    second.count_decided(0.0)
+    second.count_handled(0.0)
     assert not first.fires(0.0)
     assert second.fires(0.0)
 
 
 def test_they_count_by_connection_and_behind_what_is_let_go() -> None:
-    """As `count_per` and `after` say; a trigger without `when` counts nothing."""
+    """As `count_scope` and `after` say; a trigger without `when` counts nothing."""
     trigger = Trigger(
-        When.model_validate({"after": 1, "first": 1, "count_per": "connection", "counts": "all"}), "", 0.0
+        When.model_validate({"after": 1, "first": 1, "count_scope": "connection", "count": "all"}), "", 0.0
     )
-    trigger.count_decided(0.0, 1)
+    trigger.count_handled(0.0, 1)
     assert trigger.fires(0.0, 1)
     assert [trigger.fires(0.0, 2) for _ in range(3)] == [False, True, False]
-    Trigger(None, "", 0.0).count_decided(0.0)
+    Trigger(None, "", 0.0).count_handled(0.0)

@@ -310,7 +310,7 @@ FORBIDDEN = 29
 def test_what_a_rule_before_has_decided_does_not_count() -> None:
     """A fourth and a fifth act on the fourth and the sixth, unless the second counts all; also where the same request
     comes again and again, and with partitions of which only some are decided."""
-    for counts, expected in (("", [0, 0, 0, 6, 0, FORBIDDEN, 0]), (", counts: all", [0, 0, 0, 6, FORBIDDEN, 0, 0])):
+    for counts, expected in (("", [0, 0, 0, 6, 0, FORBIDDEN, 0]), (", count: all", [0, 0, 0, 6, FORBIDDEN, 0, 0])):
         talk = Dialogue(FOURTH_AND_FIFTH % counts)
         for number in range(1, 8):
             talk.client(produce(number, "orders"))
@@ -327,7 +327,7 @@ def test_each_of_many_rules_has_its_request() -> None:
     could be answered with what was answered before."""
     made = "".join(
         f"  - {{name: r{number}, kind: error, match: {{api: Produce, topic: orders}}, error: {number}, at: request,"
-        f" when: {{nth: {number}, counts: all}}}}\n"
+        f" when: {{nth: {number}, count: all}}}}\n"
         for number in range(1, 21)
     )
     talk = Dialogue(f"rules:\n{made}")
@@ -341,7 +341,7 @@ def test_each_of_many_rules_has_its_request() -> None:
 
 def test_a_turn_that_another_rule_took_is_over() -> None:
     """Both mean the second: the first one acts, the second counts it as matched, and does not act later."""
-    rules = FOURTH_AND_FIFTH.replace("nth: 4", "nth: 2") % ", counts: all"
+    rules = FOURTH_AND_FIFTH.replace("nth: 4", "nth: 2") % ", count: all"
     talk = Dialogue(rules.replace("nth: 5", "nth: 2"))
     for number in range(1, 5):
         talk.client(produce(number, "orders"))
@@ -360,7 +360,7 @@ rules:
   - name: two
     kind: error
     match: {api: Produce, topic: orders, partition: 0}
-    when: {nth: 2, counts: all}
+    when: {nth: 2, count: all}
     error: TOPIC_AUTHORIZATION_FAILED
 """)
     talk.client(produce(1, "orders", ("orders", 1))).broker(produced(1, ("orders", 1)))
@@ -376,7 +376,7 @@ def test_a_connection_that_another_rule_has_refused_counts() -> None:
     made = parse_rules("""
 rules:
   - {name: one, kind: refuse, when: {nth: 2}}
-  - {name: two, kind: refuse, when: {nth: 3, counts: all}}
+  - {name: two, kind: refuse, when: {nth: 3, count: all}}
 """)
     opened = [Dialogue(plan=Plan(ConnectionSettings(), made.live)) for _ in range(4)]
     assert [talk.closed is not None for talk in opened] == [False, True, True, False]

@@ -90,7 +90,7 @@ WHEN = st.fixed_dictionaries(
         "every": st.integers(1, 3),
         "after": st.integers(0, 2),
         "times": st.integers(1, 3),
-        "count_per": st.sampled_from(("rule", "connection", "client")),
+        "count_scope": st.sampled_from(("rule", "connection", "client")),
     },
 )
 MATCH = st.fixed_dictionaries(
@@ -201,13 +201,13 @@ def test_chunks_do_not_matter(text: str, traffic: list[Asked], chunk: int) -> No
 @settings(deadline=None, max_examples=300 if EVERYTHING else 40)
 @given(rules(), TRAFFIC, st.sampled_from((0, 7)))
 def test_who_counts_all_counts_what_it_would_count_alone(text: str, traffic: list[Asked], chunk: int) -> None:
-    """`counts: all`: whatever rules before it have decided, of whichever partitions, each rule counts all that match
+    """`count: all`: whatever rules before it have decided, of whichever partitions, each rule counts all that match
     it, by rule, connection and client; it fires for no more than it would alone."""
     made = json.loads(text)["rules"]
     for rule in made:
         if not rule["when"].keys() & {"every", "after"}:
             rule["when"]["nth"] = [2, 5]
-        rule["when"]["counts"] = "all"
+        rule["when"]["count"] = "all"
     traffic = [(key, parts, acks or 1) for key, parts, acks in traffic]  # an error for one without closes
 
     def counted(talk: Dialogue, at: int) -> Any:

@@ -177,13 +177,13 @@ def test_whoever_authenticates_anew_is_asked_about_anew(kind: str, first: str) -
     assert counts == ([5, 0, 5] if first == "alice" else [0, 5, 0])
 
 
-@pytest.mark.parametrize("count_per", ["rule", "connection", "client"])
-def test_triggers_of_two_rules_are_asked_in_turn(count_per: str) -> None:
+@pytest.mark.parametrize("count_scope", ["rule", "connection", "client"])
+def test_triggers_of_two_rules_are_asked_in_turn(count_scope: str) -> None:
     """Each counts all requests that it matches, though the other's turn comes in between, with acks and without."""
     rules = text(
-        RULES["delay"] | {"match": {"topic": "or*"}, "when": {"every": 2, "count_per": count_per}},
-        RULES["drop"] | {"match": {"client_id": "tester"}, "when": {"every": 3, "count_per": count_per}},
-        RULES["observed"] | {"when": {"nth": [4, 5], "count_per": count_per}},
+        RULES["delay"] | {"match": {"topic": "or*"}, "when": {"every": 2, "count_scope": count_scope}},
+        RULES["drop"] | {"match": {"client_id": "tester"}, "when": {"every": 3, "count_scope": count_scope}},
+        RULES["observed"] | {"when": {"nth": [4, 5], "count_scope": count_scope}},
     )
     parts = [write(number, acks=number % 2) for number in range(1, 20)]
     with patch.object(selection, "beginning", lambda *arguments: None):

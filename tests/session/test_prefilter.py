@@ -153,7 +153,7 @@ def rules(draw: st.DrawFn) -> str:
 
 WHEN = st.one_of(
     st.builds(dict, every=st.integers(1, 3)),
-    st.builds(dict, nth=st.integers(1, 4), count_per=st.sampled_from(("rule", "connection", "client"))),
+    st.builds(dict, nth=st.integers(1, 4), count_scope=st.sampled_from(("rule", "connection", "client"))),
     st.builds(dict, probability=st.sampled_from((0.3, 0.8)), first=st.integers(1, 6)),
 )
 

@@ -47,8 +47,8 @@ WHEN: dict[str, tuple[Any, ...]] = {
     "for": ("50ms", "2s"),
     "ramp": ("50ms",),
     "hold": (True,),
-    "count_per": ("connection", "client", "rule"),
-    "counts": ("all", "undecided"),
+    "count_scope": ("connection", "client", "rule"),
+    "count": ("all", "unhandled"),
 }
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "at": ("request", "response", "both", "produce", "fetch"),

@@ -95,7 +95,7 @@ class Engine:
             if not rule.connects or not (rule.match is None or rule.match.of_connection):
                 continue
             if decided:
-                self.count_decided(running, None, now)
+                self.count_handled(running, None, now)
                 continue
             fired = running.trigger.fires(now, self.view.number)
             decisions = self.decided(running, now) if fired else ()
@@ -260,12 +260,12 @@ class Engine:
         if looks and not selection.matched(part, number, excluded, ()) and not matcher.of_none(exchange):
             return
         if not part.wanted or passes_filter(self.session, part, exchange, None, now):
-            self.count_decided(running, exchange.client_id, now)
+            self.count_handled(running, exchange.client_id, now)
 
-    def count_decided(self, running: ActiveRule, client_id: str | None, now: float) -> None:
+    def count_handled(self, running: ActiveRule, client_id: str | None, now: float) -> None:
         """Count a request or connection that the rule can no longer act on, if it counts all matches."""
         if running.counts_all:
-            running.trigger.count_decided(now, self.view.number, client_id)
+            running.trigger.count_handled(now, self.view.number, client_id)
             running.count(fired=False)
 
     def may_show(self, program: RuleProgram, frame: bytes) -> bool:

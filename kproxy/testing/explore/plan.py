@@ -1,6 +1,6 @@
 """Table of the faults that a real cluster shows (`faults.yaml`), and plans as rules, sentences and rule files.
 
-Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`counts: all`), so the faults
+Each planned fault is one rule that acts once. Its ordinal counts all matching requests (`count: all`), so the faults
 of a plan do not shift each other.
 """
 
@@ -144,7 +144,7 @@ def exactly(text: str) -> str:
 
 
 def trigger(step: PlannedFault) -> dict[str, Any]:
-    when: dict[str, Any] = {"nth": step.place.mark.nth, "counts": "all"}
+    when: dict[str, Any] = {"nth": step.place.mark.nth, "count": "all"}
     if step.fault.moment == "crash":
         when["hold"] = True
     return when

@@ -88,7 +88,7 @@ def all_of(hammers: list[Hammer], owner: bytes, said: dict[str, Any]) -> list[An
         {"once": True},
         {"after": 200, "first": 50},
         {"probability": 0.3},
-        {"count_per": "client", "first": 20},
+        {"count_scope": "client", "first": 20},
     ],
     ids=str,
 )

@@ -47,7 +47,7 @@ rules:
   - name: every tenth write fails
     kind: error
     match: {api: Produce, topic: topic-1}
-    when: {every: 10, count_per: connection}
+    when: {every: 10, count_scope: connection}
     error: NOT_LEADER_OR_FOLLOWER
 """
 SERVER = ("10.9.9.9", 9092)

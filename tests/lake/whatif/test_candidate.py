@@ -154,7 +154,7 @@ def test_what_rules_counted_and_what_is_approximate() -> None:
     rules = """
 rules:
   - {name: a, kind: delay, match: {api: Heartbeat}, delay: 1ms, when: {nth: 2}}
-  - {name: b, kind: delay, match: {api: Heartbeat}, delay: 1ms, when: {nth: 2, count_per: connection}}
+  - {name: b, kind: delay, match: {api: Heartbeat}, delay: 1ms, when: {nth: 2, count_scope: connection}}
   - {name: c, kind: delay, match: {api: Heartbeat}, delay: 1ms}
 """
     candidate = Candidate([("r.yaml", rules)], BEGAN)

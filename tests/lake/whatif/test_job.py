@@ -22,7 +22,7 @@ rules:
   - name: every fourth
     kind: error
     match: {api: Produce, topic: clicks}
-    when: {every: 4, count_per: connection}
+    when: {every: 4, count_scope: connection}
     error: NOT_LEADER_OR_FOLLOWER
   - {name: never, kind: delay, match: {api: Heartbeat}, delay: 1s}
 """

@@ -76,14 +76,14 @@ def test_a_seed_of_its_own_counts(hand: Any, metadata: Any) -> None:
 
 def test_draws_can_be_those_of_each_connection(hand: Any) -> None:
     """Then concurrent connections do not move each other's chances."""
-    rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, when: {count_per: connection}")
+    rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, when: {count_scope: connection}")
     effect = hand.effect(rule)
     a, b = (hand.exchange(METADATA, 9, connection=hand.connection(number)) for number in (1, 2))
 
     first = [effect.on_request(each, (), 0.0) for each in (a, a, b, a)]
     assert first[0] == first[2] != first[1]
 
-    rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, when: {count_per: client}")
+    rule = hand.rule("kind: delay, delay: {uniform: [1s, 2s]}, when: {count_scope: client}")
     effect, again = hand.effect(rule), hand.effect(rule)
     a, b = (hand.exchange(METADATA, 9, client_id=name) for name in "ab")
     mixed = [effect.on_request(each, (), 0.0) for each in (a, b, a)]

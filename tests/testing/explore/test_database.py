@@ -164,7 +164,7 @@ def test_saved_rules_can_be_loaded(tmp_path: Path) -> None:
     text = path.read_text()
     assert "\x1b" not in text
     assert len(read_document(Source.open(path)).parsed_rules) == 1
-    assert read_document(Source("again", text)).parsed_rules[0].raw["when"] == {"nth": 1, "counts": "all"}
+    assert read_document(Source("again", text)).parsed_rules[0].raw["when"] == {"nth": 1, "count": "all"}
 
 
 def test_save_rules_keeps_findings_apart_and_names_stable(tmp_path: Path) -> None:

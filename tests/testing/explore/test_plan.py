@@ -29,7 +29,7 @@ def test_a_plan_is_a_rule_for_each_fault() -> None:
             "how": "rst",
             "at": "response",
             "match": {"api": "Produce", "client_id": "app", "topic": "out", "partition": 0},
-            "when": {"nth": 2, "counts": "all"},
+            "when": {"nth": 2, "count": "all"},
         },
         {
             "name": "OffsetCommit of 4 (g, in[0]) of app: the answer is lost",
@@ -44,7 +44,7 @@ def test_a_plan_is_a_rule_for_each_fault() -> None:
                 "group": "g",
                 "offset": 4,
             },
-            "when": {"nth": 1, "counts": "all"},
+            "when": {"nth": 1, "count": "all"},
         },
     ]
 
@@ -129,8 +129,8 @@ def test_a_saved_file_is_read_as_its_plan(tmp_path: Path, drip: bool) -> None:
         "kind: delay, delay: 1s, match: {api: Produce}",
         "kind: disconnect, how: rst, at: response, match: {api: Produce}",
         "kind: disconnect, how: rst, at: response, match: {api: Produce}, when: {nth: 1}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce, listener: a}, when: {nth: 1, counts: all}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce, topic: /a|b/}, when: {nth: 1, counts: all}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce, listener: a}, when: {nth: 1, count: all}",
+        "kind: disconnect, how: rst, at: response, match: {api: Produce, topic: /a|b/}, when: {nth: 1, count: all}",
     ],
 )
 def test_other_rules_are_no_finding(tmp_path: Path, rule: str) -> None:

@@ -22,21 +22,21 @@ from .rule import Decisions, Direction, Effect, LiveRule, Scope
 
 
 class Draws:
-    """Random generators of the rule's seed: one per rule, connection or client, by `when: count_per`. All connections
+    """Random generators of the rule's seed: one per rule, connection or client, by `when: count_scope`. All connections
     draw the same numbers, since their order is not deterministic.
 
     own: suffix of the seed in this process, if several processes have the rule.
     """
 
-    def __init__(self, seed: str, count_per: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
-        self.seed, self.count_per, self.own = seed, count_per, own
+    def __init__(self, seed: str, count_scope: Literal["rule", "connection", "client"] = "rule", own: str = "") -> None:
+        self.seed, self.count_scope, self.own = seed, count_scope, own
         self.random = Random(seed + own)
         self.clients: BoundedMap[str, Random] = BoundedMap(MOST_COUNTS)
 
     def of(self, exchange: Exchange) -> Random:
-        if self.count_per == "rule":
+        if self.count_scope == "rule":
             return self.random
-        if self.count_per == "connection":
+        if self.count_scope == "connection":
             memory = exchange.connection.memory
             if self not in memory:
                 memory[self] = Random(self.seed)
@@ -113,8 +113,8 @@ class FrameEffect(Effect):
         if self.draws is None:
             when, own = self.rule.when, self.rule.own_seed
             seed = self.seed if own is None else str(own)
-            count_per = "rule" if when is None else when.count_per
-            self.draws = Draws(seed, count_per, "" if self.common is None else self.common.own)
+            count_scope = "rule" if when is None else when.count_scope
+            self.draws = Draws(seed, count_scope, "" if self.common is None else self.common.own)
         return self.rule.decide(exchange, entities, self.draws.of(exchange))
 
 

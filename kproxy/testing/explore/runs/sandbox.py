@@ -287,7 +287,7 @@ def warm_up() -> None:
     rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
     for number, fault in enumerate(fault_table().all):
         rules.append(
-            {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "counts": "all"}}
+            {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "count": "all"}}
         )
     RuleStore().replace_files([json_source("<all faults>", json.dumps({"rules": rules}).encode())], 0.0)
     Config.model_validate(Embedded("127.0.0.1:1").document())

@@ -173,7 +173,7 @@ def counts_together(running: ActiveRule) -> bool:
     counts = when is not None and any(
         getattr(when, name, None) is not None for name in ("nth", "first", "every", "times", "once", "probability")
     )
-    together = counts and when is not None and when.count_per != "connection"
+    together = counts and when is not None and when.count_scope != "connection"
     return together or running.rule.kind in ("quota", "bandwidth")
 
 
