@@ -21,7 +21,7 @@ PAGES = {
     "metrics.md labels": ["orders"],
     "metrics.md telemetry": ["orders"],
     "metrics.md otlp": ["orders"],
-    "howto-migration.md": ["orders", "shop.orders.v2"],
+    "names-tenants.md": ["orders", "shop.orders.v2"],
     "reload.md": ["orders"],
     "verify.md": ["orders"],
 }

@@ -25,7 +25,7 @@ OPEN = {
     "ShareAcknowledge", "StreamsGroupHeartbeat", "StreamsGroupDescribe", "DescribeShareGroupOffsets",
     "AlterShareGroupOffsets", "DeleteShareGroupOffsets", "StreamsGroupTopologyDescriptionUpdate",
 }  # fmt: skip
-"""What clients use. docs/kinds-names.md says which of it is about the whole cluster, for `deny` or brokers' ACLs."""
+"""APIs of clients. docs/names-tenants.md lists the cluster-wide ones, which need `deny` or the brokers' ACLs."""
 CLOSED = {
     "LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch",
     "AlterPartition", "UpdateFeatures", "Envelope", "FetchSnapshot", "BrokerRegistration", "BrokerHeartbeat",
