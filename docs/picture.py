@@ -2,8 +2,8 @@
 
 `picture-*.svg` of the README shows a frame's stages. `ports-*.svg` of concepts.md shows listeners, ports and brokers.
 
-Strategy: words come from elsewhere. The groups of rules are those of `kproxy kinds`, split by when their rules take
-effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
+Strategy: words come from elsewhere. The groups of rules are those of `kproxy rules kinds`, split by when their rules
+take effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
 chosen here.
 """
 

@@ -212,7 +212,7 @@ TABLE: dict[str, list[list[str]]] = {
     "check": [["."], [FILE], ["wrong.yaml"], ["config.yaml"], [HOSTILE]],
     "explain": [["rules.yaml", "Produce", "8"], ["rules.yaml", HOSTILE], ["wrong.yaml", "Produce", "8"]],
     "test": [["."], ["t.test.yaml"], [HOSTILE]],
-    "kinds": [[], [HOSTILE]],
+    "rules kinds": [[], [HOSTILE]],
     "schema": [["rules"], [HOSTILE]],
     "ready": [[], ["--cluster", HOSTILE]],
     "rules list": [[], ["--json"]],
@@ -234,7 +234,7 @@ TABLE: dict[str, list[list[str]]] = {
     "redact": [["c.pcapng", "out.pcapng"], [HOSTILE, HOSTILE]],
     "verify": [["c.pcapng"], ["--json", "c.pcapng"], ["--only", HOSTILE], [FILE], [HOSTILE]],
     "explore": [["--rules", "wrong.yaml", "--", "true"], ["--faults", HOSTILE, "--", "true"], [HOSTILE]],
-    "filter-help": [[], [HOSTILE]],
+    "help filters": [[], [HOSTILE]],
     "protocol": [[], [HOSTILE]],
     "decode": [["frame"], [HOSTILE], ["--hex", "frame"]],
     **{f"audit {name}": [[HOSTILE], ["--lake", HOSTILE, HOSTILE], [f"--{HOSTILE}"]]

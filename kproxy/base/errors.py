@@ -36,6 +36,8 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "undecided": ("unhandled",),
     },
     "command": {
+        "kinds": ("rules kinds",),
+        "filter-help": ("help filters",),
         "rules release": ("rules resume",),
         "rules kill": ("faults disable",),
         "rules unkill": ("faults enable",),

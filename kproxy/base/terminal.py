@@ -209,7 +209,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for old in (" ".join(args[:2]), *args[:1]):
+        for old in (" ".join(args[:2]), *args[:1]) if ctx.parent is None else ():
             for new in RENAMED["command"].get(old, ()):
                 ctx.fail(f'unknown command "{old}" (renamed to "{new}")')
         if args and not args[0].startswith("-") and args[0] not in self.table:

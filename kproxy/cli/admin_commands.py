@@ -17,16 +17,7 @@ from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
 names = click.argument("names", metavar="NAME…", nargs=-1, required=True)
 
 
-@click.group("rules")
-def rules_group() -> None:
-    """See and change the rules of a running proxy, by its admin API.
-
-    Output is a table on a terminal, tab-separated lines in pipes. Exit codes: 0 ok, 1 refused, nothing answers, or not
-    reached in time, 2 usage.
-    """
-
-
-@rules_group.command("list")
+@click.command("list")
 @as_json
 @with_admin
 def list_rules(admin: Admin, as_json: bool) -> None:
@@ -53,7 +44,7 @@ def state(rule: dict[str, Any]) -> str:
     return "dry run" if rule["mode"] == "dry_run" else "on"
 
 
-@rules_group.command("show")
+@click.command("show")
 @click.argument("name")
 @as_json
 @with_admin
@@ -66,7 +57,7 @@ def show_rule(admin: Admin, name: str, as_json: bool) -> None:
         print_rows(("field", "value"), list(found.items()))
 
 
-@rules_group.command("add")
+@click.command("add")
 @click.argument("file")
 @click.option("--ttl", metavar="DURATION", help="They go away by themselves after that, such as 30s.")
 @click.option("--replace", is_flag=True, help="Replace rules of the same names that came over the API.")
@@ -90,7 +81,7 @@ def read_file(file: str) -> bytes:
         raise InputError(f"{file} cannot be read: {reason(error)}") from None
 
 
-@rules_group.command("rm")
+@click.command("rm")
 @names
 @with_admin
 def remove(admin: Admin, names: tuple[str, ...]) -> None:
@@ -99,7 +90,7 @@ def remove(admin: Admin, names: tuple[str, ...]) -> None:
         admin("DELETE", f"/api/rules/{segment(name)}")
 
 
-@rules_group.command("enable")
+@click.command("enable")
 @names
 @with_admin
 def enable(admin: Admin, names: tuple[str, ...]) -> None:
@@ -107,7 +98,7 @@ def enable(admin: Admin, names: tuple[str, ...]) -> None:
     _each(admin, names, "enable")
 
 
-@rules_group.command("disable")
+@click.command("disable")
 @names
 @with_admin
 def disable(admin: Admin, names: tuple[str, ...]) -> None:
@@ -115,7 +106,7 @@ def disable(admin: Admin, names: tuple[str, ...]) -> None:
     _each(admin, names, "disable")
 
 
-@rules_group.command("reset")
+@click.command("reset")
 @click.argument("names", metavar="NAME…", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All rules.")
 @with_admin
@@ -128,7 +119,7 @@ def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
     _each(admin, names, "reset")
 
 
-@rules_group.command("resume")
+@click.command("resume")
 @names
 @with_admin
 def resume(admin: Admin, names: tuple[str, ...]) -> None:
@@ -139,7 +130,7 @@ def resume(admin: Admin, names: tuple[str, ...]) -> None:
     )
 
 
-@rules_group.command("wait")
+@click.command("wait")
 @click.argument("name")
 @click.option("--hits", type=click.IntRange(min=1), default=1, show_default=True, help="Until the counter is this.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Filters on command lines, and `kproxy filter-help`: the filter language."""
+"""Filters on command lines, and `kproxy help filters`: the filter language."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WIDTH = 100
 """Columns of text; wider is hard to read."""
 
 
-@click.command("filter-help")
+@click.command("filters")
 def command() -> None:
     """Print the fields and operators of the filter language that `tail`, `show`, `stats` and captures share."""
     print_help()

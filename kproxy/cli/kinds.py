@@ -1,4 +1,4 @@
-"""`kproxy kinds`: list the kinds of rules, or show one with its fields."""
+"""`kproxy rules kinds`: list the kinds of rules, or show one with its fields."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def test_the_version_is_told() -> None:
 
 
 LOADS = {  # slow libraries that the help of these commands may load
-    "": "ready rules faults config connections capture test explore audit schema user protocol decode completion",
-    "pydantic": "explain kinds check replay filter-help view tail show stats verify redact",
+    "": "ready help rules faults config connections capture test explore audit schema user protocol decode completion",
+    "pydantic": "explain check replay view tail show stats verify redact",
     "rich": "demo",
     "asyncio structlog": "run webhook mock",
 }
@@ -90,7 +90,7 @@ def test_command_help_loads_only_its_libraries(command: str) -> None:
 def test_the_module_can_be_run() -> None:
     """`python -m kproxy` is the same program."""
     done = subprocess.run(
-        [sys.executable, "-m", "kproxy", "kinds", "advertize"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "kproxy", "rules", "kinds", "advertize"], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""`kproxy filter-help`: the filter language, as the parser has it."""
+"""`kproxy help filters`: the filter language, as the parser has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kproxy.rules.filter.fields import FIELDS
 
 def test_all_fields_are_in_it() -> None:
     """With their short forms and an example."""
-    shown = CliRunner().invoke(main, ["filter-help"]).stdout
+    shown = CliRunner().invoke(main, ["help", "filters"]).stdout
     lines = {line[12:].split()[0]: line for line in shown.splitlines() if line[12:].strip()}
 
     for field in FIELDS:
@@ -23,12 +23,12 @@ def test_tail_prints_the_same() -> None:
     """Where one looks for it."""
     runner = CliRunner()
 
-    assert runner.invoke(main, ["tail", "--help-filter"]).stdout == runner.invoke(main, ["filter-help"]).stdout
+    assert runner.invoke(main, ["tail", "--help-filter"]).stdout == runner.invoke(main, ["help", "filters"]).stdout
 
 
 def test_no_line_is_too_long() -> None:
     """For a terminal of usual width and a bit."""
-    shown = CliRunner().invoke(main, ["filter-help"]).stdout
+    shown = CliRunner().invoke(main, ["help", "filters"]).stdout
 
     assert max(map(len, shown.splitlines())) <= 120
 

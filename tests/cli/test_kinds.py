@@ -1,4 +1,4 @@
-"""`kproxy kinds` and `kproxy schema`: what the models say."""
+"""`kproxy rules kinds` and `kproxy schema`: what the models say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*arguments: str) -> str:
 
 def test_all_kinds_are_listed() -> None:
     """A line each, below the title of their group."""
-    lines = run("kinds").splitlines()
+    lines = run("rules", "kinds").splitlines()
 
     assert [line.split()[0] for line in lines if line.startswith("  ")] == [*chain(*KINDS.by_title().values())]
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == list(KINDS)
@@ -33,7 +33,7 @@ def test_all_kinds_are_listed() -> None:
 
 def test_a_kind_that_is_unknown_is_told_with_all_that_there_are() -> None:
     """And the nearest one; exit code 2."""
-    result = CliRunner().invoke(main, ["kinds", "dely"])
+    result = CliRunner().invoke(main, ["rules", "kinds", "dely"])
 
     assert result.exit_code == 2
     assert 'unknown kind "dely", did you mean "delay"?' in result.output
@@ -42,14 +42,14 @@ def test_a_kind_that_is_unknown_is_told_with_all_that_there_are() -> None:
 
 def test_what_is_warned_of_is_shown_with_the_example() -> None:
     """As `kproxy check` says it."""
-    assert "a rule like this is loaded, and warned of" in run("kinds", "duplicate_records")
-    assert "warned of" not in run("kinds", "delay")
+    assert "a rule like this is loaded, and warned of" in run("rules", "kinds", "duplicate_records")
+    assert "warned of" not in run("rules", "kinds", "delay")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_is_shown_with_fields_and_example(kind: str) -> None:
     """Every key that can be written, and a rule to copy."""
-    text = run("kinds", kind)
+    text = run("rules", "kinds", kind)
 
     keys = KINDS[kind].keys()
     for key in keys:

@@ -35,7 +35,9 @@ def on_a_terminal(words: list[str], folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", [["test", "r.test.yaml"], ["explain", "r.yaml", "Heartbeat", "4"], ["kinds"]], ids=lambda words: words[0]
+    "words",
+    [["test", "r.test.yaml"], ["explain", "r.yaml", "Heartbeat", "4"], ["rules", "kinds"]],
+    ids=lambda words: words[0],
 )
 def test_colours_are_for_people(words: list[str], tmp_path: Path) -> None:
     """On a terminal there are some, in a pipe there are none; the words are the same."""

@@ -19,7 +19,7 @@ def shell(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("arguments", ["protocol", "kinds", "--version", "protocol --help"])
+@pytest.mark.parametrize("arguments", ["protocol", "rules kinds", "--version", "protocol --help"])
 def test_a_full_disk_under_the_output_is_one_line(arguments: str, tmp_path: Path) -> None:
     """It fails with exit code 1 and says why, without a traceback."""
     assert shell(f"{KPROXY} {arguments} > /dev/full", tmp_path) == (1, "kproxy: no space left on device\n")

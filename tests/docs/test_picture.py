@@ -24,7 +24,7 @@ def words(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_group_of_rules_is_in_the_picture(name: str) -> None:
-    """By the title that `kproxy kinds` prints, without its explanation."""
+    """By the title that `kproxy rules kinds` prints, without its explanation."""
     assert set(GROUPS) <= set(words(name))
 
 

@@ -161,7 +161,7 @@ def test_a_rule_goes_when_its_time_is_over(two: Two) -> None:
 
 
 def test_held_requests_of_all_workers_are_seen_and_released(two: Two) -> None:
-    """`wait` says when all are there, `release` lets all of them go."""
+    """`wait` says when all are there, `resume` resumes all of them."""
     two.put("gate", **HOLD)
     waiting = [threading.Thread(target=two.error, args=(client,)) for client in two.clients]
     for one in waiting:

@@ -160,7 +160,7 @@ def test_other_mistakes_of_a_rule_whose_kind_is_unknown() -> None:
     found = [line.split(": ", 1) for line in caught.value.mistakes]
     assert [where for where, _ in found] == ["f:2:10", "f:2:20", "f:2:42", "f:2:58", "f:2:72", "f:3:3", "f:3:3"]
     assert [text for _, text in found[-2:]] == [
-        '"kind" is missing, "kproxy kinds" lists all of them',
+        '"kind" is missing, "kproxy rules kinds" lists all of them',
         '"name" is missing',
     ]
 

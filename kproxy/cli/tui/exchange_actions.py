@@ -179,9 +179,9 @@ def document_of(get: Callable[[str], Any]) -> str:
     text = dumped([rule])
     other = "\n".join(f"#   kind: {kind}{'; ' + line if line else ''}" for kind, line in OTHERS)
     return (
-        f"# Save and leave to add it for {TTL}; leave it empty to give up. It is a dry run: it counts what it\n"
+        f"# Save and leave to add it for {TTL}; leave it empty to give up. It only takes note of what it\n"
         "# would act on: take the line `mode: dry_run` away, and it acts. Instead of kind and delay it may have\n"
-        f"{other}\n# or any other: `kproxy kinds` lists them.\nrules:\n{text}"
+        f"{other}\n# or any other: `kproxy rules kinds` lists them.\nrules:\n{text}"
     )
 
 

@@ -112,7 +112,7 @@ def moment(scenario: Scenario, elapsed: float) -> Moment | None:
     raise AssertionError("a scenario without stages")
 
 
-ALL_KINDS = '"kproxy kinds" lists all of them'
+ALL_KINDS = '"kproxy rules kinds" lists all of them'
 """There are too many to name them in a message."""
 TOP_KEYS = ("rules", "scenario")
 COMMON = ("name", "match", "not", "when", "mode")

@@ -1,5 +1,5 @@
-"""Models in words, for `kproxy kinds` and the tables of the reference pages, and as JSON Schema, for editors and the
-description of the admin API.
+"""Models in words, for `kproxy rules kinds` and the tables of the reference pages, and as JSON Schema, for editors and
+the description of the admin API.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ def _no_field(token: Token) -> str:
     if token.what != "word" or token.text.lower() in WORDS:
         return f"a field is wanted here{f', found {token.text}' if token.text else ''}"
     close = nearest(token.text, BY_NAME)
-    hint = f', did you mean "{close}"?' if close else ", `kproxy filter-help` lists them"
+    hint = f', did you mean "{close}"?' if close else ", `kproxy help filters` lists them"
     return f'there is no field "{token.text}"{hint}'
 
 

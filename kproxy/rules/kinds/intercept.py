@@ -78,7 +78,7 @@ class InterceptRule(SelectingRule):
     kind: Literal["intercept"] = Field(description="kind of the rule")
     filter: str | None = Field(
         default=None,
-        description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy filter-help` "
+        description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy help filters` "
         "has it",
     )
     at: Literal["request", "response", "both"] = Field(default="request", description="which of the two messages waits")

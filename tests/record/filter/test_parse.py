@@ -122,7 +122,7 @@ def test_fields_are_no_words_of_other_kinds() -> None:
     ("text", "at", "problem"),
     [
         ("topc == x", 0, 'there is no field "topc", did you mean "topic"?'),
-        ("zzz", 0, 'there is no field "zzz", `kproxy filter-help` lists them'),
+        ("zzz", 0, 'there is no field "zzz", `kproxy help filters` lists them'),
         ("~k prodce", 3, 'there is no API "prodce", did you mean "Produce"?'),
         ("~lt > 1ms", 0, "there is no short form ~lt, did you mean ~lat?"),
         ("~topic x", 0, "there is no short form ~topic, write ~t or topic"),

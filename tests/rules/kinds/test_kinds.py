@@ -26,7 +26,7 @@ def test_a_kind_says_what_it_is(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_example_is_a_rule_of_this_kind(kind: str) -> None:
-    """What `kproxy kinds` shows can be pasted below `rules:`."""
+    """What `kproxy rules kinds` shows can be pasted below `rules:`."""
     rules = parse_rules("rules:\n" + textwrap.indent(KINDS[kind].example, "  ")).rules
 
     assert [rule.kind for rule in rules] == [kind]

@@ -1,8 +1,8 @@
 """Base classes of all rules: `Rule`, and `LiveRule` with its `Effect` for rules that act on the next frame.
 
-A kind is one file: a frozen model with its parameters as fields, with its `group` and an `example`. `kproxy kinds`
-shows the first sentence of its docstring. Errors, schema, lists and reference pages are generated from the model.
-Guide: docs/develop/new-kind.md.
+A kind is one file: a frozen model with its parameters as fields, with its `group` and an `example`. `kproxy rules
+kinds` shows the first sentence of its docstring. Errors, schema, lists and reference pages are generated from the
+model. Guide: docs/develop/new-kind.md.
 
 The engine in `session` evaluates selectors and trigger, calls the effect, and applies its decisions.
 """
@@ -95,7 +95,7 @@ class Rule(Model):
     """Base of all rules: a named entry under `rules:`."""
 
     group: ClassVar[Group] = "anything else"
-    """Group in `kproxy kinds`, and its page of the documentation."""
+    """Group in `kproxy rules kinds`, and its page of the documentation."""
     family: ClassVar[Family] = "names"
     scope: ClassVar[Scope] = "connection"
     """`connection`: applies when a connection opens; open connections keep their settings. `frame`, `entity`: applies
