@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kproxy.runtime.listeners.listener import Listener
     from kproxy.runtime.listeners.listener_ports import ClientAddresses
     from kproxy.runtime.server import Server
-    from kproxy.runtime.upstreams.dialler import Cancellable
+    from kproxy.runtime.upstreams.dialler import PendingDial
     from kproxy.session.plan import Plan
     from kproxy.session.sasl.login import LoggedIn
     from kproxy.session.session import Session
@@ -161,7 +161,7 @@ class Connection:
         self.obeying = self.looked_after = False
         self.broker_address: HostPort | None = None
         self.connected_after: float | None = None  # seconds
-        self.race: Cancellable | None = None
+        self.race: PendingDial | None = None
         self.route: Route | None = None
         self.leaving: CloseBoth | None = None
         self.tap: Tap | None = None  # forwards traffic to observers

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -22,6 +22,7 @@ from kproxy.rules.permissions import permissions
 from .protocols import show
 
 if TYPE_CHECKING:
+    from kproxy.app.supervisor import Supervisor
     from kproxy.runtime.io.reactor import Reactor
 
     from .connection import Connection
@@ -135,18 +136,9 @@ class ShutdownDelay:
         self.reactor.call_at(monotonic() + self.seconds, drain)
 
 
-class Drained(Protocol):
-    """Server or supervisor with a drain."""
-
-    log: FilteringBoundLogger
-    draining: bool
-    shutdown_delay: ShutdownDelay
-
-    def drain(self) -> None: ...
-    def give_up(self, cause: str, reason: str) -> None: ...
-
-
-async def drain_on_signal(server: Drained, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def drain_on_signal(
+    server: Server | Supervisor, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Begin a drain at the first SIGTERM or SIGINT, after `shutdown_delay` if it is set. A second signal skips the
     delay. A signal during the drain ends the drain."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 
     from kproxy.app.config.document import Config
     from kproxy.app.workers.pool_network import PoolChange
+    from kproxy.app.workers.supervisor_client import RemotePortChange
     from kproxy.runtime.io.reactor import Reactor
-    from kproxy.runtime.listeners.port_service import PreparedPorts
+    from kproxy.runtime.listeners.port_service import PortChange
 
     from .capacity import ConnectionCounts
     from .connection import Connection
@@ -86,7 +87,7 @@ class ConfigChange:
         """Clusters of the new config that succeed a used one: its clients have received brokers."""
         self.moved: list[str] = []
         """Descriptions of the listeners that lead to another cluster, once that is allowed."""
-        self.ports: PreparedPorts | None = None
+        self.ports: PortChange | RemotePortChange | None = None
         self.follow: Callable[[], object] = lambda: None
         """Updates the other parts of the process once the config is in force; cannot fail."""
 
@@ -113,7 +114,7 @@ class ConfigChange:
         """Return the change in the form sent to workers, if there are any."""
         return None
 
-    def prepare(self) -> PreparedPorts:
+    def prepare(self) -> PortChange | RemotePortChange:
         """Return the ports of the config, not opened yet."""
         raise NotImplementedError
 
@@ -208,7 +209,7 @@ class NetworkChange(ConfigChange):
             self.fates[name] = "kept" if is_reached_alike(known.config, made.config) else "forgotten"
         return made
 
-    def prepare(self) -> PreparedPorts:
+    def prepare(self) -> PortChange | RemotePortChange:
         service = self.server.port_service
         return service.prepare(self.config, {name: one.arrived for name, one in self.after.listeners.items()})
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count, islice
 from time import monotonic, time
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +29,8 @@ from kproxy.runtime.io.scheduler import in_turns
 
 if TYPE_CHECKING:
     from kproxy.app.workers.pool_network import PoolChange
+    from kproxy.app.workers.rule_messages import RuleNewsSender
+    from kproxy.record.audit.state_events import RuleEvents
 
 CounterName = Literal["matched", "fired", "applied"]
 FindRunning = Callable[[str], ActiveRule | None]
@@ -128,18 +130,6 @@ class Loads:
     last: Rejection | None = None
 
 
-class Events(Protocol):
-    """Recorder of audit events about rules: `record.audit.state_events`."""
-
-    def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None: ...
-
-    def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None: ...
-
-    def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None: ...
-
-    def report(self) -> None: ...
-
-
 class RuleKeeper:
     """Keeper of the rules in force. `swap` puts a rule set into force for all connections."""
 
@@ -151,7 +141,7 @@ class RuleKeeper:
         self.timer: Deadline | None = None
         self.watch: Deadline | None = None
         self.logged_problems: dict[str, int] = {}  # logged problems by rule
-        self.events: Events | None = None  # set if auditing is on
+        self.events: RuleEvents | RuleNewsSender | None = None  # set if auditing is on
 
     def running(self, name: str) -> ActiveRule | None:
         """Return the live rule of that name. Raises NoSuchRule."""

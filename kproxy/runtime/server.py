@@ -19,7 +19,7 @@ from kproxy.rules.values.address import network_of
 from kproxy.runtime.io.reactor import Reactor, SlowWork
 from kproxy.runtime.io.scheduler import Background, work_through
 from kproxy.runtime.listeners.listener import Listener
-from kproxy.runtime.listeners.port_service import LocalPorts, PortService
+from kproxy.runtime.listeners.port_service import LocalPorts
 from kproxy.runtime.upstreams.resolve import OwnPorts
 from kproxy.runtime.upstreams.upstream import NodeLocator, Upstream
 from kproxy.session.held_frames import HeldRegistry
@@ -36,6 +36,7 @@ from .timeouts import MaxAges, Sweep
 
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config
+    from kproxy.app.workers.supervisor_client import RemotePorts
     from kproxy.session.lanes.host import LaneHost
 
 MANY = 64
@@ -60,7 +61,7 @@ class Server:
     def __init__(
         self, reactor: Reactor, config: Config, session_factory: SessionFactory, counts: ConnectionCounts,
         log: FilteringBoundLogger, *, advertise: Advertises = of_listener,
-        rules: Sequence[Advertise] = (), port_service: PortService | None = None,
+        rules: Sequence[Advertise] = (), port_service: RemotePorts | None = None,
     ) -> None:  # fmt: skip
         self.reactor, self.session_factory, self.counts = reactor, session_factory, counts
         self.log: FilteringBoundLogger = log.bind()  # a lazy logger would be built at each call
@@ -95,7 +96,7 @@ class Server:
         self.network = NO_NETWORK
         change = NetworkChange(self, config)
         change.commit()
-        self.port_service: PortService = port_service or self.local_ports(config, rules)
+        self.port_service = port_service or self.local_ports(config, rules)
         self.own = self.port_service.own
         self.retired = Retired(self.port_service.prune)
         for upstream in self.upstreams.values():

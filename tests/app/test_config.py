@@ -102,10 +102,10 @@ def test_a_changed_listener_keeps_its_socket_and_its_connections_their_word(
     proxy = live.proxy
     with connect(port) as before:
         assert before.brokers() == {1: f"127.0.0.1:{port + 2}"}
-        acceptor = live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0])  # type: ignore[attr-defined]
+        acceptor = live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0])
         moved = config(listener("a", port, "other", advertise=False), main=broker, other=other)
         live.apply(moved, allow_cluster_change=True)
-        assert live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0]) is acceptor  # type: ignore[attr-defined]
+        assert live.call(lambda: proxy.server.port_service.by_listener["a"].by_port[port][0]) is acceptor
         with connect(port) as after:
             assert after.brokers() == {2: other.address}
             live.call(lambda: list(proxy.swap(proxy.rules)))

@@ -277,7 +277,7 @@ def test_a_shared_port_goes_on_when_its_owner_goes(world: World) -> None:
         acceptor: Callable[[], Any] = lambda: live.call(  # noqa: E731
             lambda: [
                 one
-                for ports in live.proxy.server.port_service.by_listener.values()  # type: ignore[attr-defined]
+                for ports in live.proxy.server.port_service.by_listener.values()
                 for one in ports.by_port[world.ports[0]]
             ]
         )

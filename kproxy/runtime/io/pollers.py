@@ -122,16 +122,6 @@ class Poller(Protocol):
     def close(self) -> None: ...
 
 
-class Timer(Protocol):
-    """Timer of a reactor. `fd` has the event IN once the time of `set` has passed. Times are those of
-    `time.monotonic()`."""
-
-    @property
-    def fd(self) -> int: ...
-    def set(self, when: float | None) -> None: ...
-    def close(self) -> None: ...
-
-
 # Pollers of a reactor report ready descriptors. Each has its timer.
 #
 #     epoll         the kernel holds the set, and the timer is a descriptor in it (Linux)
@@ -268,14 +258,14 @@ class SleepTimer:
         self.poller.sleep_until(None)
 
 
-def epoll_poller() -> tuple[Poller, Timer]:
+def epoll_poller() -> tuple[Poller, KernelTimer | SleepTimer]:
     """Return an epoll set, and a timer with a descriptor in it."""
     poller, timer = select.epoll(), KernelTimer()
     poller.register(timer.fd, IN)
     return poller, timer
 
 
-def trio_poller() -> tuple[Poller, Timer]:
+def trio_poller() -> tuple[Poller, KernelTimer | SleepTimer]:
     """Return a poller that needs only trio, and its timer."""
     poller = TrioPoller()
     return poller, SleepTimer(poller)

@@ -34,8 +34,9 @@ from .pollers import (
     Callback,
     Deadline,
     Deadlines,
+    KernelTimer,
     Poller,
-    Timer,
+    SleepTimer,
     TrioPoller,
     make_poller,
     nested_is_possible,
@@ -53,7 +54,7 @@ SAMPLE = 16  # one turn of this many is timed: two clock calls a turn would cost
 OnReady = Callable[[int], object]
 Observe = Callable[[float, int], object]
 """(seconds per event, number of events that this sample represents)"""
-MakePoller = Callable[[], tuple[Poller, Timer]]
+MakePoller = Callable[[], tuple[Poller, KernelTimer | SleepTimer]]
 
 
 class Reactor:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import copy_context
 from functools import partial
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trio
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -24,7 +24,11 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from .fair_queue import Admission
 
 if TYPE_CHECKING:
+    from kproxy.runtime.connection import Connection
+
     from .reactor import Reactor
+
+    WorkOwner: TypeAlias = "Connection | TaskWork"
 
 SLICE = 0.005
 """Seconds that a new or resumed callback may take before others run; CPU seconds for a task."""
@@ -41,19 +45,6 @@ GROWTH = 4096
 
 
 T = TypeVar("T")
-
-
-class WorkOwner(Protocol):
-    """Owner of work that can be suspended."""
-
-    @property
-    def address(self) -> str:
-        """Return the name of the CPU share that the work uses, such as a client network."""
-
-    def freeze(self, turn: Fiber) -> None: ...
-    def thaw(self) -> None: ...
-    def over(self) -> None: ...
-    def crashed(self, error: Exception) -> None: ...
 
 
 class Fiber(greenlet):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from errno import EADDRINUSE, EPERM
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -38,16 +38,6 @@ if TYPE_CHECKING:
 
 LeftPorts = ListenerPorts | int
 """Former ports of a removed or moved listener; in a worker, the number of the ports object in the supervisor."""
-
-
-class PreparedPorts(Protocol):
-    """Change of ports, prepared by `open`. `left`: by listener, the ports that are left once it is committed."""
-
-    @property
-    def left(self) -> Mapping[str, LeftPorts]: ...
-    async def open(self) -> None: ...
-    def commit(self) -> None: ...
-    def undo(self) -> None: ...
 
 
 class WantedPort(NamedTuple):
@@ -217,28 +207,6 @@ class AddressRequest:
     """Topology of the nodes' cluster, which stores their addresses."""
     left: LeftPorts | None = None
     """Former ports if the listener is removed or moved: its clients know only these."""
-
-
-class PortService(Protocol):
-    """Service for listening ports, in this process or in another."""
-
-    own: OwnPorts
-
-    async def open(self) -> None: ...
-    def prepare(self, config: Config, arrived: Mapping[str, OnClient]) -> PreparedPorts: ...
-    def set_topologies(self, topologies: Mapping[str, Topology]) -> None: ...
-    def prune(self, listener: str) -> None: ...
-    def close(self) -> None: ...
-    def use_rules(self, rules: Sequence[Advertise]) -> None: ...
-    def admit(self, capacity: Capacity) -> None: ...
-    def use_limits(self, limits: Limits) -> None: ...
-    @property
-    def waiting(self) -> int: ...
-    def port(self, listener: str) -> int: ...
-    def known_addresses(self, listener: str, nodes: Mapping[int, HostPort]) -> Mapping[int, HostPort]: ...
-
-    def ensure(self, request: AddressRequest, then: Callable[[ClientAddresses], object]) -> ClientAddresses | None:
-        """Assign an address to each of these nodes. Returns them, or None: `then` is called with them later."""
 
 
 class LocalPorts:

@@ -1,4 +1,4 @@
-"""Dialler of a cluster: its caller interface, the topology (addresses of nodes), and the connect race."""
+"""Dialler of a cluster: the topology (addresses of nodes), and the connect race."""
 
 from __future__ import annotations
 
@@ -8,45 +8,25 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from errno import EALREADY, EINPROGRESS, EISCONN, ELOOP, ENOBUFS
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kproxy.base.sockets import CONNECT_TELLS, NONBLOCK, UNDER_WAY, UNIX
 from kproxy.runtime.io.pollers import Deadline
 from kproxy.runtime.io.reactor import OUT, Reactor
-from kproxy.runtime.io.socket_io import Route, come_from
+from kproxy.runtime.io.socket_io import come_from
 from kproxy.runtime.io.tls import BrokerTls, reason
-from kproxy.runtime.protocols import AddressPair, HostPort, show
+from kproxy.runtime.protocols import HostPort, show
 from kproxy.session.rewrite.context import MOST_NODES
-from kproxy.session.sasl.login import LoggedIn
 
 from .resolve import REASON, Endpoint, OwnPorts, Resolver
 
+if TYPE_CHECKING:
+    from kproxy.runtime.connection import Connection
 
-class Cancellable(Protocol):
-    """Pending race or login."""
+    from .own_connection import Login, OwnConnection
 
-    def cancel(self) -> None: ...
-
-
-class Caller(Protocol):
-    """Requester of a connection to `node`. None: any broker."""
-
-    node: int | None
-    race: Cancellable | None
-    route: Route | None
-    """Broker and source address to dial, None if the dialler chooses them."""
-    anonymous: bool
-    """True if kproxy does not log in on the socket."""
-
-    @property
-    def origin(self) -> AddressPair | None:
-        """Return the addresses of the client's connection. None: kproxy's own connection."""
-
-    def connected(self, sock: socket.SocketType, server: HostPort, login: LoggedIn | None = None) -> None:
-        """Receive the connected socket. `login`: result of kproxy's own login, if any."""
-
-    def unreachable(self, reason: str, refused: bool = False) -> None:
-        """Receive the reason of a failed dial. `refused`: the broker rejected kproxy's credentials."""
+    Caller = Connection | OwnConnection
+    PendingDial: TypeAlias = "Race | Login"
 
 
 class Topology:

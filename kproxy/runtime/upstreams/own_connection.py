@@ -23,9 +23,8 @@ from kproxy.runtime.io.socket_io import Route, exactly, send
 from kproxy.runtime.protocols import AddressPair, HostPort, show
 from kproxy.session.sasl.login import MAX_RESPONSE, LoggedIn, Steps, log_in
 
-from .dialler import Caller, Cancellable
-
 if TYPE_CHECKING:
+    from .dialler import Caller, PendingDial
     from .upstream import Upstream
 
 CORRELATION_AT = slice(8, 12)
@@ -45,8 +44,8 @@ SHORTEST = 4
 class OwnConnection:
     """kproxy's own connection as a caller of the dialler. `settled` is set with a socket or a failure reason."""
 
-    race: Cancellable | None = None
-    origin: AddressPair | None = None
+    race: PendingDial | None = None
+    origin: AddressPair | None = None  # for connections of clients
     sock: socket.SocketType | None = None
     reason = ""
 

@@ -34,13 +34,15 @@ from kproxy.session.rewrite.context import MOST_NODES, is_reachable
 from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl.login import request_frame
 
-from .dialler import Caller, DialOptions, Race, Topology, connect
+from .dialler import DialOptions, Race, Topology, connect
 from .own_connection import MAX_METADATA, Login, OwnCredentials, own_connection, send_request
 from .resolve import OwnPorts, Resolver
 
 if TYPE_CHECKING:
     from kproxy.record.fanout import ClusterMetadata
     from kproxy.runtime.connection import Connection
+
+    from .dialler import Caller
 
 AVOIDED = 30.0
 """Seconds that an unreachable bootstrap server is tried last."""
