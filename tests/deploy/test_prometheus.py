@@ -12,7 +12,8 @@ import yaml
 
 pytestmark = pytest.mark.tools("promtool")
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
-METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[2] / "docs"
+METRICS = DOCS / "metrics.md"
 
 
 def promtool(*words: str) -> str:
@@ -42,6 +43,15 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
         case["alertname"] for one in tested for case in one["alert_rule_test"] if case.get("exp_alerts")
     }  # fmt: skip
     assert {rule["alert"] for rule in group["rules"]} == fired
+
+
+def test_each_alert_has_a_runbook() -> None:
+    """A section of the page about monitoring, of two sentences or more; no other alerts have one."""
+    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    _, *sections = re.split(r"^###? (.+)$", (DOCS / "monitor.md").read_text(), flags=re.MULTILINE)
+    runbooks = {head: text for head, text in zip(sections[::2], sections[1::2], strict=True) if head[:6] == "Kproxy"}
+    assert runbooks.keys() == {rule["alert"] for rule in group["rules"]}
+    assert {head for head, text in runbooks.items() if len(re.findall(r"\w[.] |[.]$", text, re.MULTILINE)) < 2} == set()
 
 
 def test_alerts_ask_for_metrics_that_there_are() -> None:

@@ -18,7 +18,7 @@ A yield point is a place where other connections may run (base/cooperative.py). 
         unit.check(work)
 
 `python -m tests.support.stretches --sieve FILE` measures the CPU time of all cases, and prints the table of
-docs/monitor.md (stretch_tables.py, stretch_sieve.py).
+tests/lab/stretches/RESULTS.md (stretch_tables.py, stretch_sieve.py).
 """
 
 from __future__ import annotations
