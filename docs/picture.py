@@ -42,12 +42,8 @@ PALETTES: Final = {
 
 
 def groups(live: bool) -> list[str]:
-    """Return the titles of groups whose rules are live rules or not, without their explanations."""
-    return [
-        title.partition(":")[0]
-        for title, kinds in KINDS.by_title().items()
-        if issubclass(KINDS[kinds[0]], LiveRule) == live
-    ]
+    """Return the groups whose rules are live rules or not."""
+    return [group for group, kinds in KINDS.by_group().items() if issubclass(KINDS[kinds[0]], LiveRule) == live]
 
 
 def pictures() -> dict[str, str]:

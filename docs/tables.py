@@ -5,7 +5,7 @@ Each part ends with `<!-- end -->` and begins with a mark:
 - `<!-- table: kproxy.app.config.document:AdminConfig -->`: the table of a model, or the text of a function.
 - `<!-- kinds -->`: the table of all rule kinds, with links.
 - `<!-- kind: quota -->`: description, fields and example of a kind. Each kind has one such block, on any page.
-- `<!-- group: records -->`: the head of a group of kinds.
+- `<!-- group: records -->`: heading and list of a group of kinds. Their own headings are one level deeper.
 - `<!-- faults -->`: the fault catalog. Its rows are written by hand; kinds without a row get one.
 - `<!-- phases -->`: the phases of a session, in ARCHITECTURE.md.
 
@@ -55,7 +55,8 @@ def filled(text: str, places: Mapping[str, Path]) -> str:
     text = _FAULTS.sub(lambda found: f"{found[1]}{faults_table(found[2])}{found[3]}", text)
     text = _PERMANENT.sub(lambda found: f"{found[1]}{permanent_kinds(places)}{found[2]}", text)
     text = _GROUP.sub(lambda found: f"{found[1]}\n{_head(found[2])}\n{found[3]}", text)
-    text = _KIND.sub(lambda found: f"{found[1]}\n{_section(found[2])}\n{found[3]}", text)
+    level = "###" if _GROUP.search(text) else "##"
+    text = _KIND.sub(lambda found: f"{found[1]}\n{_section(found[2], level)}\n{found[3]}", text)
     return _KINDS.sub(lambda found: f"{found[1]}{kinds_table(places)}{found[2]}", _TABLE.sub(_fill, text))
 
 
@@ -112,7 +113,7 @@ def kinds_pages(texts: Mapping[Path, str]) -> dict[Path, str]:
     """Return pages with a block for each kind. A new kind gets one before a block of its group."""
     places = kind_places(texts)
     found = dict(texts)
-    for kinds in KINDS.by_title().values():
+    for kinds in KINDS.by_group().values():
         present = [kind for kind in kinds if kind in places]
         for kind in kinds:
             if kind not in places:
@@ -138,32 +139,21 @@ def kind_places(texts: Mapping[Path, str]) -> dict[str, Path]:
 def kinds_table(places: Mapping[str, Path]) -> str:
     """Return the table of the groups of kinds, for the page of rules."""
     lines = ["| group | kinds |", "|---|---|"]
-    for group, kinds in KINDS.by_title().items():
+    for group, kinds in KINDS.by_group().items():
         lines.append(f"| {group} | {', '.join(f'[`{kind}`]({places[kind].name}#{kind})' for kind in kinds)} |")
     return "\n".join(lines) + "\n"
 
 
 def _head(group: str) -> str:
-    kinds = KINDS.by_title()[group]
-    models = [KINDS[kind] for kind in kinds]
-    live = issubclass(models[0], LiveRule)
-    said = "A rule of these kinds takes effect at the next frame. "
-    if not live:
-        said = (
-            "A rule of these kinds binds when a connection opens, for as long as that lives, so that a client's view "
-        )
-        said += "of the cluster does not change under it. "
-    said += "How rules are written, and the fields that every rule has: [rules](rules.md#fields-of-every-rule)."
-    if any(isinstance(model, type) and issubclass(model, LiveRule) and model.family == "fault" for model in models):
-        said += " Faults by number, with rules for each: [faults](faults.md)."
+    kinds = KINDS.by_group()[group]
     table = "".join(f"| [`{kind}`](#{kind}) | {sentence(KINDS[kind])} |\n" for kind in kinds)
-    return f"# {group[0].upper()}{group[1:]}\n\n{_wrapped(said)}\n\n| kind | what it does |\n|---|---|\n{table}"
+    return f"## {group[0].upper()}{group[1:]}\n\n| kind | effect |\n|---|---|\n{table}"
 
 
-def _section(kind: str) -> str:
+def _section(kind: str, level: str) -> str:
     model = KINDS[kind]
     paragraphs = (" ".join(text.split()) for text in (model.__doc__ or "").split("\n\n"))
-    parts = [f"## {kind}", *(_wrapped(text) for text in paragraphs if text)]
+    parts = [f"{level} {kind}", *(_wrapped(text) for text in paragraphs if text)]
     if own := list(_own_rows(model)):
         parts.append("\n".join(["| key | what | default | |", "|---|---|---|---|", *own]))
     else:

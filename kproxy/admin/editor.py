@@ -29,7 +29,7 @@ from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.filter.fields import FIELDS
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.rule import LiveRule, Rule, title
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.rules.values.source import Source, json_source
 from kproxy.runtime.io.scheduler import in_turns
@@ -228,7 +228,7 @@ async def list_kinds(backend: Backend, call: OperationCall) -> KindsShown:
 @cache
 def kinds_shown() -> KindsShown:
     """Return all kinds. The first call imports them and reads the protocol's table."""
-    names = [name for group in KINDS.by_title().values() for name in group]
+    names = [name for group in KINDS.by_group().values() for name in group]
     return KindsShown(kinds=[show_kind(name) for name in names], selectors=fields_of(FrameMatch))
 
 
@@ -237,7 +237,7 @@ def show_kind(name: str) -> KindShown:
     parsed = read_document(Source("example", "rules:\n" + model.example)).parsed_rules[0]
     return KindShown(
         kind=name,
-        group=title(model.group),
+        group=model.group,
         family=model.family,
         text=sentence(model),
         live=issubclass(model, LiveRule),

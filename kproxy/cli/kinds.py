@@ -38,7 +38,7 @@ def command(kind: str | None) -> None:
 def plain() -> None:
     """Print a line for each kind, below the title of its group."""
     width = max(map(len, KINDS))
-    for number, (title, kinds) in enumerate(KINDS.by_title().items()):
+    for number, (title, kinds) in enumerate(KINDS.by_group().items()):
         say(f"{chr(10) if number else ''}{title}")
         for name in kinds:
             say(f"  {name:{width}}  {sentence(KINDS[name])}")
@@ -50,7 +50,7 @@ def table() -> None:
     from rich.table import Table
 
     out = console(markup=True)
-    for number, (title, kinds) in enumerate(KINDS.by_title().items()):
+    for number, (title, kinds) in enumerate(KINDS.by_group().items()):
         rows_of_group = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         rows_of_group.add_column(width=max(map(len, KINDS)) + 2)
         for name in kinds:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from kproxy.app.config.document import Config
 from kproxy.cli import main
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.rule import GROUPS, title
+from kproxy.rules.kinds.base.rule import GROUPS
 
 
 def run(*arguments: str) -> str:
@@ -26,9 +26,9 @@ def test_all_kinds_are_listed() -> None:
     """A line each, below the title of their group."""
     lines = run("rules", "kinds").splitlines()
 
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*chain(*KINDS.by_title().values())]
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*chain(*KINDS.by_group().values())]
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == list(KINDS)
-    assert [line for line in lines if line and not line.startswith("  ")] == [title(group) for group in GROUPS]
+    assert [line for line in lines if line and not line.startswith("  ")] == list(GROUPS)
 
 
 def test_a_kind_that_is_unknown_is_told_with_all_that_there_are() -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from os import listdir
 from typing import Any, get_args
 
-from kproxy.rules.kinds.base.rule import GROUPS, Rule, title
+from kproxy.rules.kinds.base.rule import GROUPS, Rule
 
 
 class Kinds(MutableMapping[str, "type[Rule]"]):
@@ -41,9 +41,9 @@ class Kinds(MutableMapping[str, "type[Rule]"]):
     def __len__(self) -> int:
         return len(self.classes)
 
-    def by_title(self) -> dict[str, list[str]]:
-        """Return the kinds below the title of their group, as lists of kinds show them. Imports all of them."""
-        return {title(group): [kind for kind, model in self.items() if model.group == group] for group in GROUPS}
+    def by_group(self) -> dict[str, list[str]]:
+        """Return the kinds of each group in order. Imports all of them."""
+        return {group: [kind for kind, model in self.items() if model.group == group] for group in GROUPS}
 
 
 def words_of_modules() -> Iterator[str]:

@@ -23,7 +23,7 @@ class AddNode(ResponseRule):
 
     apis: ClassVar = {METADATA: 0, DESCRIBE_CLUSTER: 0}
     whole: ClassVar = True
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: a broker that is not up yet
   kind: add_node

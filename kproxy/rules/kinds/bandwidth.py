@@ -21,7 +21,7 @@ class Bandwidth(ConnectionRule):
     clients see, use `quota`.
     """
 
-    group = "connections and their bytes"
+    group = "connections"
     example: ClassVar[str] = """\
 - name: a consumer behind a thin line
   kind: bandwidth

@@ -19,7 +19,7 @@ class Blackhole(LiveRule):
     made. It lasts as long as the connection: clients give up by their own time-out.
     """
 
-    group = "connections and their bytes"
+    group = "connections"
     example: ClassVar[str] = """\
 - name: what this client sends never arrives
   kind: blackhole

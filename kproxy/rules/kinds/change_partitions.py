@@ -24,7 +24,7 @@ class ChangePartitions(TopicRule):
     UNKNOWN_TOPIC_OR_PARTITION. To show fewer, the highest partitions are removed. At least one stays.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: orders seems to have grown
   kind: change_partitions

@@ -22,7 +22,7 @@ class DelayRule(FrameRule):
     the order of their requests. No other connection waits.
     """
 
-    group = "errors and time"
+    group = "errors and delays"
     seen: ClassVar[FrameDepth] = FrameDepth.HEADER
     example: ClassVar[str] = """\
 - name: metadata is slow to come

@@ -23,7 +23,7 @@ class Disconnect(FrameRule):
     and the client gets no response. `after` and `age` ignore frames, so a frame may be cut anywhere.
     """
 
-    group = "connections and their bytes"
+    group = "connections"
     seen: ClassVar[FrameDepth] = FrameDepth.HEADER
     example: ClassVar[str] = """\
 - name: the third write is stored, and then the connection is reset

@@ -25,7 +25,7 @@ class ErrorRule(LiveRule):
     Of a request about several things, only those fail that match; the broker answers for the others.
     """
 
-    group = "errors and time"
+    group = "errors and delays"
     example: ClassVar[str] = """\
 - name: the third write is stored but reported as failed
   kind: error

@@ -28,7 +28,7 @@ class HideNode(ResponseRule):
     """
 
     whole: ClassVar = True
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: nobody hears of broker 2
   kind: hide_node

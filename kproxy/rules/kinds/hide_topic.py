@@ -29,7 +29,7 @@ class HideTopic(WholeTopicRule):
     rule on Produce and Fetch to fail these.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: orders has gone for a while
   kind: hide_topic

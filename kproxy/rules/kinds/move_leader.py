@@ -22,7 +22,7 @@ class MoveLeader(PartitionRule):
     would take the truth for outdated when the rule has gone.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: the leader of orders is elsewhere
   kind: move_leader

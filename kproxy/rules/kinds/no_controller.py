@@ -24,7 +24,7 @@ class NoController(ResponseRule):
 
     apis: ClassVar = {METADATA: 1, DESCRIBE_CLUSTER: 0}
     whole: ClassVar = True
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: nobody is controller for half a minute
   kind: no_controller

@@ -20,7 +20,7 @@ class NoLeader(PartitionRule):
     produce wait. A client that knows the leader from an earlier response may continue to use it.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: orders has no leader for 20 s
   kind: no_leader

@@ -27,7 +27,7 @@ class PreferredReplica(ResponseRule):
     """
 
     apis: ClassVar = {FETCH: FIRST_VERSION}
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: consumers shall read from a replica that is not there
   kind: preferred_replica

@@ -113,7 +113,7 @@ class PythonRule(LiveRule):
     them. It runs inside the proxy and blocks all connections until it returns. Only files may contain it.
     """
 
-    group = "anything else"
+    group = "custom changes"
     family: ClassVar[Family] = "code"
     example: ClassVar[str] = """\
 - name: writes of more than ten topics wait a second

@@ -22,7 +22,7 @@ class RecreateTopic(TopicRule):
     that name topics by name see nothing but the new id. Metadata before version 10 has no ids.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: orders was made anew
   kind: recreate_topic

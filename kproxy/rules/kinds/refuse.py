@@ -19,7 +19,7 @@ class Refuse(ConnectionRule):
     Connections that are open stay. What `when` counts are connections.
     """
 
-    group = "connections and their bytes"
+    group = "connections"
     example: ClassVar[str] = """\
 - name: broker 2 is down for half a minute
   kind: refuse

@@ -38,7 +38,7 @@ class SetRule(LiveRule):
     field that already has the value is not changed.
     """
 
-    group = "anything else"
+    group = "custom changes"
     example: ClassVar[str] = """\
 - name: leaders of orders have no epoch
   kind: set

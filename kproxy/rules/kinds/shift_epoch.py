@@ -22,7 +22,7 @@ class ShiftEpoch(PartitionRule):
     epochs. No epoch becomes negative.
     """
 
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: metadata from before the last election
   kind: shift_epoch

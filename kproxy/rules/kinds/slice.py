@@ -16,7 +16,7 @@ from kproxy.rules.values.quantities import ByteCount, Seconds
 class Slice(ConnectionRule):
     """Sends bytes in small pieces with pauses between them, so that frames come in many parts."""
 
-    group = "connections and their bytes"
+    group = "connections"
     example: ClassVar[str] = """\
 - name: ten bytes at a time
   kind: slice

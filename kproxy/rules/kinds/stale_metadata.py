@@ -39,7 +39,7 @@ class StaleMetadata(ResponseRule):
     """
 
     apis: ClassVar = dict.fromkeys(STALE, 0)
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: metadata is half a minute behind
   kind: stale_metadata

@@ -25,7 +25,7 @@ class ThrottleTimeRule(LiveRule):
     Only clients that obey it slow down. With `mute`, kproxy also reads nothing from the client for that time (KIP-219).
     """
 
-    group = "errors and time"
+    group = "errors and delays"
     example: ClassVar[str] = """\
 - name: the billing service is told to wait
   kind: throttle_time

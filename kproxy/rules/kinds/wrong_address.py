@@ -24,7 +24,7 @@ class WrongAddress(ResponseRule):
     """
 
     whole: ClassVar = True
-    group = "the cluster as clients see it"
+    group = "cluster metadata"
     example: ClassVar[str] = """\
 - name: broker 2 seems to be on a host that is not there
   kind: wrong_address

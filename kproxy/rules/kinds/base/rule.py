@@ -40,28 +40,16 @@ Group = Literal[
     "addresses and versions",
     "access",
     "quotas",
-    "errors and time",
-    "connections and their bytes",
+    "errors and delays",
+    "connections",
     "frames",
-    "the cluster as clients see it",
+    "cluster metadata",
     "groups, offsets and transactions",
     "records",
-    "anything else",
+    "custom changes",
 ]
 """Group of a kind, which the kind names; groups are listed in this order, and in each the kinds by their names."""
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
-
-_EXPLAINED: Final[dict[Group, str]] = {
-    "names": "what clients call things, and what brokers do",
-    "access": "who may do what",
-    "frames": "lost, cut, spoiled, doubled",
-}
-
-
-def title(group: Group) -> str:
-    """Return the group's name with its explanation, if it needs one: the line above its kinds."""
-    return f"{group}: {_EXPLAINED[group]}" if group in _EXPLAINED else group
-
 
 Scope = Literal["connection", "frame", "entity"]
 Direction = Literal["request", "response"]
@@ -94,7 +82,7 @@ RuleName = Annotated[str, AfterValidator(_one_line)]
 class Rule(Model):
     """Base of all rules: a named entry under `rules:`."""
 
-    group: ClassVar[Group] = "anything else"
+    group: ClassVar[Group] = "custom changes"
     """Group in `kproxy rules kinds`, and its page of the documentation."""
     family: ClassVar[Family] = "names"
     scope: ClassVar[Scope] = "connection"
