@@ -218,6 +218,7 @@ TABLE: dict[str, list[list[str]]] = {
     "rules list": [[], ["--json"]],
     "rules show": [[HOSTILE]], "rules add": [["rules.yaml"], ["wrong.yaml"]], "rules disable": [[HOSTILE]],
     "rules enable": [[HOSTILE]], "rules resume": [[HOSTILE]], "rules reset": [[HOSTILE]],
+    "rules simulate": [[HOSTILE], ["c.pcapng", "--rules", HOSTILE]],
     "rules rm": [[HOSTILE]], "rules wait": [[HOSTILE, "1"]],
     "faults disable": [[]], "faults enable": [[]], "faults status": [[], ["--json"]],
     "config show": [[], ["--json"]], "config diff": [[], ["rules.yaml"], ["--json"]], "config apply": [[], ["--json"]],
@@ -238,7 +239,7 @@ TABLE: dict[str, list[list[str]]] = {
     "protocol": [[], [HOSTILE]],
     "decode": [["frame"], [HOSTILE], ["--hex", "frame"]],
     **{f"audit {name}": [[HOSTILE], ["--lake", HOSTILE, HOSTILE], [f"--{HOSTILE}"]]
-       for name in ("bronze", "silver", "gold", "report", "whatif", "all", "completeness", "compact", "clean", "list")},
+       for name in ("run", "report", "completeness", "compact", "clean", "list")},
     "audit show": [[HOSTILE], ["traffic", "--lake", HOSTILE], ["traffic", "--where", f"{HOSTILE}=1"],
                    ["traffic", "--topic", "a"]],
     "completion": [["bash"], [HOSTILE]],

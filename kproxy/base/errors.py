@@ -36,6 +36,11 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "undecided": ("unhandled",),
     },
     "command": {
+        "audit bronze": ("audit run --until bronze",),
+        "audit silver": ("audit run --until silver",),
+        "audit gold": ("audit run",),
+        "audit all": ("audit run",),
+        "audit whatif": ("rules simulate",),
         "kinds": ("rules kinds",),
         "filter-help": ("help filters",),
         "rules release": ("rules resume",),

@@ -81,6 +81,10 @@ RULES = {
     "reset": ("kproxy.cli.admin_commands:reset", "Reset counters and triggers of rules."),
     "resume": ("kproxy.cli.admin_commands:resume", "Resume the requests that rules hold, and print their number."),
     "wait": ("kproxy.cli.admin_commands:wait", "Wait until a counter of a rule reaches a number."),
+    "simulate": (
+        "kproxy.lake.commands.answers:simulate_command",
+        "Count what rules would do to captured traffic; needs the extra `pipeline`.",
+    ),
 }
 FILTERS = {
     "filters": ("kproxy.cli.filters:command", "Print the filter language of tail, show, stats and captures."),

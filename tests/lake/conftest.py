@@ -49,7 +49,7 @@ def quick_jvm() -> Iterator[None]:
 
 @pytest.fixture
 def audit_command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """audit_command("bronze", "--from", …): `kproxy audit` in this process, on the session of the tests."""
+    """audit_command("run", "--from", …): `kproxy audit` in this process, on the session of the tests."""
 
     @contextmanager
     def opened(lake: str, *_: Any, quiet: bool = False, **__: Any) -> Iterator[Run]:

@@ -1,4 +1,4 @@
-"""Commands of `kproxy audit` that tell answers: what gold knows, and what rules would have done."""
+"""`kproxy audit report` and `kproxy rules simulate`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
     write_report(run.lake, period, output, rows)
 
 
-@click.command("whatif")
+@click.command("simulate")
 @click.argument("captures", nargs=-1, required=True, metavar="CAPTURE…")
 @click.option(
     "--rules", "rule_paths", multiple=True, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH",
@@ -58,14 +58,14 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
 )
 @click.option("--tasks", type=click.IntRange(1), help="Parts to divide the connections into; by default one a core.")
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="Rows of `affected` to print.")
-@click.option("--save", metavar="NAME", help="Keep the answers, whole, in the lake under whatif/NAME.")
+@click.option("--save", metavar="NAME", help="Also write the whole result to the lake, below simulations/NAME.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
 @partial(job, in_python=True)
-def whatif_command(
+def simulate_command(
     run: Run, captures: tuple[str, ...], rule_paths: tuple[Path, ...], ports: str, tasks: int | None, most: int,
     save: str | None, output: str,
 ) -> None:  # fmt: skip
-    """Say what rules would have done to the traffic in CAPTUREs: to how many requests, of which clients and topics.
+    """Count what rules would do to the traffic in CAPTUREs: requests, clients and topics.
 
     Captures must hold whole frames (`kproxy capture … --payload full`, or tcpdump without a snap length). A rule that
     counts over all connections is marked approximate: each task has only some of them. Nothing is sent anywhere.
@@ -75,19 +75,19 @@ def whatif_command(
 
     texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
     result = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)
-    run.tell(f"what-if: {result.exchanges:,} exchanges rehearsed")
+    run.tell(f"simulate: {result.exchanges:,} exchanges")
     for why, count in sorted(result.unfit.items()):
-        run.tell(f"what-if: {count:,} not rehearsed, {why}")
+        run.tell(f"simulate: {count:,} exchanges skipped, {why}")
     if save:
         for name in ("rules", "affected", "samples"):
-            getattr(result, name).write.mode("overwrite").parquet(f"{run.lake.path}/whatif/{save}/{name}")
+            getattr(result, name).write.mode("overwrite").parquet(f"{run.lake.path}/simulations/{save}/{name}")
     if output == "json":
-        say(json.dumps(whatif_document(result, most), indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(simulation_document(result, most), indent=2, ensure_ascii=False, default=str))
     else:
-        show_whatif(result, most)
+        show_simulation(result, most)
 
 
-def whatif_document(result: WhatIf, most: int) -> dict[str, Any]:
+def simulation_document(result: WhatIf, most: int) -> dict[str, Any]:
     return {
         "exchanges": result.exchanges,
         "unfit": result.unfit,
@@ -97,16 +97,16 @@ def whatif_document(result: WhatIf, most: int) -> dict[str, Any]:
     }
 
 
-def show_whatif(result: WhatIf, most: int) -> None:
+def show_simulation(result: WhatIf, most: int) -> None:
     """Print three tables; tab-separated lines in pipes."""
     from rich.table import Table
     from rich.text import Text
 
     out = console()
-    answers = whatif_document(result, most)
+    answers = simulation_document(result, most)
     for title, columns, rows in (
-        ("What each rule would have done", RULES, answers["rules"]),
-        ("Whom it would have been about", AFFECTED, answers["affected"]),
+        ("Effect of each rule", RULES, answers["rules"]),
+        ("Affected clients and topics", AFFECTED, answers["affected"]),
         ("Samples", SAMPLES, answers["samples"]),
     ):
         if not out.is_terminal:

@@ -159,61 +159,57 @@ def source_of(given: dict[str, Any]) -> EventSource:
     return KafkaSource(kafka, given["topic"], settings(given["options"]))
 
 
-@click.command("bronze")
+LAYERS = ("bronze", "silver", "gold")
+
+
+@click.command("run")
 @from_source
-@click.option("--once", is_flag=True, help="Take over what there is, then end; so it is without --every, too.")
-@click.option("--every", metavar="TIME", help="Go on: look for new events as often as this, such as '30 seconds'.")
+@click.option(
+    "--until",
+    type=click.Choice(LAYERS),
+    default="gold",
+    show_default=True,
+    help="Last layer to build: bronze (events as written), silver (typed tables), gold (report tables).",
+)
+@click.option(
+    "--rebuild",
+    type=click.Choice(LAYERS[1:]),
+    help="Build this layer and later ones again from all data, as after an upgrade with new columns.",
+)
+@click.option(
+    "--every",
+    metavar="TIME",
+    help="With --until bronze: read new events at this interval until stopped, such as '30 seconds'.",
+)
+@page_option("--report", text="Also write the report as an HTML page.")
 @job
-def bronze_command(run: Run, once: bool, every: str | None, **given: Any) -> None:
-    """Take events over into the lake as they were written.
+def run_command(
+    run: Run, until: str, rebuild: str | None, every: str | None, report: Path | None, **given: Any
+) -> None:  # fmt: skip
+    """Build the tables of the lake from audit events: bronze, silver and gold.
 
-    Lines that are no events go to bronze_corrupt and are counted. A run that was killed is begun again by the next one,
-    with the same result.
+    Without --from and --kafka no new events are read, and the layers after bronze are brought up to date. Lines that
+    are not events go to bronze_corrupt. A run that was stopped is completed by the next run, with the same result.
     """
-    from kproxy.lake.jobs.ingest import bronze
-
-    if once and every:
-        raise click.UsageError("--once and --every exclude each other")
-    taken = bronze(run, source_of(given), every)
-    run.tell(f"bronze: {taken.batches} batches, {taken.lines:,} lines, {taken.corrupt:,} of them corrupt")
-
-
-@click.command("silver")
-@click.option("--again", is_flag=True, help="Type all batches again, as after an upgrade with new columns.")
-@job
-def silver_command(run: Run, again: bool) -> None:
-    """Type what bronze holds: one table per kind of thing."""
-    from kproxy.lake.jobs.ingest import silver
-
-    run.tell(f"silver: {silver(run, again=again)} batches")
-
-
-@click.command("gold")
-@click.option("--again", is_flag=True, help="Make all days again, as after silver was typed again.")
-@job
-def gold_command(run: Run, again: bool) -> None:
-    """Make the answers of what silver holds.
-
-    Only days whose silver has changed are made anew; late events of an old day change that day.
-    """
-    from kproxy.lake.gold_lake import gold
-
-    result = gold(run, again=again)
-    run.tell(f"gold: {len(result.days)} days made, answers {'made anew' if result.combined else 'as they were'}")
-
-
-@click.command("all")
-@from_source
-@page_option("--report", text="Tell the answers, too, and write them on this HTML page, in the same run of Spark.")
-@job
-def all_command(run: Run, report: Path | None, **given: Any) -> None:
-    """Take events over, type them, and make the answers, once."""
     from kproxy.lake.gold_lake import gold
     from kproxy.lake.jobs.ingest import bronze, silver
 
-    bronze(run, source_of(given))
-    silver(run)
-    gold(run)
+    if every and until != "bronze":
+        raise click.UsageError("--every needs --until bronze")
+    if report is not None and until != "gold":
+        raise click.UsageError(f"--report needs --until gold, got {until}")
+    if rebuild and LAYERS.index(rebuild) > LAYERS.index(until):
+        raise click.UsageError(f"--rebuild {rebuild} is after --until {until}")
+    if until == "bronze" or given["folder"] or given["kafka"]:
+        taken = bronze(run, source_of(given), every)
+        run.tell(f"bronze: {taken.batches} batches, {taken.lines:,} lines, {taken.corrupt:,} of them corrupt")
+    if until == "bronze":
+        return
+    run.tell(f"silver: {silver(run, again=rebuild == 'silver')} batches")
+    if until == "silver":
+        return
+    result = gold(run, again=rebuild is not None)
+    run.tell(f"gold: {len(result.days)} days built, tables {'updated' if result.combined else 'unchanged'}")
     if report is not None:
         from kproxy.lake.report.page import write_report
         from kproxy.lake.report.report_builder import Period

@@ -152,19 +152,21 @@ def read(answer: GoldAnswer, lake: str) -> pa.Table:
         except (OSError, ValueError, KeyError) as error:
             raise InternalError(f"{lake}: {answer.name} cannot be read: {in_line(error)}") from error
         if not there:
-            raise InternalError(f"{lake}: no gold is there; kproxy audit all, or gold, makes it")
+            raise InternalError(f"{lake}: no gold tables; build them with `kproxy audit run`")
         if time.monotonic() > until:
-            raise InternalError(f"{lake}: {answer.name} is not there; kproxy audit gold makes it")
+            raise InternalError(f"{lake}: no table {answer.name}; build it with `kproxy audit run`")
         time.sleep(0.1)
 
 
 def check_columns(answer: GoldAnswer, lake: str, there: Iterable[str], *, files: bool) -> None:
     """Raise InternalError for a table without the columns that it has: one of no files, or of another kproxy."""
     if not files:
-        raise InternalError(f"{lake}: {answer.name} has no files; kproxy audit gold --again makes it anew")
+        raise InternalError(
+            f"{lake}: {answer.name} has no files; build it again with `kproxy audit run --rebuild gold`"
+        )
     if missing := {column.name for column in answer.columns}.difference(there):
         what = f"lacks {', '.join(sorted(missing))}: another version of kproxy has made it"
-        raise InternalError(f"{lake}: {answer.name} {what}; kproxy audit gold --again makes it anew")
+        raise InternalError(f"{lake}: {answer.name} {what}; build it again with `kproxy audit run --rebuild gold`")
 
 
 def holds(rows: pa.Table, column: Column, texts: list[str]) -> Any:

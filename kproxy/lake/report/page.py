@@ -61,7 +61,7 @@ def span(report: AnswerReport) -> str:
 def nothing(period: Period) -> str:
     """Return the reason for an empty report, as text."""
     if period.whole:
-        return "gold has no day yet; kproxy audit bronze, silver and gold fill it"
+        return "the gold tables are empty; fill them with `kproxy audit run`"
     return f"gold has no day from {period.first or 'the first'} to {period.last or 'the last'}"
 
 

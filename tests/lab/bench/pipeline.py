@@ -137,12 +137,12 @@ def events(folder: Path, lines: int, jobs: list[str]) -> dict[str, tuple[int, Co
     if not noted.exists():
         with ProcessPoolExecutor(SOURCES) as pool:
             count = sum(pool.map(partial(write_source, audit, lines // SOURCES), range(SOURCES)))
-        bronze = run("audit", "bronze", "--from", audit, "--lake", lake)
+        bronze = run("audit", "run", "--until", "bronze", "--from", audit, "--lake", lake)
         noted.write_text(json.dumps([count, asdict(bronze)]))
     count, told = json.loads(noted.read_text())
     costs = {"bronze": (count, Cost(**told))} if told else {}
     for job in jobs:
-        costs[job] = count, run("audit", job, "--again", "--lake", lake)
+        costs[job] = count, run("audit", "run", "--until", job, "--rebuild", job, "--lake", lake)
         print(row(job, *costs[job]), file=sys.stderr, flush=True)
     return costs
 
@@ -205,7 +205,7 @@ def whatif(folder: Path, exchanges: int) -> list[tuple[str, ...]]:
     captures = [Path(str(capture).format(number)) for number in range(2)]
     for one in captures:
         captured(one, exchanges // 2)
-    cost = run("audit", "whatif", *captures, "--rules", rules, "--lake", folder / "lake")
+    cost = run("rules", "simulate", *captures, "--rules", rules, "--lake", folder / "lake")
     return [row("what-if (frames)", exchanges * 2, cost)]
 
 

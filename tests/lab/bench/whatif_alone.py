@@ -82,7 +82,7 @@ def job(folder: Path, exchanges: int) -> None:
     frames = FRAMES * (sizes[1] - sizes[0])
     for master in ("local[1]", "local[*]"):
         few, many = (
-            run("audit", "whatif", *captures[number], "--rules", rules, "--lake", folder / "lake", "--master", master)
+            run("rules", "simulate", *captures[number], "--rules", rules, "--lake", folder / "lake", "--master", master)
             for number in sizes
         )
         rate = frames / (many.seconds - few.seconds)

@@ -44,8 +44,9 @@ def say(line: str) -> None:
 def completeness(audit: Path, lake: Path) -> tuple[list[str], list[str]]:
     """Findings and facts: the pipeline misses the same events as the plain reader, and can read all lines."""
     kproxy = [sys.executable, "-m", "kproxy", "audit"]
-    subprocess.run([*kproxy, "bronze", "--from", str(audit), "--lake", str(lake), "--quiet"], check=True)
-    subprocess.run([*kproxy, "silver", "--lake", str(lake), "--quiet"], check=True)
+    subprocess.run(
+        [*kproxy, "run", "--until", "silver", "--from", str(audit), "--lake", str(lake), "--quiet"], check=True
+    )
     asked = [*kproxy, "completeness", "--lake", str(lake), "--json", "--quiet"]
     said = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     rows = [json.loads(line) for line in said]

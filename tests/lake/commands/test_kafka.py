@@ -40,10 +40,10 @@ def as_processes(*words: Any) -> str:
 
 
 def take(kafka: Kafka, lake: Path, command: Any) -> str:
-    """`kproxy audit bronze --kafka …`, then silver; what they told."""
+    """Run bronze from the topic, then silver; return what they logged."""
     source = ["--kafka", kafka.bootstrap("DIRECT"), "--topic", TOPIC]
     told = ""
-    for arguments in (["bronze", *source, "--once"], ["silver"]):
+    for arguments in (["run", "--until", "bronze", *source], ["run", "--until", "silver"]):
         words = [*arguments, "--lake", lake]
         if os.environ.get("KPROXY_TEST_ALL"):
             told += as_processes(*words)

@@ -67,7 +67,7 @@ def test_all_can_end_with_a_report(
         monkeypatch.setattr(module, "ANSWERS", some)
     audit.publish(audit.event(1, api="Fetch", client_id="shop"))
     lake, page = tmp_path / "lake", tmp_path / "report.html"
-    done = audit_command("all", "--from", audit.path, "--lake", lake, "--report", page)
+    done = audit_command("run", "--from", audit.path, "--lake", lake, "--report", page)
     again = audit_command("report", "-o", tmp_path / "again.html", "--lake", lake)
 
     assert (done.exit_code, again.exit_code) == (0, 0), f"{done.output} {done.exception!r} {again.output}"
@@ -95,7 +95,7 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
                     request_bytes=4321, response_bytes=17),
     )  # fmt: skip
     lake, page = tmp_path / "lake", tmp_path / "report.html"
-    done = audit_command("all", "--from", audit.path, "--lake", lake, "--report", page)
+    done = audit_command("run", "--from", audit.path, "--lake", lake, "--report", page)
 
     assert done.exit_code == 0, f"{done.output} {done.exception!r}"
     text = page.read_text()

@@ -225,8 +225,8 @@ def test_a_lake_without_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     gold = tmp_path / "gold"
     gold.mkdir()
     for place, says in [
-        (tmp_path / "none", "no gold is there; kproxy audit all, or gold, makes it"),
-        (tmp_path, "traffic is not there; kproxy audit gold makes it"),
+        (tmp_path / "none", "no gold tables; build them with `kproxy audit run`"),
+        (tmp_path, "no table traffic; build it with `kproxy audit run`"),
     ]:
         done = show(place, "traffic")
         assert done.exit_code == 1
@@ -236,7 +236,7 @@ def test_a_lake_without_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done = show(tmp_path, "traffic")
     assert f"{tmp_path}: traffic cannot be read: " in done.output
     (gold / "traffic" / "a.parquet").unlink()
-    assert f"{tmp_path}: traffic has no files; kproxy audit gold --again makes it" in show(tmp_path, "traffic").output
+    assert f"{tmp_path}: traffic has no files; build it again" in show(tmp_path, "traffic").output
     pq.write_table(pa.table({"cluster": ["main"]}), gold / "traffic" / "a.parquet")
     done = show(tmp_path, "traffic")
     assert f"{tmp_path}: traffic lacks api, " in done.output and "another version of kproxy has made it" in done.output

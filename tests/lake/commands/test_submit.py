@@ -25,8 +25,8 @@ def test_spark_submit_runs_the_jobs(spark: SparkSession, audit: Any, audit_comma
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     lake = tmp_path / "lake"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    for arguments in (["bronze", "--from", str(audit.path)], ["silver"]):
-        if arguments == ["silver"] and not os.environ.get("KPROXY_TEST_ALL"):
+    for arguments in (["run", "--until", "bronze", "--from", str(audit.path)], ["run", "--until", "silver"]):
+        if "silver" in arguments and not os.environ.get("KPROXY_TEST_ALL"):
             assert audit_command(*arguments, "--lake", lake).exit_code == 0
             continue
         done = subprocess.run(

@@ -56,10 +56,10 @@ def test_the_examples_run(spark, silver, tmp_path, monkeypatch, capsys):
 
 def test_the_commands_are_there():
     """With the options that the page names."""
-    for name in ("gold", "report"):
+    for name in ("run", "report"):
         helped = CliRunner().invoke(group, [name, "--help"])
         assert helped.exit_code == 0
-        for option in {"gold": ("--again", "--lake"), "report": ("--from", "--to", "--rows", "-o")}[name]:
+        for option in {"run": ("--rebuild", "--lake"), "report": ("--from", "--to", "--rows", "-o")}[name]:
             assert option in helped.output
 
 

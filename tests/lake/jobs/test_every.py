@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -47,9 +48,10 @@ if EVERYTHING:  # Spark starts as a process of its own
 
     @pytest.mark.timeout(600)
     def test_ctrl_c_ends_the_command(audit: Any, tmp_path: Path) -> None:
-        """`kproxy audit bronze --every` says what it has taken over, and exits with 0."""
+        """`kproxy audit run --until bronze --every` says what it has taken over, and exits with 0."""
         audit.publish(audit.event(1))
-        command = [sys.executable, "-m", "kproxy.lake", "bronze", "--from", str(audit.path), "--every", "1 second"]
+        command = [sys.executable, "-m", "kproxy.lake", *shlex.split("run --until bronze --every '1 second'")]
+        command += ["--from", str(audit.path)]
         command += ["--lake", str(tmp_path / "lake"), "--master", "local[1]"]
         with (tmp_path / "told").open("w") as told, subprocess.Popen(command, stderr=told) as process:
             until(lambda: "1 events in" in (tmp_path / "told").read_text(), 300)

@@ -99,7 +99,7 @@ def test_a_report_of_nothing_says_so_and_how_to_fill_it():
     empty = AnswerReport(Overview((), "", "", (), (), ()), ())
     text = page(empty, Period())
 
-    assert "There is nothing to report: gold has no day yet; kproxy audit bronze, silver and gold fill it." in text
+    assert "There is nothing to report: the gold tables are empty; fill them with `kproxy audit run`." in text
     assert len(text) < 20_000
 
 
