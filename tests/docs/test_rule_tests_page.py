@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 
-PAGE = (Path(__file__).parent.parent / "docs" / "rules-tests.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "rule-tests.md").read_text()
 FILES = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TRANSCRIPTS = re.findall(r"^```\n\$ kproxy (.*?)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
