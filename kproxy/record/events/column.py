@@ -1,4 +1,4 @@
-"""Columns and event types of a schema, and the rules for counting events (docs/numbers.md).
+"""Columns and event types of a schema, and the rules for counting events (docs/audit-reports.md).
 
 `kproxy stats` counts with these functions. The pipeline uses `lake/columnar/columns.py`, the same rules for Arrow's
 columns; a test compares both. Lines of a summary add up to the counts of its events.

@@ -11,7 +11,7 @@ Strategy. An exchange belongs to the minute of its end, so no line follows after
 cells is bounded: exchanges beyond that are counted in cells of less detail, and sums stay exact. An exchange of
 thousands of partitions is counted in steps. A drain in between includes the finished steps.
 
-docs/numbers.md defines the rules of counting: lines of a summary add up to the events of the same exchanges.
+docs/audit-reports.md defines the rules of counting: lines of a summary add up to the events of the same exchanges.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def test_mistakes_are_told_before_spark_starts(arguments: str, words: str) -> No
 def test_the_commands_of_the_pipeline_page_are_right() -> None:
     """Jobs and options that the page names exist."""
     page = (DOCS / "audit-reports.md").read_text().replace("\\\n", " ")
-    commands = [line.partition("#")[0] for line in re.findall(r"kproxy audit ([^\n`]+)", page)]
+    commands = [re.split("[#>]", line)[0] for line in re.findall(r"kproxy audit ([^\n`]+)", page)]
 
     assert len(commands) > 8
     for words in commands:

@@ -1,4 +1,4 @@
-"""docs/answers.md: its examples run, and its commands exist."""
+"""docs/audit-reports.md: its examples run, and its commands exist."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from kproxy.lake.lake import Lake
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import table_named
 
-PAGE = (Path(__file__).parents[3] / "docs" / "answers.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "audit-reports.md").read_text()
 
 
 @pytest.mark.timeout(600)
@@ -37,7 +37,7 @@ def test_the_examples_run(spark, silver, tmp_path, monkeypatch, capsys):
     # Spark would resolve `lake` against the folder that its JVM was started in.
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block.replace('"lake', f'"{tmp_path}/lake'), "answers.md", "exec"), names)
+        exec(compile(block.replace('"lake', f'"{tmp_path}/lake'), "audit-reports.md", "exec"), names)
     shown = capsys.readouterr().out
 
     assert 4 == len(blocks)
