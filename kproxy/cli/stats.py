@@ -1,7 +1,7 @@
 """`kproxy stats`: counts the exchanges in captures and event files.
 
-`record/events/column.py` and docs/audit-reports.md define the counts. One pass reads all files, with bounded memory: names
-beyond a limit are counted together. Summaries have latency buckets only; the upper bound of each bucket is used.
+`record/events/column.py` and docs/audit-reports.md define the counts. One pass reads all files, with bounded memory:
+names beyond a limit are counted together. Summaries have latency buckets only; the upper bound of each bucket is used.
 """
 
 from __future__ import annotations
