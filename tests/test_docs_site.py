@@ -95,6 +95,22 @@ def test_log_lines_of_the_troubleshooting_page_are_kproxys() -> None:
         assert words in code, words
 
 
+def test_monitoring_page_has_every_cause_of_closes() -> None:
+    """The table of causes has those in the code and no others, and log lines of runbooks are in the code."""
+    page = (DOCS / "monitor.md").read_text()
+    table = page.partition("| cause | meaning |")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    code = "".join(
+        file.read_text() for part in ("runtime", "session") for file in (ROOT / "kproxy" / part).rglob("*.py")
+    )
+
+    assert set(re.findall(r'\b(?:end|close)\(\s*"([a-z_]{4,})"', code)) <= named
+    assert {cause for cause in named if f'"{cause}"' not in code} <= {"broker_reset"}  # made of the side
+    lines = re.findall(r"log (?:line|has)\s+`([^`]+)`", page)
+    assert len(lines) > 4
+    assert {line for line in lines if f'"{line}"' not in code} == set()
+
+
 if "KPROXY_TEST_ALL" in os.environ and importlib.util.find_spec("mkdocs") is not None:
 
     def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
