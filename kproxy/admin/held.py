@@ -63,7 +63,7 @@ class HeldShown(Shown):
     longest: float | None = Field(
         description="seconds until it goes on however often it is extended, null: it does not"
     )
-    then: str = Field(description="action at the timeout: pass, close, or the name of an error")
+    on_timeout: str = Field(description="action at the timeout: pass, close, or the name of an error")
     revision: int = Field(description="required in decisions; another number means that the frame has changed")
     behind: int = Field(description="frames on its connection that wait behind it")
     bytes: int = Field(description="with its size")
@@ -81,7 +81,7 @@ class HeldListShown(Shown):
     """Frames that are held now, each once, whatever number of rules holds it."""
 
     held: list[HeldShown]
-    most: int = Field(description="frames that rules made for it may hold at a time, in each process")
+    max_frames: int = Field(description="frames that intercept rules may hold at a time, per process")
     passed_over: int = Field(description="frames that passed since as many or as much was held as may be")
 
 
@@ -149,13 +149,13 @@ class AnswerBody(RevisedBody):
 class DropBody(RevisedBody):
     """Fate of a connection whose frame is dropped."""
 
-    then: AfterDrop = "stall"
+    connection: AfterDrop = "stall"
 
 
 class CloseBody(RevisedBody):
     """Manner of closing the connection of a held frame."""
 
-    how: Literal["fin", "rst"] = "fin"
+    close_with: Literal["fin", "rst"] = "fin"
 
 
 class ExtendBody(HeldBody):
@@ -252,14 +252,14 @@ async def list_held(backend: Backend, call: OperationCall) -> CountedResponse:
     rules = (running.rule for running in backend.keeper.store.rule_set.live)
     most = sum(most_of(rule) for rule in rules)
     passed_over = sum(each.passed_over for each in lists)
-    head = HeldListShown(held=[], most=most, passed_over=passed_over).model_dump_json().encode()
+    head = HeldListShown(held=[], max_frames=most, passed_over=passed_over).model_dump_json().encode()
     held = joined(row.encode() for _, _, row in rows)
     return CountedResponse(head.replace(b'"held":[]', b'"held":' + held, 1), media_type=JSON)
 
 
 def most_of(rule: LiveRule) -> int:
     """Maximum of frames that a rule holds; 0 for kinds without one."""
-    return getattr(rule, "most", 0) if rule.kind == "intercept" else 0
+    return getattr(rule, "max_frames", 0) if rule.kind == "intercept" else 0
 
 
 async def get_held(backend: Backend, call: OperationCall) -> CountedResponse:

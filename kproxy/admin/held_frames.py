@@ -129,7 +129,7 @@ class HeldFrames:
             ),
             "since": calendar_time(held.since),
             "ends_in": left, "longest": longest,
-            "then": error_name(last.then) if isinstance(last.then, int) else last.then,
+            "on_timeout": error_name(last.then) if isinstance(last.then, int) else last.then,
             "revision": held.revision, "behind": held.behind, "bytes": held.size + 4,
             "client_ended": held.ended,
             "editable": not why_not, "why_not": why_not or None, "claimed_by": held.claimant(now) or None,
@@ -213,10 +213,10 @@ class HeldFrames:
                 self.check_revision(held, body)
                 held.answer(answer)
                 held.let_go("answered", body.who)
-            case DropBody(then=then):
-                held.drop(then)
+            case DropBody(connection=connection):
+                held.drop(connection)
                 held.let_go("dropped", body.who)
-            case CloseBody(how=how):
+            case CloseBody(close_with=how):
                 held.close(how)
                 held.let_go("closed", body.who)
             case ExtendBody(by=by_seconds):

@@ -207,7 +207,7 @@ class ProxyProcess:
             if connection.closed:
                 continue
             if rules.gate and (barred := self.gate().check_quietly(connection.facts)) is not None and barred.closes:
-                connection.cut(barred.how, barred.why, "not_allowed")
+                connection.cut(barred.close_with, barred.why, "not_allowed")
                 yield
                 continue
             session = connection.session

@@ -30,6 +30,12 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "lasting": ("permanent",),
         "counts": ("count",),
         "count_per": ("count_scope",),
+        "then": ("on_timeout", "connection"),
+        "how": ("close_with", "defect", "omit_as"),
+        "way": ("direction",),
+        "most": ("max_frames", "max_bytes"),
+        "by": ("offset_by",),
+        "to": ("set_to",),
     },
     "value": {
         "observe": ("dry_run",),

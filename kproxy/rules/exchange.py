@@ -170,18 +170,17 @@ ShapedDirection = Literal["to_client", "to_broker"]
 class TrafficShape:
     """Limits on the bytes of a connection, in the directions `ways`.
 
-    rate: bytes per second, None: unlimited. piece: bytes per write, with `pause` seconds between writes. most: bytes in
-    both directions after which the connection is closed as `how` says. age: seconds from the opening until it is
-    closed.
+    rate: bytes per second, None: unlimited. piece: bytes per write, with `pause` seconds between writes. max_bytes:
+    bytes in both directions until the connection is closed, as in `close_with`. age: seconds until it is closed.
     """
 
     ways: frozenset[ShapedDirection] = frozenset(("to_client", "to_broker"))
     rate: float | None = None
     piece: int | None = None
     pause: float = 0.0
-    most: int | None = None
+    max_bytes: int | None = None
     age: float | None = None
-    how: Literal["fin", "rst"] = "fin"
+    close_with: Literal["fin", "rst"] = "fin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,9 +269,9 @@ class Barred:
     rules: tuple[ActiveRule, ...]
 
     @property
-    def how(self) -> Literal["rst", "fin"]:
+    def close_with(self) -> Literal["rst", "fin"]:
         """Return how the connection is closed, by the first rule."""
-        return _model(self.rules[0]).how
+        return _model(self.rules[0]).close_with
 
     @property
     def closes(self) -> bool:

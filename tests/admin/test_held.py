@@ -33,17 +33,17 @@ SECRET = "hunter2secret"
 
 async def test_what_is_held_is_listed_and_shown(make_held: Callable[..., Held]) -> None:
     """With its exchange, its time, what waits behind it, its bytes and what stands in them."""
-    held = make_held("hold_for: 30s, most: 7, then: {error: REQUEST_TIMED_OUT}")
-    assert (await held.api("GET", "/api/held")).json == {"held": [], "most": 7, "passed_over": 0}
+    held = make_held("hold_for: 30s, max_frames: 7, on_timeout: {error: REQUEST_TIMED_OUT}")
+    assert (await held.api("GET", "/api/held")).json == {"held": [], "max_frames": 7, "passed_over": 0}
     held.talk.client(BEAT + BEAT)
     (one,) = await held.list()
     assert 29 < one.pop("ends_in") <= 30
     assert 599 < one.pop("longest") <= 600
     assert one.pop("since").startswith("20")
     assert one == {
-        "id": "1-1", "rule": "hold", "rules": ["hold"], "at": "request", "then": "REQUEST_TIMED_OUT", "revision": 1,
-        "behind": 1, "bytes": len(BEAT), "client_ended": False, "editable": True, "why_not": None, "claimed_by": None,
-        "gone": None,
+        "id": "1-1", "rule": "hold", "rules": ["hold"], "at": "request",
+        "on_timeout": "REQUEST_TIMED_OUT", "revision": 1, "behind": 1, "bytes": len(BEAT),
+        "client_ended": False, "editable": True, "why_not": None, "claimed_by": None, "gone": None,
         "exchange": {"connection": 1, "listener": "main", "client_address": "127.0.0.1", "client": "tester",
                      "principal": None, "api": "Heartbeat", "version": 4, "correlation_id": 1},
     }  # fmt: skip
@@ -106,7 +106,7 @@ async def test_who_has_looked_at_another_revision_is_told(make_held: Callable[..
         ("resume", {"nope": 1}, 422, "invalid_body", "nope"),
         ("resume", {"revision": "x"}, 422, "invalid_body", "revision"),
         ("extend", {"by": "11m"}, 422, "invalid_body", "by"),
-        ("drop", {"then": "fly"}, 422, "invalid_body", "then"),
+        ("drop", {"connection": "fly"}, 422, "invalid_body", "connection"),
         ("answer", {}, 422, "invalid_edit", ""),
         ("answer", {"error": "NOPE"}, 422, "invalid_edit", "error"),
         ("answer", {"error": 0}, 422, "invalid_edit", "error"),
@@ -162,8 +162,8 @@ async def test_frames_are_dropped_and_connections_closed(make_held: Callable[...
     """As rules of these kinds do."""
     held = make_held()
     held.talk.client(BEAT + BEAT)
-    assert (await held("drop", then="continue")).json["gone"] == "dropped"
-    closed = await held.api("POST", "/api/held/1-2/close", {"revision": 1, "how": "rst"})
+    assert (await held("drop", connection="continue")).json["gone"] == "dropped"
+    closed = await held.api("POST", "/api/held/1-2/close", {"revision": 1, "close_with": "rst"})
     assert closed.json["gone"] == "closed"
     assert held.talk.closed is not None
     assert (held.talk.closed.reset, held.talk.to_broker) == (True, b"")
@@ -359,11 +359,11 @@ async def test_claim_holds_a_frame_for_half_a_minute_at_least(make_held: Callabl
 
 async def test_frame_that_two_rules_hold_is_listed_once(make_held: Callable[..., Held]) -> None:
     """A decision is one for both; when the first rule lets go, the frame goes on under the id of the other hold."""
-    held = make_held("hold_for: 5s", other="- {name: other, kind: intercept, hold_for: 60s, then: close}")
+    held = make_held("hold_for: 5s", other="- {name: other, kind: intercept, hold_for: 60s, on_timeout: close}")
     held.talk.client(BEAT)
     member = held.api.backend.members[0]
     (shown,) = await held.list()
-    assert (shown["id"], shown["rules"], shown["then"], 59 < shown["ends_in"] <= 60) == (
+    assert (shown["id"], shown["rules"], shown["on_timeout"], 59 < shown["ends_in"] <= 60) == (
         "1-1", ["hold", "other"], "close", True,
     )  # fmt: skip
     news = await member.held_news(None)
@@ -390,7 +390,7 @@ async def test_decision_about_a_frame_is_one_for_all_rules(make_held: Callable[.
 
 async def test_who_looks_is_told_what_becomes_of_held_frames(make_held: Callable[..., Held]) -> None:
     """What came and went between two looks is gone only; who missed too much is told all anew."""
-    held = make_held("hold_for: 30s, most: 100")
+    held = make_held("hold_for: 30s, max_frames: 100")
     member = held.api.backend.members[0]
     first = await member.held_news(None)
     assert (first.whole, first.added) == (True, [])

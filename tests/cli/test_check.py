@@ -122,7 +122,7 @@ def test_rules_named_by_a_variable_are_found(folder: Path, monkeypatch: pytest.M
     assert f"{folder}/rules/r.yaml: 1 rule" in check(folder / "config.yaml")[1]
 
 
-WARNS = "rules: [{name: t, kind: drop, match: {api: Heartbeat}, what: response, then: continue}]"
+WARNS = "rules: [{name: t, kind: drop, match: {api: Heartbeat}, what: response, connection: continue}]"
 
 
 def test_warnings_are_shown_and_counted(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_warnings_are_shown_and_counted(folder: Path) -> None:
 
     assert (code, err) == (0, "")
     assert first == f"{file}: 1 rule (1 drop)"
-    assert warning.startswith(f"{file}:1:9: warning: then: continue leaves out one response")
+    assert warning.startswith(f"{file}:1:9: warning: connection: continue leaves out one response")
     assert summary == "1 rule, 1 warning"
     strict = CliRunner().invoke(main, ["check", "--strict", str(file)])
     assert (strict.exit_code, strict.stderr) == (1, "1 rule, 1 warning\n")

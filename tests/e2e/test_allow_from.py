@@ -92,7 +92,7 @@ def place(running: Place) -> Iterator[Place]:
 def test_only_these_networks_come_in(place: Place, listener: str, how: str) -> None:
     """The others are turned away as the rule says, counted and told; other listeners are open."""
     before = place.refused()
-    place.put("ours", networks=f"{OURS}/32", how=how, match={"listener": listener})
+    place.put("ours", networks=f"{OURS}/32", close_with=how, match={"listener": listener})
 
     assert place.outcomes(listener=listener) == {True}
     assert place.outcomes(listener=listener, source=OTHER) == {False}
@@ -108,7 +108,7 @@ def test_only_these_networks_come_in(place: Place, listener: str, how: str) -> N
 @pytest.mark.parametrize(("how", "end"), [("rst", ConnectionResetError), ("fin", EndOfStream)])
 def test_how_it_ends(place: Place, how: str, end: type[Exception]) -> None:
     """Also for a client that has said something by then."""
-    place.put("ours", networks=OURS, how=how)
+    place.put("ours", networks=OURS, close_with=how)
 
     with pytest.raises(end), RawClient(place.ports["plain"], source=OTHER) as client:
         client.frame()

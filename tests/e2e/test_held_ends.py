@@ -163,10 +163,10 @@ def test_its_time_ends_as_the_rule_says(running: Running, at: str) -> None:
     """It passes, its connection is closed, or an error is the answer."""
     running.put("hold", **HOLD | {"at": at, "hold_for": "100ms"})
     assert answered(asking(running))
-    running.put("hold", **HOLD | {"at": at, "hold_for": "100ms", "then": {"error": "REQUEST_TIMED_OUT"}})
+    running.put("hold", **HOLD | {"at": at, "hold_for": "100ms", "on_timeout": {"error": "REQUEST_TIMED_OUT"}})
     (topic,) = decode_response(asking(running).frame(), METADATA, 8).body["topics"]
     assert topic["error_code"] == 7
-    running.put("hold", **HOLD | {"at": at, "hold_for": "100ms", "then": "close"})
+    running.put("hold", **HOLD | {"at": at, "hold_for": "100ms", "on_timeout": "close"})
     with pytest.raises(EndOfStream):
         asking(running).frame()
 

@@ -77,7 +77,7 @@ def ask(client: RawClient) -> dict[str, Any]:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_bandwidth_delays_by_its_rate(line: Callable[..., Any], tls: bool, most: float) -> None:
     """60 kB at 100 kB/s come in 0.6 seconds, whole and unchanged."""
-    client, proxy = line("kind: bandwidth, rate: 100kB/s, way: to_client", tls)
+    client, proxy = line("kind: bandwidth, rate: 100kB/s, direction: to_client", tls)
     with client:
         answer = answer_after(client, 0.55, most)
     assert bytes(answer["responses"][0]["partitions"][0]["records"]) == bytes(SIZE)
@@ -87,7 +87,7 @@ def test_bandwidth_delays_by_its_rate(line: Callable[..., Any], tls: bool, most:
 @up_to(0.58)
 def test_slice_pauses_between_pieces(line: Callable[..., Any], most: float) -> None:
     """30 kB pieces with 200 ms between them: three pieces, two pauses."""
-    client, _ = line("kind: slice, bytes: 30000, every: 200ms, way: to_client")
+    client, _ = line("kind: slice, bytes: 30000, every: 200ms, direction: to_client")
     with client:
         answer = answer_after(client, 0.38, most)
     assert len(answer["responses"][0]["partitions"][0]["records"]) == SIZE
@@ -104,8 +104,8 @@ def test_a_line_is_cut_after_so_many_bytes(line: Callable[..., Any]) -> None:
 
 @up_to(0.6)
 def test_disconnect_resets_at_its_age(line: Callable[..., Any], most: float) -> None:
-    """`age` and `how: rst`: the client's read ends with a reset after that time."""
-    first, proxy = line("kind: disconnect, age: 300ms, how: rst")
+    """`age` and `close_with: rst`: the client's read ends with a reset after that time."""
+    first, proxy = line("kind: disconnect, age: 300ms, close_with: rst")
     first.close()
 
     def lived() -> float:

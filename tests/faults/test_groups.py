@@ -27,11 +27,11 @@ FAULTS: dict[str, dict[str, Any]] = {
         "port": 1,
         "when": {"first": 8},
     },
-    "swapped": {"kind": "bad_assignment", "how": "swap"},
-    "rewound": {"kind": "rewind_offset", "by": -2},
+    "swapped": {"kind": "bad_assignment", "defect": "swap"},
+    "rewound": {"kind": "rewind_offset", "offset_by": -2},
     "forgotten": {"kind": "omit_offset"},
     "lost-commit": {"kind": "drop_commit"},
-    "unassigned": {"kind": "bad_assignment", "how": "empty"},
+    "unassigned": {"kind": "bad_assignment", "defect": "empty"},
     "fenced": {"kind": "fence_producer", "match": {"api": "EndTxn"}},
 }
 

@@ -25,13 +25,13 @@ FAULTS: dict[str, dict[str, Any]] = {
     "127.0.1.2": {"kind": "delay", "delay": "3s", "at": "response", "when": {"once": True}},
     "127.0.1.3": {"kind": "delay", "delay": "400ms", "at": "response"},
     "127.0.1.4": {"kind": "reorder_responses", "when": {"nth": [1, 3]}},
-    "127.0.1.5": {"kind": "bandwidth", "rate": "100kB/s", "way": "to_broker"},
-    "127.0.1.6": {"kind": "slice", "bytes": 7, "every": "30ms", "way": "to_client"},
+    "127.0.1.5": {"kind": "bandwidth", "rate": "100kB/s", "direction": "to_broker"},
+    "127.0.1.6": {"kind": "slice", "bytes": 7, "every": "30ms", "direction": "to_client"},
     "127.0.1.7": {"kind": "refuse", "when": {"first": 2}},
     "127.0.1.8": {"kind": "blackhole", "when": {"once": True}},
     "127.0.1.9": {"kind": "disconnect", "after": "1kB"},
-    "127.0.1.10": {"kind": "disconnect", "age": "400ms", "how": "rst"},
-    "127.0.1.11": {"kind": "disconnect", "how": "half", "match": {"api": "Metadata"}},
+    "127.0.1.10": {"kind": "disconnect", "age": "400ms", "close_with": "rst"},
+    "127.0.1.11": {"kind": "disconnect", "close_with": "half", "match": {"api": "Metadata"}},
 }
 NOBODY = "127.0.1.100"
 

@@ -18,20 +18,20 @@ ONCE = {"match": {"api": "Produce"}, "when": {"once": True}}
 
 LOST_RESPONSES: dict[str, dict[str, Any]] = {
     "drop": {"kind": "drop", "what": "response"},
-    "drop-close": {"kind": "drop", "what": "response", "then": "close"},
-    "rst": {"kind": "disconnect", "at": "response", "how": "rst"},
-    "fin": {"kind": "disconnect", "at": "response", "how": "fin"},
-    "half": {"kind": "disconnect", "at": "response", "how": "half"},
+    "drop-close": {"kind": "drop", "what": "response", "connection": "close"},
+    "rst": {"kind": "disconnect", "at": "response", "close_with": "rst"},
+    "fin": {"kind": "disconnect", "at": "response", "close_with": "fin"},
+    "half": {"kind": "disconnect", "at": "response", "close_with": "half"},
     "truncate": {"kind": "truncate", "fraction": 0.5},
-    "truncate-rst": {"kind": "truncate", "bytes": 3, "how": "rst"},
+    "truncate-rst": {"kind": "truncate", "bytes": 3, "close_with": "rst"},
     "delay": {"kind": "delay", "delay": "4s", "at": "response"},
     "correlation-id": {"kind": "wrong_correlation_id", "offset": 7},
 }
 LOST_REQUESTS: dict[str, dict[str, Any]] = {
     "request-drop": {"kind": "drop", "what": "request"},
-    "request-drop-close": {"kind": "drop", "what": "request", "then": "close"},
-    "request-rst": {"kind": "disconnect", "how": "rst"},
-    "request-fin": {"kind": "disconnect", "how": "fin"},
+    "request-drop-close": {"kind": "drop", "what": "request", "connection": "close"},
+    "request-rst": {"kind": "disconnect", "close_with": "rst"},
+    "request-fin": {"kind": "disconnect", "close_with": "fin"},
     "request-truncate": {"kind": "truncate", "at": "request", "bytes": 20},
     "blackhole": {"kind": "blackhole"},
 }
@@ -43,8 +43,8 @@ IDEMPOTENT = {f"{name}-idempotent": rule for name, rule in LOST_RESPONSES.items(
 FAULTS: dict[str, dict[str, Any]] = {
     name: {**rule, **ONCE} for name, rule in (LOST_RESPONSES | LOST_REQUESTS | IDEMPOTENT).items()
 } | {
-    "acks-0": {"kind": "drop", "what": "request", "then": "continue", "match": {"api": "Produce"}},
-    "reader": {"kind": "truncate", "match": {"api": "Fetch"}, "when": {"every": 3}, "bytes": 50, "how": "rst"},
+    "acks-0": {"kind": "drop", "what": "request", "connection": "continue", "match": {"api": "Produce"}},
+    "reader": {"kind": "truncate", "match": {"api": "Fetch"}, "when": {"every": 3}, "bytes": 50, "close_with": "rst"},
 }
 
 

@@ -28,9 +28,9 @@ FAULTS: dict[str, dict[str, Any]] = {name: {**rule, "when": {"first": 2}} for na
     "wrong-port": {"kind": "wrong_address", "port": 1},
     "led-by-nobody": {"kind": "no_leader"},
     "led-late": {"kind": "no_leader", "when": {"first": 3}},
-    "unknown-epoch": {"kind": "shift_epoch", "by": 5},
+    "unknown-epoch": {"kind": "shift_epoch", "offset_by": 5},
     "gone": {"kind": "hide_topic"},
-    "grown": {"kind": "change_partitions", "by": 2},
+    "grown": {"kind": "change_partitions", "offset_by": 2},
     "headless": {"kind": "no_controller"},
     "stale": {"kind": "stale_metadata", "count": 1, "match": {"api": "Metadata"}},
 }

@@ -22,8 +22,8 @@ READ: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
     "wrong-crc": ({"kind": "corrupt_records", "where": "crc", **FIRST}, ALL, {"_BAD_MSG"}),
     "set": ({"kind": "set_record", "offsets": 1, "value": "other"}, ["value-0", "other", "value-2"], set()),
     "nulled": ({"kind": "set_record", "offsets": 1, "value": None}, ["value-0", "", "value-2"], set()),
-    "negative-count": ({"kind": "malformed_batch", "how": "negative_count", **FIRST}, ALL, set()),
-    "unknown-codec": ({"kind": "malformed_batch", "how": "unknown_codec", **FIRST}, ALL, {"_NOT_IMPLEMENTED"}),
+    "negative-count": ({"kind": "malformed_batch", "defect": "negative_count", **FIRST}, ALL, set()),
+    "unknown-codec": ({"kind": "malformed_batch", "defect": "unknown_codec", **FIRST}, ALL, {"_NOT_IMPLEMENTED"}),
     "later": ({"kind": "set_watermark", "log_start": 2}, ["value-2"], set()),
 }
 """Rule, what is read of three records that lie in one batch each, and the errors on the way."""

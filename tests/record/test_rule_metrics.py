@@ -15,7 +15,7 @@ rules:
   - {name: a, kind: delay, delay: 1s}
   - {name: b, kind: delay, delay: 1s}
   - {name: names, kind: rename_topic, topics: {a: b}}
-  - {name: c, kind: disconnect, how: fin}
+  - {name: c, kind: disconnect, close_with: fin}
   - {name: d, kind: delay, delay: 1s}
 """
 

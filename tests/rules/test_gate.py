@@ -53,7 +53,7 @@ def test_networks(networks: str, address: str, comes_in: bool) -> None:
 def test_any_rule_that_holds_may_let_it_in() -> None:
     made = rules(
         "match: {listener: outside}, networks: 10.0.0.0/8",
-        "match: {listener: outside}, networks: 192.0.2.0/24, how: fin, existing: close",
+        "match: {listener: outside}, networks: 192.0.2.0/24, close_with: fin, existing: close",
         "match: {listener: other}, networks: 203.0.113.0/24",
     )
 
@@ -61,7 +61,7 @@ def test_any_rule_that_holds_may_let_it_in() -> None:
     assert made.gate.ask(facts("203.0.113.1", "third")) is None
     barred = made.gate.ask(facts("203.0.113.1"))
     assert barred is not None
-    assert (barred.how, barred.closes) == ("rst", True)
+    assert (barred.close_with, barred.closes) == ("rst", True)
     assert barred.why == '203.0.113.1 is in none of the networks of "r0", "r1"'
     assert [(one.matched, one.fired, one.applied) for one in made.live] == [(2, 1, 1), (2, 1, 1), (0, 0, 0)]
 
@@ -99,7 +99,7 @@ def test_the_reason_is_short() -> None:
         ("networks: []", "at least 1"),
         ("networks: 10.0.0.1/8", "a network is wanted, such as 10.0.0.0/8, or an address"),
         ("match: {listener: a}", "networks"),
-        ("networks: 10.0.0.0/8, how: half", "one of rst, fin is wanted"),
+        ("networks: 10.0.0.0/8, close_with: half", "one of rst, fin is wanted"),
         ("networks: 10.0.0.0/8, existing: drop", "one of keep, close is wanted"),
         ("networks: 10.0.0.0/8, permanent: true", 'unknown key "permanent"'),
         ("networks: 10.0.0.0/8, when: {for: 5s}", "is in force as long as it is there"),

@@ -189,7 +189,7 @@ class Waiting(PassingSession):
     """Wants to be called in an hour, and its line cut after ten bytes and in an hour."""
 
     def begin(self, now: float) -> None:
-        self.commands += [WakeAt(now + 3600), Reshape((TrafficShape(most=10, age=3600.0),))]
+        self.commands += [WakeAt(now + 3600), Reshape((TrafficShape(max_bytes=10, age=3600.0),))]
 
     def from_client(self, view: memoryview, n: int, now: float) -> int:
         self.commands.append(Send(CLIENT, bytes(10)))

@@ -53,9 +53,15 @@ CASES: dict[str, tuple[str, list[Step]]] = {
     "a response waits": ("{name: r, kind: delay, match: {api: Fetch}, delay: 500ms, at: response}", steps(*ALL)),
     "an own answer": ("{name: r, kind: error, match: {api: Heartbeat}, error: 27}", steps(1, 2, 5)),
     "an own error": ("{name: r, kind: error, match: {api: Produce}, error: 6, at: response}", steps(*ALL)),
-    "a response is lost": ("{name: r, kind: drop, match: {api: Fetch}, what: response, then: close}", steps(*ALL)),
+    "a response is lost": (
+        "{name: r, kind: drop, match: {api: Fetch}, what: response, connection: close}",
+        steps(*ALL),
+    ),
     "bytes are added": ("{name: r, kind: trailing_bytes, match: {api: Metadata}}", steps(*ALL)),
-    "a half close": ("{name: r, kind: disconnect, how: half, match: {api: Metadata}, at: response}", steps(*ALL)),
+    "a half close": (
+        "{name: r, kind: disconnect, close_with: half, match: {api: Metadata}, at: response}",
+        steps(*ALL),
+    ),
     "names change": ("{name: r, kind: prefix, prefix: 'team.'}", steps(*ALL)),
 }
 

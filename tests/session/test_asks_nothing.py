@@ -15,10 +15,10 @@ from kproxy.tools.rehearse.dialogue import Dialogue, request
 METADATA, OFFSET_FETCH, DESCRIBE = 3, 9, 75
 NAMED = [{"name": "orders", "partition_indexes": [0]}]
 """Topic as OffsetFetch lists it until version 10, which has ids."""
-OFFSETS = {"omit_offset": "", "rewind_offset": ", by: -100"}
+OFFSETS = {"omit_offset": "", "rewind_offset": ", offset_by: -100"}
 TOPICS = {
-    "change_partitions": ", by: 3", "hide_topic": "", "move_leader": ", node: 3", "no_leader": "",
-    "recreate_topic": "", "shift_epoch": ", by: -1",
+    "change_partitions": ", offset_by: 3", "hide_topic": "", "move_leader": ", node: 3", "no_leader": "",
+    "recreate_topic": "", "shift_epoch": ", offset_by: -1",
 }  # fmt: skip
 WHERE = ("", ", match: {topic: orders}", ", when: {first: 2}", ", match: {topic: orders}, when: {first: 2}")
 

@@ -320,7 +320,7 @@ def test_a_close_that_needs_no_care_is_known() -> None:
     assert talk.session.phase is CLOSING
     assert talk.session.settled
 
-    stalled = Dialogue("rules: [{name: s, kind: disconnect, how: half, match: {api: Heartbeat}}]")
+    stalled = Dialogue("rules: [{name: s, kind: disconnect, close_with: half, match: {api: Heartbeat}}]")
     stalled.client(request(12, 4, 1, group_id="g"))
     assert stalled.session.phase is STALLED
     stalled.session.eof(CLIENT, 0.0)

@@ -111,7 +111,7 @@ def blackhole() -> None:
 
 
 def disconnect() -> None:
-    talk = Dialogue("rules: [{name: r, kind: disconnect, how: half, match: {api: Metadata}}]").client(ASKED)
+    talk = Dialogue("rules: [{name: r, kind: disconnect, close_with: half, match: {api: Metadata}}]").client(ASKED)
     assert drained(talk.broker(ANSWERED) if talk.to_broker else talk).closed is not None
 
 

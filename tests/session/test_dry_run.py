@@ -130,7 +130,7 @@ def usable(rule: dict[str, Any]) -> dict[str, Any]:
     when = {name: value for name, value in (rule.get("when") or {}).items() if name != "hold"}
     made = {name: value for name, value in rule.items() if name not in ("mode", "when")}
     if made["kind"] == "intercept":  # else requests that come during the hold are never evaluated
-        made["then"] = "pass"
+        made["on_timeout"] = "pass"
     return {**made, "when": when} if when else made
 
 

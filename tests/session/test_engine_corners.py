@@ -70,7 +70,7 @@ def test_a_response_that_is_dropped_is_not_changed_first() -> None:
     text = """
 rules:
   - {name: tail, kind: trailing_bytes, match: {api: Heartbeat}, bytes: 3}
-  - {name: lost, kind: drop, match: {api: Heartbeat}, what: response, then: continue}
+  - {name: lost, kind: drop, match: {api: Heartbeat}, what: response, connection: continue}
 """
     talk = Dialogue(text)
     talk.client(request(HEARTBEAT, 4, 1) + request(METADATA, 9, 2, topics=None))
@@ -185,8 +185,8 @@ def test_who_observes_leaves_fetch_sessions_alone() -> None:
 @pytest.mark.parametrize(
     ("rule", "session"),
     [
-        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}", False),
-        ("kind: malformed_batch, how: bad_magic, match: {topic: orders}, mode: dry_run", True),
+        ("kind: malformed_batch, defect: bad_magic, match: {topic: orders}", False),
+        ("kind: malformed_batch, defect: bad_magic, match: {topic: orders}, mode: dry_run", True),
         ("kind: error, match: {api: Fetch, client_id: somebody}, error: 6", True),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_delayed_answer_leaves_though_the_broker_has_gone() -> None:
 def test_answers_before_a_closed_request_leave_first() -> None:
     """Two requests in one read: the first is answered by kproxy, the second ends the connection, in whatever way."""
     text = "rules:\n  - {name: fail, kind: error, match: {api: Heartbeat}, error: 27}\n"
-    for end in ("kind: disconnect, how: fin", "kind: disconnect, how: half", "kind: drop, what: request"):
+    for end in ("kind: disconnect, close_with: fin", "kind: disconnect, close_with: half", "kind: drop, what: request"):
         for chunk in (0, 7):
             talk = Dialogue(text + f"  - {{name: cut, {end}, match: {{api: Metadata}}}}\n")
             talk.client(request(HEARTBEAT, 4, 1) + request(METADATA, 9, 2, topics=None), chunk)
@@ -172,7 +172,7 @@ def test_answers_before_a_closed_request_leave_first() -> None:
 def test_nothing_follows_a_half_close() -> None:
     """The FIN is the last thing that the client gets, though an answer was due behind another."""
     text = "rules:\n  - {name: fail, kind: error, match: {api: Heartbeat}, error: 27}\n"
-    text += "  - {name: cut, kind: disconnect, how: half, match: {api: Metadata}, at: response}\n"
+    text += "  - {name: cut, kind: disconnect, close_with: half, match: {api: Metadata}, at: response}\n"
     talk = Dialogue(text)
     talk.client(request(METADATA, 9, 1, topics=None) + request(HEARTBEAT, 4, 2)).broker(response(METADATA, 9, 1))
     talk.client(request(HEARTBEAT, 4, 3))

@@ -23,7 +23,7 @@ from tests.support.frames import fetch, produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
 RULES: dict[str, dict[str, Any]] = {
-    "drop": {"kind": "drop", "what": "request", "then": "continue"},
+    "drop": {"kind": "drop", "what": "request", "connection": "continue"},
     "delay": {"kind": "delay", "delay": "10ms", "at": "request"},
     "corrupt": {"kind": "corrupt", "at": "request"},
     "error": {"kind": "error", "error": 29, "at": "request"},
@@ -236,7 +236,8 @@ def test_a_trigger_that_was_asked_for_somebody_else_is_over_with_the_request(ear
         [{"kind": "error", "error": 6, "mode": "dry_run"}, {"kind": "error", "error": 29, "when": {"first": 9}},
          {"kind": "error", "error": 87, "at": "response"}],
         [{"kind": "error", "error": 3, "match": {"topic": "orders", "acks": -1}},
-         {"kind": "drop", "what": "request", "then": "continue", "match": {"topic": "other"}, "when": {"every": 2}}],
+         {"kind": "drop", "what": "request", "connection": "continue", "match": {"topic": "other"},
+          "when": {"every": 2}}],
     ],
 )  # fmt: skip
 def test_answers_made_before_are_those_that_would_be_made(version: int, rules: list[dict[str, Any]]) -> None:

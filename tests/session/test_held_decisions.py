@@ -28,7 +28,7 @@ DECISIONS: dict[str, Callable[[HeldFrame], None]] = {
 
 def held_twice(then: str) -> tuple[Dialogue, HeldFrame, HeldFrame]:
     """One frame that two rules hold, the second one for a shorter time."""
-    other = HOLD.replace("name: hold", "name: other").replace("20s", f"5s, then: {then}")
+    other = HOLD.replace("name: hold", "name: other").replace("20s", f"5s, on_timeout: {then}")
     talk = holding(f"rules:\n{HOLD}{other}")
     talk.client(BEAT)
     first, second = held_in(talk)

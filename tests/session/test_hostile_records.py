@@ -34,7 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "reorder_records": {},
     "poison_records": {},
     "corrupt_records": {},
-    "malformed_batch": {"how": "negative_count"},
+    "malformed_batch": {"defect": "negative_count"},
     "require": {"max_record": "1KB"},
 }
 

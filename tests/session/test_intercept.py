@@ -42,7 +42,7 @@ def counts(talk: Dialogue) -> tuple[int, int, int]:
 
 def test_a_held_request_keeps_what_is_behind_it_and_leaves_as_it_came() -> None:
     """In order, byte for byte, when it is let go; until then its client is not read."""
-    talk = holding(rule("most: 1"))
+    talk = holding(rule("max_frames: 1"))
     talk.client(BEAT + META)
     held = only(talk)
     assert (talk.to_broker, talk.read[CLIENT], held.behind, held.frame()) == (b"", False, 1, BEAT[4:])
@@ -147,7 +147,7 @@ def test_somebody_may_ask_for_more_time_and_gets_ten_minutes_in_all() -> None:
 @pytest.mark.parametrize(("at", "then"), [("request", "close"), ("response", "close")])
 def test_when_its_time_is_over_its_connection_is_closed_if_the_rule_says_so(at: str, then: str) -> None:
     """In the frame's place."""
-    talk = holding(rule(f"at: {at}, hold_for: 1s, then: {then}"))
+    talk = holding(rule(f"at: {at}, hold_for: 1s, on_timeout: {then}"))
     talk.client(BEAT)
     if at == "response":
         talk.broker(response(HEARTBEAT, 4, 1))
@@ -160,7 +160,7 @@ def test_when_its_time_is_over_its_connection_is_closed_if_the_rule_says_so(at: 
 @pytest.mark.parametrize("at", ["request", "response"])
 def test_when_its_time_is_over_an_error_can_be_the_answer(at: str) -> None:
     """In the broker's place, or in place of what the broker has said."""
-    talk = holding(rule(f"at: {at}, hold_for: 1s, then: {{error: REQUEST_TIMED_OUT}}"))
+    talk = holding(rule(f"at: {at}, hold_for: 1s, on_timeout: {{error: REQUEST_TIMED_OUT}}"))
     talk.client(BEAT + META)
     if at == "response":
         talk.broker(response(HEARTBEAT, 4, 1))
@@ -172,7 +172,7 @@ def test_when_its_time_is_over_an_error_can_be_the_answer(at: str) -> None:
 
 def test_a_write_that_nobody_answers_is_closed_instead() -> None:
     """acks 0: there is no answer that an error could stand in."""
-    talk = holding(rule("hold_for: 1s, then: {error: REQUEST_TIMED_OUT}", "Produce"))
+    talk = holding(rule("hold_for: 1s, on_timeout: {error: REQUEST_TIMED_OUT}", "Produce"))
     talk.client(produce(1, "orders", acks=0))
     assert not only(talk).is_answered
     talk.later(1.1)
@@ -186,7 +186,7 @@ def test_a_write_that_nobody_answers_is_closed_instead() -> None:
 def test_no_more_are_held_than_may_be() -> None:
     """Others pass, and are counted; what is held by two rules counts for each."""
     shared = ClusterState()
-    talks = [holding(rule("most: 2"), shared=shared, number=number) for number in (1, 2, 3)]
+    talks = [holding(rule("max_frames: 2"), shared=shared, number=number) for number in (1, 2, 3)]
     first = talks[0].rules.live[0]
     for talk in talks[1:]:
         talk.rules.live[0].held = first.held  # as if it were the same rule

@@ -74,7 +74,7 @@ def answered(key: int, version: int) -> Any:
 
 
 def partitions_changed() -> Callable[[], object]:
-    rule = ChangePartitions(name="r", kind="change_partitions", to=COUNT // 2)
+    rule = ChangePartitions(name="r", kind="change_partitions", set_to=COUNT // 2)
     parts = [{"partition_index": number} for number in range(COUNT)]
     exchange = answered(METADATA, 9)
     return lambda: rule.change_topic({"partitions": parts}, exchange)

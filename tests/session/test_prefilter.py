@@ -113,7 +113,7 @@ TEXTS = {
 MATCH = st.fixed_dictionaries({}, optional={**TEXTS, "partition": st.integers(0, 1)})
 KINDS = st.one_of(
     st.fixed_dictionaries({"kind": st.just("delay"), "delay": st.just("10ms")}),
-    st.fixed_dictionaries({"kind": st.just("drop"), "what": st.just("request"), "then": st.just("continue")}),
+    st.fixed_dictionaries({"kind": st.just("drop"), "what": st.just("request"), "connection": st.just("continue")}),
     st.fixed_dictionaries({"kind": st.just("error"), "error": st.just(29), "at": st.sampled_from(("request", None))}),
     st.fixed_dictionaries(
         {
@@ -124,7 +124,7 @@ KINDS = st.one_of(
         optional={"requests": st.sampled_from(("5/s", "100/s")), "max_throttle": st.just("100ms")},
     ),
     st.fixed_dictionaries({"kind": st.sampled_from(("deny", "read_only", "no_leader"))}),
-    st.fixed_dictionaries({"kind": st.just("rewind_offset"), "to": st.just(3)}),
+    st.fixed_dictionaries({"kind": st.just("rewind_offset"), "set_to": st.just(3)}),
 )
 RENAME = {"name": "names", "kind": "rename_topic", "topics": {"clicks": "prod.clicks"}}
 """Of its own accord it has something to do with requests that no other rule is about."""
@@ -232,8 +232,11 @@ def test_short_cuts_change_nothing(text: str, traffic: list[Asked], cuts: tuple[
     ("rule", "asked"),
     [
         ({"kind": "deny", "match": {"topic": "orders"}}, (PRODUCE, 13, (("audit", 0),), "billing", "tester")),
-        ({"kind": "rewind_offset", "match": {"topic": "orders"}, "to": 3}, (OFFSETS, 8, (), "billing", "tester")),
-        ({"kind": "rewind_offset", "match": {"topic": "orders"}, "to": 3}, (OFFSETS, 8, (("audit", 0),), "mail", None)),
+        ({"kind": "rewind_offset", "match": {"topic": "orders"}, "set_to": 3}, (OFFSETS, 8, (), "billing", "tester")),
+        (
+            {"kind": "rewind_offset", "match": {"topic": "orders"}, "set_to": 3},
+            (OFFSETS, 8, (("audit", 0),), "mail", None),
+        ),
         ({"kind": "deny", "match": {"topic": "orders"}}, (METADATA, 12, (), "billing", "tester")),
         ({"kind": "deny", "match": {"topic": "orders"}}, (HEARTBEAT, 0, (("orders", 0),), "billing", "tester")),
         ({"kind": "error", "error": 29, "match": {"topic": "or*"}}, (FETCH, 11, (("orders", 0),), "mail", "tester")),

@@ -106,11 +106,11 @@ FIXED: dict[str, dict[str, Any]] = {
         "kind": "drop",
         "match": {"api": ["Produce", "EndTxn"]},
         "what": "request",
-        "then": "continue",
+        "connection": "continue",
         "when": {"every": 2},
     },
-    "lose answer": {"kind": "drop", "match": {"api": "Heartbeat"}, "what": "response", "then": "continue"},
-    "lose request": {"kind": "drop", "match": {"api": "EndTxn"}, "what": "request", "then": "continue"},
+    "lose answer": {"kind": "drop", "match": {"api": "Heartbeat"}, "what": "response", "connection": "continue"},
+    "lose request": {"kind": "drop", "match": {"api": "EndTxn"}, "what": "request", "connection": "continue"},
     "close": {"kind": "disconnect", "match": {"api": "InitProducerId"}, "when": {"nth": 2}, "at": "response"},
 }
 REQUESTS = st.lists(st.sampled_from((*APIS, "future", "unknown")), min_size=1, max_size=4)

@@ -52,8 +52,8 @@ WHEN: dict[str, tuple[Any, ...]] = {
 }
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "at": ("request", "response", "both", "produce", "fetch"),
-    "how": ("fin", "rst", "half"),
-    "then": ("stall", "close", "continue"),
+    "close_with": ("fin", "rst", "half"),
+    "connection": ("stall", "close", "continue"),
     "what": ("request", "response"),
     "delay": ("5ms", "40ms", {"uniform": ["1ms", "60ms"]}),
     "mute": (True, False),

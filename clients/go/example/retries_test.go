@@ -83,7 +83,7 @@ func TestASlowBrokerIsWaitedFor(t *testing.T) {
 
 func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	kproxy := kproxykit.Start(t, kproxykit.Options{Topics: map[string]int{"orders": 1}})
-	lost := kproxy.Inject(`{kind: disconnect, match: {api: Produce}, when: {once: true}, at: response, how: rst}`)
+	lost := kproxy.Inject(`{kind: disconnect, match: {api: Produce}, when: {once: true}, at: response, close_with: rst}`)
 	write(t, producer(t, kproxy), "one")
 
 	kproxy.AssertApplied(lost)

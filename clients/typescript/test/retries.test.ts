@@ -74,7 +74,7 @@ test('a lost answer is asked for again', async () => {
     match: { api: 'Produce' },
     when: { once: true },
     at: 'response',
-    how: 'rst',
+    close_with: 'rst',
   })
   await write('one')
   await kproxy.assertApplied(lost)

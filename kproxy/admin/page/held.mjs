@@ -46,7 +46,7 @@ async function look() {
       told = held.told;
       found = await get("/api/held");
     } while (told !== held.told);
-    held.most = found.most;
+    held.most = found.max_frames;
     held.passedOver = found.passed_over;
     const here = new Set(found.held.map((one) => one.id));
     for (const id of [...held.list.keys()]) if (!here.has(id)) drop(id);
@@ -122,13 +122,13 @@ async function resumeAll() {
 }
 
 function askToClose(one) {
-  const close = (how) => () => decide(one, "close", { how });
+  const close = (how) => () => decide(one, "close", { close_with: how });
   askFirst(`Close ${named(one)}?`, `The connection of ${one.exchange.client ?? "this client"} is closed, and its requests in flight are lost.`,
     [["Close connection", close("fin")], ["Reset connection", close("rst")]]);
 }
 
 function askToDrop(one) {
-  const drop = (then) => () => decide(one, "drop", { then });
+  const drop = (then) => () => decide(one, "drop", { connection: then });
   askFirst(`Drop ${named(one)}?`, `The ${one.at} is not sent on. What happens to its connection?`,
     [["Nothing more is sent", drop("stall")], ["It is closed", drop("close")], ["It goes on", drop("continue")]]);
 }
@@ -157,7 +157,8 @@ command({ key: "k up", title: "Frame before", help: "held: the frame before", gr
 // Return the remaining time of a frame in words.
 export function left(one) {
   if (one.ends === null) return "until it is resumed";
-  const then = one.then === "pass" ? "then passes" : one.then === "close" ? "then is closed" : `then ${one.then}`;
+  const action = one.on_timeout;
+  const then = action === "pass" ? "then passes" : action === "close" ? "then is closed" : `then ${action}`;
   return `${duration(Math.max(0, (one.ends - Date.now()) / 1000))} left, ${then}`;
 }
 

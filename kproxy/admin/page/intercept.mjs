@@ -45,10 +45,10 @@ function whom() {
 export function interceptThese() {
   const filter = wholeFilter();
   const { connections, clients } = whom();
-  const rule = { at: "request", hold_for: "20s", then: "pass", most: 20 };
+  const rule = { at: "request", hold_for: "20s", on_timeout: "pass", max_frames: 20 };
   let sending = false;
   const set = (name) => (event) => {
-    rule[name] = name === "most" ? Number(event.target.value) : event.target.value;
+    rule[name] = name === "max_frames" ? Number(event.target.value) : event.target.value;
     changed();
   };
   const add = async (event) => {
@@ -74,7 +74,7 @@ export function interceptThese() {
     <p class="text">The rows in sight are of ${count(connections.size, "connection")}${clients.length ? html`, of ${clients.slice(0, MOST_NAMED).join(", ")}
       ${clients.length > MOST_NAMED ? `and ${number(clients.length - MOST_NAMED)} more` : ""}` : ""}.</p>
     <p class="text choices">${choice("at", ["request", "response", "both"])} ${choice("hold_for", ["5s", "20s", "60s", "5m"])}
-      ${choice("then", ["pass", "close"])} <label>at most <input type="number" min="1" max="1000" size="5" value=${rule.most} onChange=${set("most")} /></label></p>
+      ${choice("on_timeout", ["pass", "close"])} <label>at most <input type="number" min="1" max="1000" size="5" value=${rule.max_frames} onChange=${set("max_frames")} /></label></p>
     <p class="foot"><button class="primary" disabled=${sending}>Intercept</button><span class="dim">the rule ends after ten minutes, or 30 s after this page is closed or shows a capture</span>
       <button type="button" class="last" autofocus onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`, { title: "Intercept these" });
 }

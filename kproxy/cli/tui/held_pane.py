@@ -58,7 +58,7 @@ class HeldPane(TablePane):
         TerminalColumn("conn", -4, 5, _exchange("connection")),
         TerminalColumn("rules", 12, 4, named("rules"), 30),
         TerminalColumn("left", -5, 3, _left),
-        TerminalColumn("then", 5, 7, named("then")),
+        TerminalColumn("then", 5, 7, named("on_timeout")),
         TerminalColumn("bytes", -6, 8, sized("bytes")),
         TerminalColumn("behind", -6, 9, named("behind")),
         TerminalColumn("edits", 6, 6, lambda get: "edited" if get("edited") else "" if get("editable") else "no"),
@@ -91,7 +91,7 @@ class HeldPane(TablePane):
 
     def more(self) -> Iterator[TextPart]:
         if self.answer.get("passed_over"):
-            most, passed = self.answer.get("most"), self.answer["passed_over"]
+            most, passed = self.answer.get("max_frames"), self.answer["passed_over"]
             yield f" · {passed} passed, since no more than {most} are held at a time", "yellow"
 
     def moved(self) -> None:
@@ -223,12 +223,12 @@ class HeldPane(TablePane):
         if self.chosen() is not None:
             self.host.prompt("drop it, and then (stall, close, continue):", "stall", self.drop)
 
-    def drop(self, then: str) -> None:
-        self.decide("drop", "dropped", then=then.strip())
+    def drop(self, connection: str) -> None:
+        self.decide("drop", "dropped", connection=connection.strip())
 
     def do_close(self) -> None:
         if self.chosen() is not None:
-            self.host.confirm("close its connection?", lambda: self.decide("close", "closed", how="fin"), "yes")
+            self.host.confirm("close its connection?", lambda: self.decide("close", "closed", close_with="fin"), "yes")
 
     def do_extend(self) -> None:
         one = self.chosen()

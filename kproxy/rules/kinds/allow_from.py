@@ -35,11 +35,11 @@ class AllowFrom(LiveRule):
 """
 
     kind: Literal["allow_from"] = Field(description="kind of the rule")
-    when: When | None = Field(default=None, description="not of this kind, which is in force as long as it is there")
+    when: When | None = Field(default=None, description="not allowed: the rule is always in force")
     networks: Networks = Field(description="networks and addresses of clients that may connect, such as 10.0.0.0/8")
-    how: Literal["rst", "fin"] = Field(default="rst", description="others are closed by a reset, or in order")
+    close_with: Literal["rst", "fin"] = Field(default="rst", description="close others by reset or in order")
     existing: Literal["keep", "close"] = Field(
-        default="keep", description="connections of others that are open already: they stay, or are closed, too"
+        default="keep", description="keep or close connections of others that are already open"
     )
 
     _lets_in: Callable[[str], bool] = PrivateAttr()

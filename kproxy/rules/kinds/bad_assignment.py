@@ -32,31 +32,31 @@ class BadAssignment(SelectingRule):
 - name: members of billing are assigned nothing
   kind: bad_assignment
   match: {group: billing}
-  how: empty
+  defect: empty
 """
 
     kind: Literal["bad_assignment"] = Field(description="kind of the rule")
-    how: Literal["empty", "swap", "negative"] = Field(description="change of the assignment")
+    defect: Literal["empty", "swap", "negative"] = Field(description="change of the assignment")
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        if self.how == "swap":
+        if self.defect == "swap":
             return FrameDepth.BODY if direction == "request" and key == SYNC_GROUP else FrameDepth.NOTHING
         about = direction == "response" and (key == SYNC_GROUP or key in BROKER_ASSIGNS)
         return FrameDepth.BODY if about else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
-        if self.how == "swap":
+        if self.defect == "swap":
             yield "only groups of the classic protocol: in the newer ones no request has the assignments of all members"
 
     def start(self) -> Effect:
-        return BadAssignments(self.how)
+        return BadAssignments(self.defect)
 
 
 class BadAssignments(Effect):
     """Effect that changes assignments on their way to the broker, or to the members."""
 
-    def __init__(self, how: Literal["empty", "swap", "negative"]) -> None:
-        self.how = how
+    def __init__(self, defect: Literal["empty", "swap", "negative"]) -> None:
+        self.defect = defect
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         assignments = exchange.request.body["assignments"] or ()
@@ -69,7 +69,7 @@ class BadAssignments(Effect):
         return (Edit(),)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        body, change = exchange.response.body, CHANGES[self.how]
+        body, change = exchange.response.body, CHANGES[self.defect]
         if exchange.api.key == SYNC_GROUP:
             before = bytes(body["assignment"] or b"")
             after = rewritten(before, change)
@@ -84,7 +84,7 @@ class BadAssignments(Effect):
         before = assignment["topic_partitions"]
         if not before:
             return False
-        assignment["topic_partitions"] = CHANGES[self.how](before)
+        assignment["topic_partitions"] = CHANGES[self.defect](before)
         return True
 
 

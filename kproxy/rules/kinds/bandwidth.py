@@ -27,13 +27,13 @@ class Bandwidth(ConnectionRule):
   kind: bandwidth
   match: {client_address: 10.9.0.0/16}
   rate: 100kB/s
-  way: to_client
+  direction: to_client
 """
 
     kind: Literal["bandwidth"] = Field(description="kind of the rule")
     permanent: Permanent = False
     rate: ByteRate = Field(description="bytes per second, such as 100kB/s")
-    way: Ways = Field(default="both", description="in which direction; both have the rate each")
+    direction: Ways = Field(default="both", description="limited direction; with both, each has the rate")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -41,4 +41,4 @@ class Bandwidth(ConnectionRule):
         yield from for_a_time(raw, "a bandwidth is in force for a time")
 
     def flow(self) -> TrafficShape:
-        return TrafficShape(ways=ways(self.way), rate=self.rate)
+        return TrafficShape(ways=ways(self.direction), rate=self.rate)

@@ -29,24 +29,24 @@ class ChangePartitions(TopicRule):
 - name: orders seems to have grown
   kind: change_partitions
   match: {topic: orders}
-  by: 3
+  offset_by: 3
 """
 
     kind: Literal["change_partitions"] = Field(description="kind of the rule")
-    to: int | None = Field(default=None, ge=1, le=MOST, description="number of partitions")
-    by: int | None = Field(default=None, ge=-MOST, le=MOST, description="partitions to add; negative: to remove")
+    set_to: int | None = Field(default=None, ge=1, le=MOST, description="number of partitions")
+    offset_by: int | None = Field(default=None, ge=-MOST, le=MOST, description="partitions to add; negative: remove")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         yield from super().cross_check(raw)
-        if ("to" in raw) == ("by" in raw):
-            yield (), 'either "to" or "by" is wanted: the number of partitions, or how many more'
+        if ("set_to" in raw) == ("offset_by" in raw):
+            yield (), 'expected either "set_to" (number of partitions) or "offset_by" (partitions to add)'
 
     def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
         there = list(yielding_sort(defer_free(topic["partitions"]) or (), key=itemgetter("partition_index")))
         if not there:
             return False
-        wanted = self.to if self.to is not None else len(there) + (self.by or 0)
+        wanted = self.set_to if self.set_to is not None else len(there) + (self.offset_by or 0)
         wanted = min(max(wanted, 1), MOST)
         more = (
             {**there[number % len(there)], "partition_index": number} for number in yielding(range(len(there), wanted))

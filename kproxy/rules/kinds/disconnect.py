@@ -30,14 +30,14 @@ class Disconnect(FrameRule):
   kind: disconnect
   match: {api: Produce}
   when: {nth: 3}
-  how: rst
+  close_with: rst
   at: response
 """
 
     kind: Literal["disconnect"] = Field(description="kind of the rule")
-    how: How = Field(
+    close_with: How = Field(
         default="fin",
-        description="fin: in order; rst: by a reset; half: kproxy sends nothing more and says so, and goes on reading",
+        description="fin: in order; rst: by reset; half: kproxy sends FIN and continues to read",
     )
     at: Direction | None = Field(
         default=None, description="in place of the request (default), or of the response to it"
@@ -54,8 +54,8 @@ class Disconnect(FrameRule):
             return
         if raw.get("at") is not None:
             yield ("at", KEY), f'"{given[0]}" closes wherever a frame is just then, "at" cannot be said'
-        if raw.get("how") == "half":
-            yield ("how",), f'with "{given[0]}" a connection is closed by fin or rst'
+        if raw.get("close_with") == "half":
+            yield ("close_with",), f'expected fin or rst with "{given[0]}", got half'
         yield from for_connections(raw, f'"{given[0]}" is about a whole connection')
         yield from for_a_time(raw, f'"{given[0]}" is in force for a time')
 
@@ -68,7 +68,7 @@ class Disconnect(FrameRule):
         return None if self.of_lines else self.at or "request"
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        return (Close(self.how),)
+        return (Close(self.close_with),)
 
     def start(self) -> Effect:
         return DisconnectEffect(self)
@@ -83,4 +83,4 @@ class DisconnectEffect(FrameEffect):
         rule = self.rule
         if not rule.of_lines:
             return None
-        return TrafficShape(most=rule.after, age=rule.age, how="rst" if rule.how == "rst" else "fin")
+        return TrafficShape(max_bytes=rule.after, age=rule.age, close_with="rst" if rule.close_with == "rst" else "fin")

@@ -29,28 +29,27 @@ class DropRule(FrameRule):
   match: {api: Produce, topic: orders}
   when: {nth: 2}
   what: response
-  then: close
+  connection: close
 """
 
     kind: Literal["drop"] = Field(description="kind of the rule")
-    what: Direction = Field(default="response", description="which of the two is lost")
-    then: AfterDrop = Field(
+    what: Direction = Field(default="response", description="frame to drop")
+    connection: AfterDrop = Field(
         default="stall",
-        description="stall: nothing more is sent on the connection; close: it is closed; continue: it goes on, with a "
-        "response missing",
+        description="stall: send nothing more; close: close it; continue: omit the response and send later ones",
     )
 
     def side(self, key: int) -> Direction:
         return self.what
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
-        return (Drop(self.then),)
+        return (Drop(self.connection),)
 
     def warnings(self) -> Iterable[str]:
         yield from super().warnings()
         unanswered = self.what == "request" and self.match is not None and self.match.acks == [0]
-        if self.then == "continue" and not unanswered:
+        if self.connection == "continue" and not unanswered:
             yield (
-                "then: continue leaves out one response and sends those after it, which no broker does: "
+                "connection: continue leaves out one response and sends those after it, which no broker does: "
                 "Java clients close the connection at the next one, others wait for their time-out"
             )

@@ -23,33 +23,33 @@ SHORTEST, LONGEST = 0.1, 600
 """Seconds. `delay` is for shorter times, and clients time out before longer ones."""
 
 
-WAYS = ("pass", "close")
+ACTIONS = ("pass", "close")
 _SCHEMA: Any = {
     "anyOf": [
-        {"enum": list(WAYS)},
+        {"enum": list(ACTIONS)},
         {"type": "object", "properties": {"error": {"type": ["string", "integer"]}}, "required": ["error"],
          "additionalProperties": False},
     ]
 }  # fmt: skip
 
 
-def parse_then(value: Any) -> Literal["pass", "close"] | HeldError:
+def parse_timeout_action(value: Any) -> Literal["pass", "close"] | HeldError:
     """Parse `pass`, `close` or `{error: NAME}`; an error becomes its code. Raises ValueError."""
     if isinstance(value, dict) and set(value) == {"error"}:
         code = error_number(value["error"])
         if not code:
             raise ValueError("0 is no error (NONE)")
         return HeldError(code)
-    if isinstance(value, str) and value in WAYS:
+    if isinstance(value, str) and value in ACTIONS:
         return value  # type: ignore[return-value]  # one of the two
-    raise ValueError(f"pass, close or {{error: REQUEST_TIMED_OUT}} is wanted, found {found(value)}")
+    raise ValueError(f"expected pass, close or {{error: REQUEST_TIMED_OUT}}, got {found(value)}")
 
 
-ThenField = Annotated[
+TimeoutAction = Annotated[
     Literal["pass", "close"] | HeldError,
     GetPydanticSchema(
         lambda source, handler: core_schema.no_info_plain_validator_function(
-            parse_then, serialization=core_schema.to_string_ser_schema()
+            parse_timeout_action, serialization=core_schema.to_string_ser_schema()
         ),
         lambda schema, handler: _SCHEMA,
     ),
@@ -59,9 +59,9 @@ ThenField = Annotated[
 class InterceptRule(SelectingRule):
     """Holds frames until a user resumes, edits, answers or drops them: in the live view, or at `/api/held`.
 
-    Later frames on the same connection wait; other connections do not. After `hold_for`, a frame passes, or `then`
-    applies. Held frames are resumed when their client disconnects, and when the rule is removed or disabled. Java
-    clients give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
+    Later frames on the same connection wait; other connections do not. After `hold_for`, `on_timeout` applies. Held
+    frames are resumed when their client disconnects, and when the rule is removed or disabled. Java clients give up a
+    request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
     `session.timeout.ms` (45 s) without a heartbeat.
     """
 
@@ -81,17 +81,17 @@ class InterceptRule(SelectingRule):
         description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy help filters` "
         "has it",
     )
-    at: Literal["request", "response", "both"] = Field(default="request", description="which of the two messages waits")
+    at: Literal["request", "response", "both"] = Field(default="request", description="message to hold")
     hold_for: Annotated[Seconds, Field(ge=SHORTEST, le=LONGEST)] = Field(
         default=20.0, description="time after which it is resumed"
     )
-    then: ThenField = Field(
+    on_timeout: TimeoutAction = Field(
         default="pass",
-        description="what becomes of it after that: it passes as it is, its connection is closed, or "
-        "{error: REQUEST_TIMED_OUT} is the answer. Where that cannot be said the connection is closed",
+        description="action after `hold_for`: pass the frame, close its connection, or answer {error: "
+        "REQUEST_TIMED_OUT}; if the response has no place for an error, close the connection",
     )
-    most: int = Field(
-        default=20, ge=1, le=1000, description="frames that it holds at a time, in each process; more pass"
+    max_frames: int = Field(
+        default=20, ge=1, le=1000, description="maximum held frames per process; further frames pass"
     )
 
     @classmethod
@@ -114,7 +114,7 @@ class InterceptRule(SelectingRule):
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         """Return BODY of held frames, which are shown and edited, and of requests that a filter or a response error
         concerns."""
-        needed = direction == "request" and (bool(self.filter) or isinstance(self.then, int))
+        needed = direction == "request" and (bool(self.filter) or isinstance(self.on_timeout, int))
         return FrameDepth.BODY if needed or self.at in (direction, "both") else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:
@@ -125,7 +125,7 @@ class InterceptRule(SelectingRule):
             for name in dict.fromkeys(claims(parse(self.wanted))):
                 if BY_NAME[name].group == RESULT and name not in ("size", "request_bytes"):
                     yield f"{name} is not known when the request comes, write at: response"
-        if isinstance(self.then, int):
+        if isinstance(self.on_timeout, int):
             raw = {} if self.match is None else self.match.model_dump(include={"api", "version"}, mode="json")
             for choice in chosen({"match": raw}) if raw.get("api") else ():
                 lacking = [version for version in choice.versions if not can_say(choice.api.key, version, None)]
@@ -140,7 +140,7 @@ class InterceptEffect(Effect):
     """Effect that holds whatever it is asked about."""
 
     def __init__(self, rule: InterceptRule) -> None:
-        self.rule, self.hold = rule, (Hold(rule.hold_for, rule.then, rule.most),)
+        self.rule, self.hold = rule, (Hold(rule.hold_for, rule.on_timeout, rule.max_frames),)
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         return () if self.rule.at == "response" else self.hold

@@ -48,17 +48,17 @@ class MalformedBatch(RecordsRule):
   kind: malformed_batch
   match: {topic: orders}
   when: {nth: 2}
-  how: negative_count
+  defect: negative_count
 """
 
     kind: Literal["malformed_batch"] = Field(description="kind of the rule")
-    how: Literal["negative_length", "negative_count", "bad_magic", "unknown_codec", "double_abort"] = Field(
+    defect: Literal["negative_length", "negative_count", "bad_magic", "unknown_codec", "double_abort"] = Field(
         description="defect of the batch"
     )
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         batches, rest = whole_entries(data)
-        if self.how == "double_abort":
+        if self.defect == "double_abort":
             pieces = [entry.raw for entry in yielding(batches) for _ in range(1 + is_abort(entry))]
             return b"".join((*pieces, rest)) if len(pieces) > len(batches) else None
         for number, entry in yielding(enumerate(batches)):
@@ -71,14 +71,14 @@ class MalformedBatch(RecordsRule):
     def malformed(self, entry: Whole) -> bytes | None:
         """The entry's bytes, wrong in one place."""
         spoiled, magic = bytearray(entry.raw), entry.magic
-        if self.how == "negative_length":
+        if self.defect == "negative_length":
             spoiled[LENGTH_AT : LENGTH_AT + 4] = NEGATIVE
             return bytes(spoiled)
-        if self.how == "negative_count":
+        if self.defect == "negative_count":
             if not isinstance(entry, Batch):
                 return None
             spoiled[COUNT_AT : COUNT_AT + 4] = NEGATIVE
-        elif self.how == "bad_magic":
+        elif self.defect == "bad_magic":
             spoiled[MAGIC_AT] = MAGIC
         else:
             spoiled[ATTRIBUTES_AT[magic]] |= CODEC
@@ -94,7 +94,7 @@ class MalformedBatches(RecordChanges):
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         decided = super().on_response(exchange, entities, now)
-        if not isinstance(self.rule, MalformedBatch) or self.rule.how != "double_abort":
+        if not isinstance(self.rule, MalformedBatch) or self.rule.defect != "double_abort":
             return decided
         for place in partitions_of_answer(exchange, entities):
             if aborted := place.body.get("aborted_transactions"):

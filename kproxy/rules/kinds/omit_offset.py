@@ -24,12 +24,12 @@ class OmitOffset(OffsetsRule):
 """
 
     kind: Literal["omit_offset"] = Field(description="kind of the rule")
-    how: Literal["uncommitted", "missing"] = Field(
-        default="uncommitted", description="as if nothing had been committed, or not in the answer at all"
+    omit_as: Literal["uncommitted", "missing"] = Field(
+        default="uncommitted", description="uncommitted: return no offset; missing: omit the partition"
     )
 
     def change_offset(self, partition: dict[str, Any]) -> dict[str, Any] | None:
-        if self.how == "missing":
+        if self.omit_as == "missing":
             return None
         if partition["committed_offset"] < 0:
             return partition

@@ -29,7 +29,7 @@ class Refuse(ConnectionRule):
 
     kind: Literal["refuse"] = Field(description="kind of the rule")
     permanent: Permanent = False
-    how: Literal["rst", "fin"] = Field(default="rst", description="by a reset, or in order")
+    close_with: Literal["rst", "fin"] = Field(default="rst", description="close by reset or in order")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -43,4 +43,4 @@ class Refuse(ConnectionRule):
             )
 
     def opened(self, connection: ConnectionView) -> Decisions:
-        return (Close(self.how),)
+        return (Close(self.close_with),)

@@ -25,21 +25,21 @@ class RewindOffset(OffsetsRule):
 - name: billing starts 100 records too early
   kind: rewind_offset
   match: {group: billing, topic: orders}
-  by: -100
+  offset_by: -100
 """
 
     kind: Literal["rewind_offset"] = Field(description="kind of the rule")
-    by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to each committed offset")
-    to: int | None = Field(default=None, ge=0, le=HIGHEST, description="takes the place of each committed offset")
+    offset_by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="added to each committed offset")
+    set_to: int | None = Field(default=None, ge=0, le=HIGHEST, description="replaces each committed offset")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        if ("to" in raw) == ("by" in raw):
-            yield (), 'either "by" or "to" is wanted: how many offsets further, or which offset'
+        if ("set_to" in raw) == ("offset_by" in raw):
+            yield (), 'expected either "offset_by" (difference) or "set_to" (offset)'
 
     def change_offset(self, partition: dict[str, Any]) -> dict[str, Any]:
         before = partition["committed_offset"]
         if before < 0:
             return partition
-        after = self.to if self.to is not None else min(max(before + (self.by or 0), 0), HIGHEST)
+        after = self.set_to if self.set_to is not None else min(max(before + (self.offset_by or 0), 0), HIGHEST)
         return partition if after == before else {**partition, "committed_offset": after}

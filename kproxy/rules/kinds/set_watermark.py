@@ -27,13 +27,13 @@ OUT_OF_RANGE = {
     "error_code": OFFSET_OUT_OF_RANGE, "high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1,
     "records": b"",
 }  # fmt: skip
-WORDS = ("stuck", "by", "log_start")
+WORDS = ("stuck", "offset_by", "log_start")
 
 
 class SetWatermark(ResponseRule):
     """Moves the ends of partitions as clients see them, in Fetch and ListOffsets.
 
-    `stuck` keeps the first high watermark, `by` moves it. Records beyond it are withheld, as a broker withholds
+    `stuck` keeps the first high watermark, `offset_by` moves it. Records beyond it are withheld, as a broker withholds
     unreplicated records, and `last_stable_offset` is lowered. `log_start` moves the start of the log: a read before it
     gets OFFSET_OUT_OF_RANGE, and the client uses `auto.offset.reset`.
     """
@@ -50,9 +50,11 @@ class SetWatermark(ResponseRule):
 
     kind: Literal["set_watermark"] = Field(description="kind of the rule")
     permanent: Permanent = False
-    stuck: bool = Field(default=False, description="whether it stays where the rule first saw it")
-    by: int | None = Field(default=None, ge=-HIGHEST, le=HIGHEST, description="is added to it; it stays 0 or more")
-    log_start: int | None = Field(default=None, ge=0, le=HIGHEST, description="the first offset that there is")
+    stuck: bool = Field(default=False, description="keep the first watermark that the rule sees")
+    offset_by: int | None = Field(
+        default=None, ge=-HIGHEST, le=HIGHEST, description="added to the watermark, which stays 0 or more"
+    )
+    log_start: int | None = Field(default=None, ge=0, le=HIGHEST, description="first offset of the log")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -92,7 +94,7 @@ class Watermarks(Effect):
         if self.rule.stuck:
             first = self.first.change((cluster, place.name), now, lambda known: known or (float(before),))
             after = min(after, before if first is None else int(first[0]))
-        return min(max(after + (self.rule.by or 0), 0), HIGHEST)
+        return min(max(after + (self.rule.offset_by or 0), 0), HIGHEST)
 
     def fetched(self, place: PartitionBody, requested: dict[str, Any] | None, cluster: str, now: float) -> bool:
         body, start = place.body, self.rule.log_start

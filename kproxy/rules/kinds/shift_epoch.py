@@ -27,15 +27,15 @@ class ShiftEpoch(PartitionRule):
 - name: metadata from before the last election
   kind: shift_epoch
   match: {topic: orders}
-  by: -1
+  offset_by: -1
 """
 
     kind: Literal["shift_epoch"] = Field(description="kind of the rule")
-    by: int = Field(ge=-HIGHEST, le=HIGHEST, description="is added to each leader epoch")
+    offset_by: int = Field(ge=-HIGHEST, le=HIGHEST, description="added to each leader epoch")
 
     def change_partition(self, partition: dict[str, Any], exchange: Exchange) -> bool:
         before = partition.get(EPOCH, -1)
         if before < 0:
             return False
-        partition[EPOCH] = after = min(max(before + self.by, 0), HIGHEST)
+        partition[EPOCH] = after = min(max(before + self.offset_by, 0), HIGHEST)
         return bool(after != before)

@@ -28,7 +28,7 @@ class Slice(ConnectionRule):
     kind: Literal["slice"] = Field(description="kind of the rule")
     bytes: Annotated[ByteCount, Field(ge=1)] = Field(description="length of a piece")
     every: Seconds = Field(default=0.005, description="time between two pieces")
-    way: Ways = Field(default="both", description="in which direction")
+    direction: Ways = Field(default="both", description="direction of the sliced bytes")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -36,4 +36,4 @@ class Slice(ConnectionRule):
         yield from for_a_time(raw, "bytes are cut in pieces for a time")
 
     def flow(self) -> TrafficShape:
-        return TrafficShape(ways=ways(self.way), piece=self.bytes, pause=self.every)
+        return TrafficShape(ways=ways(self.direction), piece=self.bytes, pause=self.every)

@@ -34,9 +34,9 @@ class Truncate(FrameRule):
 """
 
     kind: Literal["truncate"] = Field(description="kind of the rule")
-    bytes: ByteCount | None = Field(default=None, description="how many bytes are sent, the 4 of the size among them")
-    fraction: Fraction = Field(default=0.5, description="part of the frame that is sent, without `bytes`")
-    how: Literal["fin", "rst"] = Field(default="fin", description="how the connection is closed then")
+    bytes: ByteCount | None = Field(default=None, description="bytes to send, including 4 bytes of the size")
+    fraction: Fraction = Field(default=0.5, description="fraction of the frame to send, without `bytes`")
+    close_with: Literal["fin", "rst"] = Field(default="fin", description="close the connection in order or by reset")
     at: Direction = Field(default="response", description="towards the client, or the request towards the broker")
 
     @classmethod
@@ -47,7 +47,7 @@ class Truncate(FrameRule):
         def cut(frame: bytes) -> bytes:
             return frame[: min(kept(len(frame), self.bytes, self.fraction), len(frame) - 1)]
 
-        return (Reframe(cut, self.how),)
+        return (Reframe(cut, self.close_with),)
 
 
 def one_length(raw: dict[Any, Any]) -> Iterable[Wrong]:

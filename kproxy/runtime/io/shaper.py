@@ -47,12 +47,15 @@ class ConnectionShaper:
 
     def room(self) -> int | None:
         """Return the number of bytes left before the connection is cut; None: unlimited."""
-        return min((max(shape.most - self.passed, 0) for shape in self.shapes if shape.most is not None), default=None)
+        return min(
+            (max(shape.max_bytes - self.passed, 0) for shape in self.shapes if shape.max_bytes is not None),
+            default=None,
+        )
 
     def count(self, size: int) -> None:
         self.passed += size
         for shape in self.shapes:
-            if shape.most is not None and self.passed >= shape.most:
+            if shape.max_bytes is not None and self.passed >= shape.max_bytes:
                 self.connection.reactor.soon(self.full)
                 return
 
@@ -60,12 +63,12 @@ class ConnectionShaper:
         """Cut the connection: its byte limit is reached."""
         if self.over:
             return
-        shape = next(shape for shape in self.shapes if shape.most is not None and self.passed >= shape.most)
-        self.connection.cut(shape.how, f"a rule lets {shape.most} bytes pass")
+        shape = next(shape for shape in self.shapes if shape.max_bytes is not None and self.passed >= shape.max_bytes)
+        self.connection.cut(shape.close_with, f"a rule lets {shape.max_bytes} bytes pass")
 
     def too_old(self) -> None:
         shape = min((one for one in self.shapes if one.age is not None), key=lambda one: one.age or 0.0)
-        self.connection.cut(shape.how, f"a rule lets connections live for {shape.age:g} s")
+        self.connection.cut(shape.close_with, f"a rule lets connections live for {shape.age:g} s")
 
     def end(self) -> None:
         self.over = True

@@ -219,7 +219,7 @@ class Listener:
         """Close the socket as the rule defines: with a reset, or in order. An orderly close first reads all unread
         bytes."""
         with suppress(OSError):
-            if barred.how == "rst":
+            if barred.close_with == "rst":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             else:
                 socket.SocketType.shutdown(sock, socket.SHUT_WR)

@@ -38,8 +38,8 @@ def held(number: str = "17-1", **more: Any) -> dict[str, Any]:
     exchange = {"connection": 17, "listener": "main", "client_address": "10.1.4.22", "client": "etl-3",
                 "principal": None, "api": "Heartbeat", "version": 4, "correlation_id": 1}  # fmt: skip
     usual = {"id": number, "rule": "hold", "at": "request", "exchange": exchange, "since": "2026-11-21T14:02:51.000Z",
-             "ends_in": 19.0, "then": "pass", "revision": 1, "behind": 2, "bytes": len(FRAME) + 4, "editable": True,
-             "why_not": None, "claimed_by": None, "gone": None, "client_ended": False}  # fmt: skip
+             "ends_in": 19.0, "on_timeout": "pass", "revision": 1, "behind": 2, "bytes": len(FRAME) + 4,
+             "editable": True, "why_not": None, "claimed_by": None, "gone": None, "client_ended": False}  # fmt: skip
     return {**usual, **more}
 
 
@@ -53,7 +53,7 @@ def shown(number: str = "17-1", **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def page(fake: FakeView, open_page: OpenPage) -> Page:
     """With nothing held so far."""
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     page = open_page(fake.page)
     page.wait_for_selector(".stream.live + span")
     return page
@@ -61,7 +61,7 @@ def page(fake: FakeView, open_page: OpenPage) -> Page:
 
 def hold(fake: FakeView, page: Page, *all_: dict[str, Any]) -> None:
     """Have these frames be held."""
-    fake.answers["/api/held"] = {"held": list(all_), "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": list(all_), "max_frames": 20, "passed_over": 0}
     fake.tell("held", {"added": list(all_), "changed": [], "gone": []})
     page.wait_for_selector(".held-frame")
 
@@ -92,7 +92,7 @@ def test_a_held_frame_is_shown_and_let_go(fake: FakeView, page: Page) -> None:
     assert "2 behind it" in text
     assert "left, then passes" in text
     assert HOSTILE in text
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     to_frame(page)
     page.keyboard.press("a")
     assert sent(fake, page, "/api/held/17-1/resume") == {"revision": 1}
@@ -150,7 +150,7 @@ def test_open_editor_extends_the_hold_and_shows_its_time(fake: FakeView, page: P
     to_frame(page)
     page.keyboard.press("e")
     page.wait_for_selector("dialog .note")
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "17-1", "how": "client_left", "who": ""}]})
     expect(page.locator("dialog [role=alert]")).to_have_text("It is not held any more.")
     expect(page.locator("dialog button.primary")).to_be_disabled()
@@ -161,7 +161,7 @@ def test_frame_that_two_rules_hold_is_one_card(fake: FakeView, page: Page) -> No
     hold(fake, page, held(rules=["hold", "other"]))
     expect(page.locator(".held-frame")).to_contain_text("hold, other")
     other = held("17-2", rule="other", rules=["other"])
-    fake.answers["/api/held"] = {"held": [other], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [other], "max_frames": 20, "passed_over": 0}
     fake.tell("held", {"added": [other], "changed": [], "gone": [{"id": "17-1", "how": "timed_out", "who": ""}]})
     expect(page.locator(".held-frame")).to_have_count(1)
     expect(page.locator(".held-frame")).not_to_contain_text("hold, other")
@@ -208,7 +208,7 @@ def test_names_and_parts_of_records_are_offered(fake: FakeView, page: Page) -> N
 def test_what_is_held_while_the_page_asks_stays_in_sight(fake: FakeView, open_page: OpenPage) -> None:
     """An answer from before does not take away what was told since."""
     asked, told = Event(), Event()
-    answers = [{"held": [], "most": 20, "passed_over": 0}, {"held": [held()], "most": 20, "passed_over": 0}]
+    answers = [{"held": [], "max_frames": 20, "passed_over": 0}, {"held": [held()], "max_frames": 20, "passed_over": 0}]
 
     def late(query: dict[str, str]) -> dict[str, Any]:
         asked.set()
@@ -254,7 +254,7 @@ def test_the_row_of_a_held_frame_is_marked_and_no_other(fake: FakeView, page: Pa
     page.keyboard.press("H")
     expect(page.locator(".list [data-place]")).to_have_count(1)
     expect(page.get_by_role("button", name="held", exact=True)).to_have_attribute("aria-pressed", "true")
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     fake.tell("held", {"added": [], "changed": [], "gone": [{"id": "17-1", "how": "client_left", "who": ""}]})
     page.wait_for_selector("text=Nothing that the filter holds for is held now.")
     page.keyboard.press("H")
@@ -334,7 +334,7 @@ def test_an_answer_is_given_in_the_brokers_place(fake: FakeView, page: Page) -> 
 
 def test_what_the_filter_holds_for_is_intercepted(fake: FakeView, open_page: OpenPage) -> None:
     """After the page has named whom that is about."""
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     fake.answers["PUT /api/rules/intercept *"] = {"version": "5f2c9a01b7e5"}
     fake.rows_kept = [fake.row(1), fake.row(2, client="billing-2", connection=5)]
     page = open_page(f"{fake.page}#/exchanges?f=~k%20produce")
@@ -348,14 +348,14 @@ def test_what_the_filter_holds_for_is_intercepted(fake: FakeView, open_page: Ope
     ((method, path, body),) = fake.changes
     assert method == "PUT"
     assert re.fullmatch(r"/api/rules/intercept ~k produce\?ttl=10m&page=[0-9a-f]{32}", path)
-    assert body == {"kind": "intercept", "at": "request", "hold_for": "20s", "then": "pass", "most": 20,
+    assert body == {"kind": "intercept", "at": "request", "hold_for": "20s", "on_timeout": "pass", "max_frames": 20,
                     "filter": "~k produce"}  # fmt: skip
 
 
 def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) -> None:
     """Neither by keys nor by buttons."""
     fake.may_write = False
-    fake.answers["/api/held"] = {"held": [held()], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [held()], "max_frames": 20, "passed_over": 0}
     page = open_page(fake.page)
     page.wait_for_selector(".held-frame")
     page.locator(".held-frame").focus()
@@ -368,7 +368,7 @@ def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) 
 def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) -> None:
     """On the view, and in each dialog that decides; in both themes."""
     frames = [held(), held("18-1", editable=False, why_not="not all of it is here", claimed_by="mara", ends_in=None)]
-    fake.answers |= {"/api/held": {"held": frames, "most": 20, "passed_over": 3}, "/api/held/17-1": shown()}
+    fake.answers |= {"/api/held": {"held": frames, "max_frames": 20, "passed_over": 3}, "/api/held/17-1": shown()}
     fake.refused["/api/held/17-1/preview"] = 422, {"error": {
         "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
         "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip

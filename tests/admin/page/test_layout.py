@@ -98,7 +98,7 @@ def test_help_fits_and_scrolls(fake: FakeView, open_page: OpenPage, width: int, 
 
 @pytest.mark.parametrize(("width", "height"), WIDTHS)
 def test_tab_of_held_frames_keeps_its_width(fake: FakeView, open_page: OpenPage, width: int, height: int) -> None:
-    fake.answers["/api/held"] = {"held": [held()], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [held()], "max_frames": 20, "passed_over": 0}
     page = open_page(fake.page, viewport={"width": width, "height": height}, color_scheme="light")
     tab = page.locator("nav a", has_text="Held")
     expect(tab).to_be_visible()

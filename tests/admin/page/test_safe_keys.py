@@ -33,7 +33,7 @@ def page(fake: FakeView, open_page: OpenPage) -> Page:
     fake.details["0-1"] = detail(1)
     fake.answers["/api/rules"] = rules({"name": "hold", "kind": "intercept"})
     fake.answers["/api/captures"] = {"folder": "captures", "captures": []}
-    fake.answers["/api/held"] = {"held": [], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     fake.answers["/api/held/17-1"] = shown()
     refuse(fake, 409, "confirm_first", ASKS)
     fake.rows([fake.row(1)])  # before the page opens: a stream that opens at the same time repeats the row
@@ -144,7 +144,7 @@ def test_view_of_held_frames_has_keys_of_its_own(fake: FakeView, page: Page) -> 
     assert fake.changes == []
     page.keyboard.press("j")
     expect(page.locator(".page .held-frame:focus")).to_have_count(1)
-    fake.answers["/api/held"] = {"held": frames[1:], "most": 20, "passed_over": 0}
+    fake.answers["/api/held"] = {"held": frames[1:], "max_frames": 20, "passed_over": 0}
     page.keyboard.press("a")
     assert sent(fake, page, "/api/held/17-1/resume") == {"revision": 1}
     expect(page.locator(".page .held-frame")).to_have_count(1)

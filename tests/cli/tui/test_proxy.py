@@ -403,14 +403,14 @@ def test_a_reader_without_the_right_to_change_is_told_so(admin: FakeAdmin) -> No
 
 HELD = {"id": "17-3", "rule": "hold orders", "rules": ["hold orders"], "at": "request",
         "since": "2026-11-21T14:22:07Z", "ends_in": 7.6, "longest": 590.0,
-        "exchange": {"connection": 17, "api": "Produce", "version": 9}, "then": "pass", "revision": 1, "behind": 2,
-        "bytes": 210, "editable": True, "why_not": None, "claimed_by": None, "gone": None}  # fmt: skip
+        "exchange": {"connection": 17, "api": "Produce", "version": 9}, "on_timeout": "pass", "revision": 1,
+        "behind": 2, "bytes": 210, "editable": True, "why_not": None, "claimed_by": None, "gone": None}  # fmt: skip
 
 
 @pytest.fixture
 def holding(admin: FakeAdmin) -> FakeAdmin:
     """A proxy that holds one frame."""
-    admin.answers["GET", "/api/held"] = 200, {"held": [HELD], "most": 20, "passed_over": 0}
+    admin.answers["GET", "/api/held"] = 200, {"held": [HELD], "max_frames": 20, "passed_over": 0}
     admin.answers["GET", "/api/held/17-3"] = 200, {**HELD, "frame": frame("client", "orders")}
     for action in ("resume", "answer", "drop", "close", "extend", "claim"):
         admin.answers["POST", f"/api/held/17-3/{action}"] = 200, HELD
@@ -433,7 +433,7 @@ def test_who_sends_no_more_is_marked_where_frames_are_held(holding: FakeAdmin) -
     """On a screen that has room for it."""
     holding.answers["GET", "/api/held"] = 200, {
         "held": [{**HELD, "client_ended": True}, {**HELD, "id": "17-4", "client_ended": False}],
-        "most": 20, "passed_over": 0,
+        "max_frames": 20, "passed_over": 0,
     }  # fmt: skip
 
     async def script(app: ViewApp) -> None:
@@ -484,8 +484,8 @@ def test_held_frames_are_listed_and_decided(holding: FakeAdmin) -> None:
     assert holding.of("POST", "/api/held/17-3/answer") == [
         {"revision": 1, "who": user(), "error": "NOT_LEADER_OR_FOLLOWER"}
     ]
-    assert holding.of("POST", "/api/held/17-3/drop") == [{"revision": 1, "who": user(), "then": "stall"}]
-    assert holding.of("POST", "/api/held/17-3/close") == [{"revision": 1, "who": user(), "how": "fin"}]
+    assert holding.of("POST", "/api/held/17-3/drop") == [{"revision": 1, "who": user(), "connection": "stall"}]
+    assert holding.of("POST", "/api/held/17-3/close") == [{"revision": 1, "who": user(), "close_with": "fin"}]
     assert holding.of("POST", "/api/held/17-3/extend") == [{"by": "60s", "who": user()}]
 
 

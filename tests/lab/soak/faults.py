@@ -14,7 +14,7 @@ FAULTS: list[Rule] = [
     {"name": "no leader now and then", "kind": "error", "match": {"api": ["Produce", "Fetch"]},
      "when": {"probability": 0.05}, "error": "NOT_LEADER_OR_FOLLOWER"},
     {"name": "stored, but nobody hears of it", "kind": "disconnect", "match": {"api": "Produce"},
-     "when": {"probability": 0.05}, "how": "rst", "at": "response"},
+     "when": {"probability": 0.05}, "close_with": "rst", "at": "response"},
     {"name": "connections end", "kind": "disconnect", "when": {"probability": 0.01}},
     {"name": "coordinators are loading", "kind": "error",
      "match": {"api": ["OffsetCommit", "TxnOffsetCommit", "AddOffsetsToTxn", "EndTxn"]},
@@ -22,5 +22,5 @@ FAULTS: list[Rule] = [
     {"name": "groups are to gather again", "kind": "rebalance", "when": {"probability": 0.05}},
     {"name": "small pieces", "kind": "slice", "bytes": "700B", "every": "1ms"},
     {"name": "answers of brokers are lost", "kind": "drop", "match": {"api": ["Produce", "EndTxn", "OffsetCommit"]},
-     "when": {"probability": 0.02}, "then": "close"},
+     "when": {"probability": 0.02}, "connection": "close"},
 ]  # fmt: skip

@@ -88,7 +88,7 @@ rules:
 
 def test_a_connection_that_a_rule_closes_goes_on_as_a_new_one() -> None:
     """The exchange is lost, those after it are not."""
-    rules = "rules: [{name: cut, kind: disconnect, how: fin, match: {api: Heartbeat}, when: {nth: 2}}]"
+    rules = "rules: [{name: cut, kind: disconnect, close_with: fin, match: {api: Heartbeat}, when: {nth: 2}}]"
 
     ((_, finding),) = found(rules, *[exchange(number) for number in (1, 2, 3)])
 

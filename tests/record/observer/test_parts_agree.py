@@ -676,7 +676,7 @@ def test_parts_of_a_frame_that_never_leaves_are_reported() -> None:
 
 def test_parts_of_many_frames_are_each_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames are released one by one; reporting all that wait each time would be quadratic."""
-    talk = Timed("rules: [{name: held, kind: intercept, match: {api: Heartbeat}, hold_for: 60s, most: 1000}]")
+    talk = Timed("rules: [{name: held, kind: intercept, match: {api: Heartbeat}, hold_for: 60s, max_frames: 1000}]")
     calls: list[int] = []
     monkeypatch.setattr(talk.observers[0], "waited", lambda correlation, *_, **__: calls.append(correlation))
     talk.ask(*[(HB, number) for number in range(300)])

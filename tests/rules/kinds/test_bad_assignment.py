@@ -30,7 +30,7 @@ def read(data: Any) -> tuple[int, dict[str, list[int]], bytes, bytes]:
 
 
 def synced(told: Any, version: int, how: str, assignment: bytes) -> bytes:
-    talk = told(f"kind: bad_assignment\nmatch: {{group: billing}}\nhow: {how}")
+    talk = told(f"kind: bad_assignment\nmatch: {{group: billing}}\ndefect: {how}")
     talk.ask(SYNC_GROUP, version, group_id="billing", member_id="a")
     return bytes(talk.answer(SYNC_GROUP, version, assignment=assignment)["assignment"])
 
@@ -53,7 +53,7 @@ def test_bytes_that_are_no_assignment_stay(told: Any) -> None:
 @pytest.mark.parametrize("version", schema.load(SYNC_GROUP).versions)
 def test_members_get_each_others(told: Any, version: int) -> None:
     """`swap`: in the order of their ids each gets the next one's, the last the first one's."""
-    talk = told("kind: bad_assignment\nhow: swap")
+    talk = told("kind: bad_assignment\ndefect: swap")
     given = [{"member_id": name, "assignment": written(n)} for n, name in enumerate(("b", "a", "c"))]
     seen = talk.ask(SYNC_GROUP, version, group_id="billing", member_id="a", assignments=given)
 
@@ -65,7 +65,7 @@ def test_members_get_each_others(told: Any, version: int) -> None:
 
 def test_followers_and_lonely_leaders_pass_as_they_came(told: Any) -> None:
     """Only the leader of two or more has something to swap."""
-    talk = told("kind: bad_assignment\nhow: swap")
+    talk = told("kind: bad_assignment\ndefect: swap")
     for given in ([], [{"member_id": "a", "assignment": written(0)}]):
         talk.ask(SYNC_GROUP, 4, group_id="billing", member_id="a", assignments=given)
         talk.answer(SYNC_GROUP, 4)
@@ -77,7 +77,7 @@ def test_followers_and_lonely_leaders_pass_as_they_came(told: Any) -> None:
 def test_assignments_by_the_broker(told: Any, key: int, version: int) -> None:
     """The newer protocols; a heartbeat without an assignment stays as it is."""
     for how, expected in (("empty", []), ("negative", [[-1, -2]])):
-        talk = told(f"kind: bad_assignment\nhow: {how}")
+        talk = told(f"kind: bad_assignment\ndefect: {how}")
         topics = {"topic_partitions": [{"topic_id": UUID(int=7), "partitions": [0, 1]}]}
         talk.ask(key, version, group_id="billing")
         body = talk.answer(key, version, assignment=topics)

@@ -23,18 +23,18 @@ def partitions(told: Any, version: int, how: str, there: int = 3) -> list[tuple[
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
 def test_more_and_fewer(told: Any, version: int) -> None:
     """New ones are led as the old ones in turn; the highest go first."""
-    assert partitions(told, version, "by: 4") == [(0, 1), (1, 2), (2, 3), (3, 1), (4, 2), (5, 3), (6, 1)]
-    assert partitions(told, version, "by: -1") == [(0, 1), (1, 2)]
-    assert partitions(told, version, "to: 1") == [(0, 1)]
+    assert partitions(told, version, "offset_by: 4") == [(0, 1), (1, 2), (2, 3), (3, 1), (4, 2), (5, 3), (6, 1)]
+    assert partitions(told, version, "offset_by: -1") == [(0, 1), (1, 2)]
+    assert partitions(told, version, "set_to: 1") == [(0, 1)]
 
 
 def test_one_stays(told: Any) -> None:
     """A topic has at least one partition; one that is not there has none."""
-    assert partitions(told, 9, "by: -7") == [(0, 1)]
-    assert partitions(told, 9, "to: 4", there=0) == []
+    assert partitions(told, 9, "offset_by: -7") == [(0, 1)]
+    assert partitions(told, 9, "set_to: 4", there=0) == []
 
 
 def test_one_of_the_two_is_wanted(mistakes_of: Any) -> None:
-    """`to` and `by` together, or none of them, are refused."""
-    assert mistakes_of("kind: change_partitions, to: 1, by: 1") == mistakes_of("kind: change_partitions")
-    assert 'either "to" or "by"' in mistakes_of("kind: change_partitions")[0]
+    """`set_to` and `offset_by` together, or none of them, are refused."""
+    assert mistakes_of("kind: change_partitions, set_to: 1, offset_by: 1") == mistakes_of("kind: change_partitions")
+    assert 'either "set_to" (number' in mistakes_of("kind: change_partitions")[0]

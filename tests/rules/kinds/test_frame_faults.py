@@ -95,10 +95,10 @@ def test_draws_can_be_those_of_each_connection(hand: Any) -> None:
     ("text", "side", "decision"),
     [
         ("kind: drop", "response", Drop("stall")),
-        ("kind: drop, what: request, then: close", "request", Drop("close")),
+        ("kind: drop, what: request, connection: close", "request", Drop("close")),
         ("kind: disconnect", "request", Close("fin")),
-        ("kind: disconnect, at: response, how: rst", "response", Close("rst")),
-        ("kind: disconnect, how: half", "request", Close("half")),
+        ("kind: disconnect, at: response, close_with: rst", "response", Close("rst")),
+        ("kind: disconnect, close_with: half", "request", Close("half")),
     ],
 )
 def test_a_frame_is_lost_or_the_connection(text: str, side: str, decision: Any, hand: Any, metadata: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_frame_is_lost_or_the_connection(text: str, side: str, decision: Any, 
 def test_a_truncated_frame_is_its_beginning_and_the_end(how: str, length: int, hand: Any, metadata: Any) -> None:
     """At least one byte is missing, and the connection is closed behind it."""
     whole = answered(metadata)
-    frame, then = reframed(hand, f"kind: truncate, {how}, how: rst", metadata)
+    frame, then = reframed(hand, f"kind: truncate, {how}, close_with: rst", metadata)
 
     assert frame == whole[: {10: 10, 0: len(whole) // 2, -1: -1}[length]]
     assert then == "rst"
@@ -313,7 +313,7 @@ def test_produced_records_can_be_corrupted(hand: Any) -> None:
         ("kind: corrupt, bits: 0", "must be at least 1, found 0"),
         ("kind: corrupt, where: records, match: {api: Metadata}", "there are no records here: records are in Produce"),
         ("kind: corrupt, where: records, at: response, match: {api: Produce}", "there are no records at response here"),
-        ("kind: drop, then: hang", "one of stall, close, continue is wanted"),
+        ("kind: drop, connection: hang", "one of stall, close, continue is wanted"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, mistake: str, mistakes_of: Any) -> None:
@@ -334,4 +334,4 @@ def test_a_response_that_does_not_exist_is_warned_of(hand: Any) -> None:
 
 def test_going_on_without_a_response_is_warned_of(hand: Any) -> None:
     """No broker does that."""
-    assert any("then: continue" in line for line in hand.rule("kind: drop, then: continue").warnings())
+    assert any("connection: continue" in line for line in hand.rule("kind: drop, connection: continue").warnings())

@@ -52,7 +52,7 @@ def test_asked_by_id(told: Any) -> None:
     assert (hidden["error_code"], hidden["name"], hidden["topic_id"]) == (UNKNOWN_TOPIC_ID, None, ID)
 
 
-@pytest.mark.parametrize("kind", ["hide_topic", "recreate_topic", "change_partitions, by: 1"])
+@pytest.mark.parametrize("kind", ["hide_topic", "recreate_topic", "change_partitions, offset_by: 1"])
 def test_partitions_cannot_be_selected(kind: str, mistakes_of: Any) -> None:
     """A topic is hidden as a whole, or not at all."""
     assert "whole topics" in mistakes_of(f"kind: {kind}, match: {{topic: orders, partition: 0}}")[0]

@@ -15,10 +15,10 @@ from kproxy.rules.document.read import parse_rules
         ('filter: "~k prodduce"', 'there is no API "prodduce", did you mean "Produce"?'),
         ("hold_for: 50ms", "must be at least 0.1 s"),
         ("hold_for: 11m", "must be at most 600 s"),
-        ("then: fly", "fly"),
-        ("then: {error: NOPE}", "NOPE"),
-        ("then: {error: 0}", "0 is no error"),
-        ("most: 0", "must be at least 1, found 0"),
+        ("on_timeout: fly", "fly"),
+        ("on_timeout: {error: NOPE}", "NOPE"),
+        ("on_timeout: {error: 0}", "0 is no error"),
+        ("max_frames: 0", "must be at least 1, found 0"),
         ("at: broker", "broker"),
     ],
 )
@@ -35,7 +35,7 @@ def test_what_is_no_such_rule_is_refused(mistakes_of: Any, text: str, told: str)
         ("filter: '~e NOT_LEADER'", ["error is not known when the request comes, write at: response"]),
         ("filter: 'latency > 1s', at: response", []),
         ("match: {acks: 0}, at: both", ["a Produce request with acks=0 has no response, this rule never holds one"]),
-        ("match: {api: Produce}, then: {error: REQUEST_TIMED_OUT}", []),
+        ("match: {api: Produce}, on_timeout: {error: REQUEST_TIMED_OUT}", []),
     ],
 )
 def test_what_it_will_not_do_is_said(text: str, told: list[str]) -> None:

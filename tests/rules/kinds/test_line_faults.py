@@ -15,16 +15,16 @@ BOTH = frozenset(("to_client", "to_broker"))
     ("text", "shape"),
     [
         ("kind: bandwidth, rate: 100kB/s", TrafficShape(BOTH, rate=100_000)),
-        ("kind: bandwidth, rate: 1kB/s, way: to_client", TrafficShape(frozenset(("to_client",)), rate=1000)),
+        ("kind: bandwidth, rate: 1kB/s, direction: to_client", TrafficShape(frozenset(("to_client",)), rate=1000)),
         (
-            "kind: slice, bytes: 10, every: 20ms, way: to_broker",
+            "kind: slice, bytes: 10, every: 20ms, direction: to_broker",
             TrafficShape(frozenset(("to_broker",)), piece=10, pause=0.02),
         ),
         ("kind: slice, bytes: 1kB", TrafficShape(BOTH, piece=1000, pause=0.005)),
-        ("kind: disconnect, after: 1MB", TrafficShape(BOTH, most=1_000_000)),
-        ("kind: disconnect, age: 30s, how: rst", TrafficShape(BOTH, age=30, how="rst")),
-        ("kind: disconnect, age: 1m, after: 5B", TrafficShape(BOTH, most=5, age=60)),
-        ("kind: disconnect, how: fin", None),
+        ("kind: disconnect, after: 1MB", TrafficShape(BOTH, max_bytes=1_000_000)),
+        ("kind: disconnect, age: 30s, close_with: rst", TrafficShape(BOTH, age=30, close_with="rst")),
+        ("kind: disconnect, age: 1m, after: 5B", TrafficShape(BOTH, max_bytes=5, age=60)),
+        ("kind: disconnect, close_with: fin", None),
         ("kind: delay, delay: 1s", None),
     ],
 )
@@ -44,7 +44,7 @@ def test_rules_about_lines_look_at_no_frame(text: str, hand: Any) -> None:
 
 def test_refused_connections_are_closed(hand: Any) -> None:
     """By a reset unless it is to be in order."""
-    for text, how in (("kind: refuse", "rst"), ("kind: refuse, how: fin", "fin")):
+    for text, how in (("kind: refuse", "rst"), ("kind: refuse, close_with: fin", "fin")):
         rule = hand.rule(text)
 
         assert rule.connects
@@ -84,7 +84,7 @@ def test_a_blackhole_begins_at_a_request(selectors: str, hand: Any) -> None:
         ("kind: slice, bytes: 1, not: {topic: x}", "the bytes of a whole connection are cut in pieces, so that"),
         ("kind: refuse, match: {client_id: x}", "connections are refused before there is any frame, so that"),
         ("kind: disconnect, after: 1MB, at: request", '"after" closes wherever a frame is just then, "at" cannot be'),
-        ("kind: disconnect, age: 1s, how: half", 'with "age" a connection is closed by fin or rst'),
+        ("kind: disconnect, age: 1s, close_with: half", 'expected fin or rst with "age", got half'),
         ("kind: disconnect, age: 1s, match: {api: Fetch}", '"age" is about a whole connection, so that "api" cannot'),
         ("kind: disconnect, age: 1s, when: {once: true}", '"age" is in force for a time, so that "once" cannot be'),
         ("kind: disconnect, after: 0", "must be more than 0, found 0"),

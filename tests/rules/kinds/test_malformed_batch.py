@@ -13,7 +13,7 @@ from kproxy.protocol.records.entry import crc_of
 
 def malformed(carried: Any, how: str, form: dict[str, int], at: str = "fetch") -> tuple[bytes, bytes, int]:
     """Two batches before and after, and the length of the first."""
-    talk = carried(f"kind: malformed_batch\nhow: {how}\nat: {at}")
+    talk = carried(f"kind: malformed_batch\ndefect: {how}\nat: {at}")
     first = talk.batch("a", "b", first=0, **form)
     both = first + talk.batch("c", first=2, **form)
     length = int.from_bytes(first[8:12], "big") + 12
@@ -60,7 +60,7 @@ def test_double_abort(carried: Any) -> None:
         )
         for kind in (0, 1)
     ]
-    part = carried("kind: malformed_batch\nhow: double_abort").fetched(
+    part = carried("kind: malformed_batch\ndefect: double_abort").fetched(
         data + markers[0] + markers[1], aborted_transactions=[{"producer_id": 7, "first_offset": 5}]
     )
 

@@ -13,7 +13,7 @@ VERSIONS = [version for version in schema.load(OFFSET_FETCH).versions if version
 
 
 def partitions(told: Any, version: int, how: str) -> list[dict[str, Any]]:
-    talk = told(f"kind: omit_offset\nmatch: {{group: billing, partition: 0}}\nhow: {how}")
+    talk = told(f"kind: omit_offset\nmatch: {{group: billing, partition: 0}}\nomit_as: {how}")
     parts = [{"partition_index": n, "committed_offset": 50 + n, "metadata": "x"} for n in range(2)]
     asked, found = [{"name": "orders", "partition_indexes": [0, 1]}], [{"name": "orders", "partitions": parts}]
     if version < 8:

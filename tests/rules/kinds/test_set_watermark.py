@@ -41,14 +41,14 @@ def listed(talk: Any, version: int, timestamp: int, offset: int) -> int:
 def test_it_moves(carried: Any, version: int) -> None:
     """Back, with what lies beyond withheld; forward, with all that there is; not below 0."""
     batches = carried.batch("a", "b", first=5), carried.batch("c", first=7)
-    part = fetched(carried("kind: set_watermark\nby: -1"), 8, version, b"".join(batches))
+    part = fetched(carried("kind: set_watermark\noffset_by: -1"), 8, version, b"".join(batches))
     assert (part["high_watermark"], part.get("last_stable_offset", 7)) == (7, 7)
     assert carried.read(part["records"]) == [(5, "a"), (6, "b")]
 
-    part = fetched(carried("kind: set_watermark\nby: 100"), 8, version, b"".join(batches))
+    part = fetched(carried("kind: set_watermark\noffset_by: 100"), 8, version, b"".join(batches))
     assert (part["high_watermark"], part.get("last_stable_offset", 8)) == (108, 8)
     assert bytes(part["records"]) == b"".join(batches)
-    assert fetched(carried("kind: set_watermark\nby: -10"), 8, version)["high_watermark"] == 0
+    assert fetched(carried("kind: set_watermark\noffset_by: -10"), 8, version)["high_watermark"] == 0
 
 
 @pytest.mark.parametrize("version", schema.load(LIST_OFFSETS).versions)
@@ -84,7 +84,7 @@ def test_something_has_to_move(mistakes_of: Any) -> None:
 
 def test_an_answer_of_nothing(carried: Any) -> None:
     """Null where version 0 lists offsets passes as it came."""
-    talk = carried("kind: set_watermark\nby: -1")
+    talk = carried("kind: set_watermark\noffset_by: -1")
     talk.ask(LIST_OFFSETS, 0, topics=[{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}])
     part = {"partition_index": 0, "old_style_offsets": None}
     body = talk.answer(LIST_OFFSETS, 0, topics=[{"name": "orders", "partitions": [part]}])

@@ -13,7 +13,7 @@ HIGHEST = 2**31 - 1
 
 
 def epochs(told: Any, version: int, by: int, *before: int) -> list[int]:
-    talk = told(f"kind: shift_epoch\nmatch: {{topic: orders}}\nby: {by}")
+    talk = told(f"kind: shift_epoch\nmatch: {{topic: orders}}\noffset_by: {by}")
     parts = [{"partition_index": n, "leader_id": 1, "leader_epoch": epoch} for n, epoch in enumerate(before)]
     if version < 7:
         parts = [{name: value for name, value in part.items() if name != "leader_epoch"} for part in parts]

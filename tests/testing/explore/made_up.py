@@ -22,9 +22,9 @@ TABLE = FaultTable({
     "connections": {
         "answer lost": {"class": "transient", "moment": "after", "weight": 1.0, "source": "s",
                         "text": "the answer is lost", "without": ["unanswered"],
-                        "rule": {"kind": "disconnect", "how": "rst", "at": "response"}},
+                        "rule": {"kind": "disconnect", "close_with": "rst", "at": "response"}},
         "never arrives": {"class": "transient", "moment": "before", "weight": 0.6, "source": "s",
-                          "text": "the request never arrives", "rule": {"kind": "disconnect", "how": "rst"}},
+                          "text": "the request never arrives", "rule": {"kind": "disconnect", "close_with": "rst"}},
     },
     "Produce": {
         "weight": 1.0, "connections": ["answer lost", "never arrives"], "unlike_mock": {"answer lost": "idempotent"},

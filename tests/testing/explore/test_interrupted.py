@@ -21,7 +21,7 @@ OPTIONS = ["--jobs=1", "--for=300s", "--limit=100s", "--faults=transient", "--on
 PROGRAM = ["--", sys.executable, "-S", "stays.py"]
 FAULT = """
 rules:
-- {name: lost, kind: disconnect, how: rst, at: response, match: {api: Metadata}, when: {nth: 1, count: all}}
+- {name: lost, kind: disconnect, close_with: rst, at: response, match: {api: Metadata}, when: {nth: 1, count: all}}
 """
 
 

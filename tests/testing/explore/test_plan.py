@@ -26,7 +26,7 @@ def test_a_plan_is_a_rule_for_each_fault() -> None:
         {
             "name": "Produce #2 (out[0]) of app: the answer is lost",
             "kind": "disconnect",
-            "how": "rst",
+            "close_with": "rst",
             "at": "response",
             "match": {"api": "Produce", "client_id": "app", "topic": "out", "partition": 0},
             "when": {"nth": 2, "count": "all"},
@@ -34,7 +34,7 @@ def test_a_plan_is_a_rule_for_each_fault() -> None:
         {
             "name": "OffsetCommit of 4 (g, in[0]) of app: the answer is lost",
             "kind": "disconnect",
-            "how": "rst",
+            "close_with": "rst",
             "at": "response",
             "match": {
                 "api": "OffsetCommit",
@@ -127,10 +127,10 @@ def test_a_saved_file_is_read_as_its_plan(tmp_path: Path, drip: bool) -> None:
     "rule",
     [
         "kind: delay, delay: 1s, match: {api: Produce}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce}, when: {nth: 1}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce, listener: a}, when: {nth: 1, count: all}",
-        "kind: disconnect, how: rst, at: response, match: {api: Produce, topic: /a|b/}, when: {nth: 1, count: all}",
+        "kind: disconnect, close_with: rst, at: response, match: {api: Produce}",
+        "kind: disconnect, close_with: rst, at: response, match: {api: Produce}, when: {nth: 1}",
+        "kind: disconnect, close_with: rst, at: response, match: {api: Fetch, listener: a}, when: {nth: 1, count: all}",
+        "kind: disconnect, close_with: rst, at: response, match: {api: Fetch, topic: /a/}, when: {nth: 1, count: all}",
     ],
 )
 def test_other_rules_are_no_finding(tmp_path: Path, rule: str) -> None:

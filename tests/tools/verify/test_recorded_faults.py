@@ -50,7 +50,7 @@ def proved(*checks: str) -> dict[str, str]:
 BEHIND = {"watermark-behind": "suspect"}
 DOUBLED = {"duplicate": "suspect"}
 LOST = {"kind": "disconnect", "at": "response", **PRODUCE_ONCE}
-DROPPED = {"kind": "drop", "what": "response", "then": "close", **PRODUCE_ONCE}
+DROPPED = {"kind": "drop", "what": "response", "connection": "close", **PRODUCE_ONCE}
 LATE = {"kind": "error", "error": "REQUEST_TIMED_OUT", "at": "response", **PRODUCE_ONCE}
 WORKLOADS: dict[str, Workload] = {
     "answer-lost": Workload(LOST, DOUBLED),
@@ -77,9 +77,9 @@ WORKLOADS: dict[str, Workload] = {
     "reorder-at-fetch": Workload({"kind": "reorder_records", "at": "fetch"}, proved("inconsistent-offset")),
     "reorder-at-produce": Workload({"kind": "reorder_records", "at": "produce"}, proved("inconsistent-offset")),
     "poison": Workload({"kind": "poison_records", "at": "fetch", "offsets": 12}, proved("inconsistent-offset")),
-    "rewind-offset": Workload({"kind": "rewind_offset", "by": -5}, proved("lost-commit")),
+    "rewind-offset": Workload({"kind": "rewind_offset", "offset_by": -5}, proved("lost-commit")),
     "drop-commit": Workload({"kind": "drop_commit", "when": {"first": 1}}, proved("lost-commit")),
-    "watermark": Workload({"kind": "set_watermark", "by": -5, "when": {"first": 2}}, BEHIND),
+    "watermark": Workload({"kind": "set_watermark", "offset_by": -5, "when": {"first": 2}}, BEHIND),
     "no-fault": Workload(),
     "no-fault-idempotent": Workload(idempotent=True),
     "transactions": Workload(transactions=True),

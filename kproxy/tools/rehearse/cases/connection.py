@@ -151,7 +151,7 @@ class CaseConnection(Dialogue):
     def bar(self, barred: Barred | None) -> None:
         """Close the connection if rules do not let the client in, or no longer."""
         if barred is not None:
-            self.session.close_by_rule(barred.how, list(barred.rules))
+            self.session.close_by_rule(barred.close_with, list(barred.rules))
             self.obey()
 
     # ---- bytes in

@@ -165,9 +165,9 @@ class Flow(Model):
     rate: ByteRate | None = Field(default=None, description="bytes per second, 100kB/s")
     piece: ByteCount | None = Field(default=None, description="bytes written at once")
     pause: Seconds | None = Field(default=None, description="time between two pieces")
-    most: ByteCount | None = Field(default=None, description="bytes after which the connection is closed")
+    max_bytes: ByteCount | None = Field(default=None, description="bytes after which the connection is closed")
     age: Seconds | None = Field(default=None, description="age at which the connection is closed")
-    how: Literal["fin", "rst"] | None = Field(default=None, description="how it is closed then")
+    close_with: Literal["fin", "rst"] | None = Field(default=None, description="closed by FIN or by reset")
 
 
 class Counts(Model):

@@ -64,7 +64,7 @@ class RetriesTest {
 
     @Test
     void aLostAnswerIsAskedForAgain(Kproxy kproxy) throws Exception {
-        var lost = kproxy.inject("{kind: disconnect, match: {api: Produce}, when: {once: true}, at: response, how: rst}");
+        var lost = kproxy.inject("{kind: disconnect, match: {api: Produce}, when: {once: true}, at: response, close_with: rst}");
         write(kproxy, "one");
         kproxy.assertApplied(lost);
         assertEquals(2, lost.counters().matched());
