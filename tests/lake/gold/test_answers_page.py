@@ -54,15 +54,6 @@ def test_the_examples_run(spark, silver, tmp_path, monkeypatch, capsys):
     assert len(asked) == 5
 
 
-def test_the_commands_are_there():
-    """With the options that the page names."""
-    for name in ("run", "report"):
-        helped = CliRunner().invoke(group, [name, "--help"])
-        assert helped.exit_code == 0
-        for option in {"run": ("--rebuild", "--lake"), "report": ("--from", "--to", "--rows", "-o")}[name]:
-            assert option in helped.output
-
-
 def test_every_answer_has_a_question_and_a_chapter():
     """And every column a meaning."""
     for answer in ANSWERS:
