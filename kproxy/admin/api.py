@@ -43,7 +43,6 @@ from kproxy.runtime.rule_keeper import DOCUMENTS, RuleKeeper
 
 from . import captures, editor, exchanges, held, process, rules, sources, tail, view
 from .backend import Backend
-from .captures import ProcessCaptures
 from .guard import JSON, SAFE, SLASH, AdminTokens, Guard, GuardedApp, check_host, make_guard
 from .http_server import serve_admin
 from .limits import CLOSE, RESPONSES, network_of_peer
@@ -228,8 +227,9 @@ def files_backend(log: FilteringBoundLogger, most: int) -> Iterator[Backend]:
 
     store = RuleStore()
     kept = OpenedCaptures(max(most, MOST_SOURCES), stay=True)
+    no_captures: Any = None  # their operations need a proxy
     backend = Backend(
-        RuleKeeper(store, lambda rules: None, reactor, log), (), readiness, nothing, ProcessCaptures(None),
+        RuleKeeper(store, lambda rules: None, reactor, log), (), readiness, nothing, no_captures,
         lambda listener, nodes: {}, log, sources=kept,
     )  # fmt: skip
     try:

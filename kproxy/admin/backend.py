@@ -21,7 +21,6 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import KproxyError
-from kproxy.record.captures.running_captures import Captures
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.live_view.reading import OpenedCaptures
 from kproxy.record.live_view.watch import ViewTotals, tick_of, together
@@ -32,13 +31,13 @@ from kproxy.runtime.readiness import ClusterNeed, Readiness
 from kproxy.runtime.rule_keeper import RuleKeeper
 from kproxy.runtime.server import Server
 
-from .captures import CaptureStore, ProcessCaptures
 from .guard import AdminTokens
 from .problem import MemberGone, Problem
 from .worker_api import Member, ViewTerms
 
 if TYPE_CHECKING:
     from kproxy.app.config.keeper import ConfigKeeper
+    from kproxy.app.workers.pool_captures import PoolCaptures
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ class Backend:
     members: Sequence[Member]
     readiness: Callable[[], Awaitable[Readiness]]
     scraped: Callable[[], Awaitable[bytes]]
-    captures: CaptureStore
+    captures: PoolCaptures
     addresses: Callable[[str, Mapping[int, HostPort]], Mapping[int, HostPort]]
     log: FilteringBoundLogger
     need: ClusterNeed = "any"
@@ -107,7 +106,7 @@ class Backend:
 
 def process_backend(
     keeper: RuleKeeper, server: Server, find_readiness: Callable[[], Readiness],
-    metrics: Callable[[], Iterable[bytes]], log: FilteringBoundLogger, *, captures: Captures | None = None,
+    metrics: Callable[[], Iterable[bytes]], log: FilteringBoundLogger, *, captures: PoolCaptures,
     need: ClusterNeed = "any", view: ViewTerms | None = None,
 ) -> Backend:  # fmt: skip
     """Return the backend of a proxy without workers."""
@@ -123,7 +122,7 @@ def process_backend(
 
     members = [Member(server, keeper, view=view)]
     config = ViewConfig(enabled=False) if view is None else view.config
-    return Backend(keeper, members, readiness, scraped, ProcessCaptures(captures), addresses, log, need, view=config)
+    return Backend(keeper, members, readiness, scraped, captures, addresses, log, need, view=config)
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:

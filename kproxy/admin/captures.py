@@ -1,4 +1,4 @@
-"""Operations on captures, their models, and the captures of one process.
+"""Operations on captures, and their models.
 
 A download opens the file once, as a regular file, without following a link. A thread reads it in pieces, so a slow disk
 does not block the event loop. A slow client holds one descriptor and one piece.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 import trio
@@ -20,21 +19,12 @@ from starlette.types import Send
 from kproxy.base.errors import FilterError
 from kproxy.base.named_file import check_kind, reason
 from kproxy.base.system import NO_LINK, UNKNOWN
-from kproxy.record.captures.capture_file import CaptureLimits
-from kproxy.record.captures.policy import HEAD, Policy
-from kproxy.record.captures.running_captures import (
-    STOP_TIMEOUT,
-    CaptureRefused,
-    Captures,
-    NoSuchCapture,
-    StartedCapture,
-    usable,
-)
+from kproxy.record.captures.policy import HEAD
+from kproxy.record.captures.running_captures import CaptureRefused
 from kproxy.rules.values.quantities import parse_size
-from kproxy.runtime.io.channel import remote
 
 from .guard import BYTES
-from .models import Query, Shown, Timeout, iso_time
+from .models import Query, Shown, Timeout
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .responses import GuardedStream
@@ -116,100 +106,8 @@ class CapturesShown(Shown):
     captures: list[CaptureShown]
 
 
-class CaptureStore(Protocol):
-    """Captures of a proxy, in one process or in several. `folder` None: none can be made."""
-
-    @property
-    def folder(self) -> Path | None: ...
-
-    async def show_all(self) -> list[CaptureShown]:
-        """Return all captures since the start, oldest first."""
-
-    async def show(self, name: str) -> CaptureShown:
-        """Return the capture of this name, with or without `.pcapng`. Raises Problem."""
-
-    async def start(self, query: CaptureQuery) -> CaptureShown:
-        """Start a capture. Raises CaptureRefused, FilterError and Problem."""
-
-    async def stop(self, name: str) -> CaptureShown:
-        """Stop a capture; return when its file is whole. Raises Problem."""
-
-
-class ProcessCaptures:
-    """Captures of this process. None: the config does not allow captures."""
-
-    def __init__(self, captures: Captures | None) -> None:
-        self.captures = captures
-
-    @property
-    def folder(self) -> Path | None:
-        return None if self.captures is None else self.captures.folder
-
-    async def show_all(self) -> list[CaptureShown]:
-        return [] if self.captures is None else [show_capture(each) for each in self.captures.by_name.values()]
-
-    @remote()
-    async def show(self, name: str) -> CaptureShown:
-        return show_capture(self.find(name))
-
-    async def start(self, query: CaptureQuery) -> CaptureShown:
-        if self.captures is None:
-            usable(None, query.file, 0)
-        assert self.captures is not None, "refused otherwise"
-        capture = self.captures.start(
-            query.file,
-            wanted=query.filter,
-            policy=Policy(query.payload, query.head),
-            limits=CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges),
-            side=query.side,
-            topics=query.topics,
-        )
-        await self.captures.record_topics(capture)
-        return show_capture(capture)
-
-    @remote()
-    async def stop(self, name: str) -> CaptureShown:
-        """Stop a capture; return once its file is complete, or after STOP_TIMEOUT."""
-        capture = self.find(name)
-        assert self.captures is not None, "it has this one"
-        self.captures.stop(capture.name)
-        await trio.to_thread.run_sync(partial(capture.file.join, STOP_TIMEOUT))
-        return show_capture(capture)
-
-    def find(self, name: str) -> StartedCapture:
-        try:
-            if self.captures is not None:
-                return self.captures[name]
-        except NoSuchCapture:
-            pass
-        raise no_such_capture(name)
-
-
 def no_such_capture(name: str) -> Problem:
     return Problem(404, "no_such_capture", f'there is no capture "{name}"')
-
-
-def show_capture(capture: StartedCapture) -> CaptureShown:
-    file, written = capture.file, capture.file.written
-    return CaptureShown(
-        name=capture.name,
-        file=str(file.path),
-        state="failed" if file.stopped == "failed" else "stopped" if file.ended is not None
-        else "ending" if file.stopped or file.leaving else "running",
-        stopped=file.stopped,
-        error=file.error or None,
-        filter=str(capture.sink.wanted) if capture.sink.wanted else "",
-        payload=capture.sink.policy.payload,
-        side=capture.sink.side,
-        since=iso_time(capture.since),
-        seconds=round(file.seconds, 3),
-        exchanges=written.exchanges,
-        broker_exchanges=written.broker_exchanges,
-        connections=written.connections,
-        size=written.size,
-        dropped=file.dropped,
-        unknown=capture.sink.wanted.unknown,
-    )  # fmt: skip
 
 
 PIECE = 256 << 10  # Bytes that are read at once

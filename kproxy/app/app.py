@@ -46,8 +46,10 @@ from kproxy.session.shared import ClusterState, LoopToken
 from . import garbage
 from .live_view import RuleFilters
 from .main import (
+    WallClock,
     advertising,
     certificates_of,
+    instance,
     log_listeners,
     log_start,
     need_of,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from .metrics import ProcessMetrics
     from .otlp import OtlpExport
     from .recording import Audit
+    from .workers.pool_captures import PoolCaptures
 
 
 class ProxyProcess:
@@ -124,6 +127,7 @@ class ProxyProcess:
         self.backend: Backend | None = None
         self.on_limits: Callable[[Limits], object] = lambda limits: None
         self.captures: Captures | None = None
+        self.pool_captures: PoolCaptures | None = None
         self.metrics: ProcessMetrics | None = None
         self.member: Member | None = None
         self.parts = ProcessParts(self.server, self.counters, log, worker=self.index if self.workers > 1 else None)
@@ -367,6 +371,8 @@ class ProxyProcess:
         if self.captures is not None:
             await self.captures.record_last_topics()
             await trio.to_thread.run_sync(self.captures.close)
+        if self.pool_captures is not None:
+            self.pool_captures.close()
         if self.audit is not None:
             await self.audit.close()
         if self.otlp is not None:
@@ -404,13 +410,23 @@ class ProxyProcess:
         return {"rules": len(self.rules), "pid": os.getpid()}
 
     def make_captures(self) -> Captures | None:
-        """Make the captures that can be started over the admin address; None if the config disables them."""
+        """Make this process's parts in captures; None if the config disables them."""
         if self.config.captures is None:
             return None
         from .recording import make_captures
 
-        self.captures = make_captures(self.config, self.server)
+        self.captures = make_captures(self.server)
         return self.captures
+
+    def make_pool_captures(self) -> PoolCaptures:
+        """Make the captures that can be started over the admin address: this process is their only worker."""
+        from .workers.pool_captures import LocalPool, LocalTable, PoolCaptures, WorkerCaptures
+
+        config, table = self.config, LocalTable()
+        pool = LocalPool(WorkerCaptures(self.make_captures(), 0, table))
+        self.pool_captures = PoolCaptures(config.captures, pool, table, WallClock, instance(config),
+                                          topics=config.capture_topics)  # fmt: skip
+        return self.pool_captures
 
     def view_terms(self) -> ViewTerms:
         """Return the settings of the admin address's live view."""
@@ -471,12 +487,13 @@ class ProxyProcess:
 
         backend = process_backend(
             self.keeper, self.server, lambda: self.readiness, metrics.scraped, self.log,
-            captures=self.make_captures(), need=admin.ready, view=self.view_terms(),
+            captures=self.make_pool_captures(), need=admin.ready, view=self.view_terms(),
         )  # fmt: skip
         backend.configs, backend.tokens = self.configs, tokens_of(admin)
         (member,) = backend.members
         self.backend, self.member = backend, member
         self.certificates.update(certificates_of(self.config))
+        await nursery.start(backend.captures.follow)
         app = make_app(backend, admin.bind.host, self.certificates)
         self.admin_url = await open_admin(nursery, app, admin, self.log, self.reactor)
 

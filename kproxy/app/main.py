@@ -4,9 +4,10 @@ open the admin address."""
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from secrets import randbits
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 import trio
@@ -150,3 +151,21 @@ def use_at_once(config: Config, backend: Backend | None, certificates: dict[tupl
 def need_of(config: Config) -> ClusterNeed:
     """Return the number of clusters that have to answer before the proxy is ready: any one, or all."""
     return "any" if config.admin is None else config.admin.ready
+
+
+def instance(config: Config) -> str:
+    """Return the name of this process in its records: from the config, otherwise the host's name."""
+    return config.instance or socket.gethostname()
+
+
+class WallClock:
+    """Clock of a sink: turns monotonic seconds into seconds since 1970. `adjust` makes it follow the system's clock."""
+
+    def __init__(self) -> None:
+        self.offset = time() - monotonic()
+
+    def __call__(self, when: float) -> float:
+        return when + self.offset
+
+    def adjust(self) -> None:
+        self.offset = time() - monotonic()

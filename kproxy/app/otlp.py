@@ -34,8 +34,7 @@ from kproxy.runtime.io.scheduler import Background
 from kproxy.runtime.io.tls import upstream_files
 from kproxy.runtime.readiness import Readiness
 
-from .main import certificates_of, need_of
-from .recording import instance
+from .main import certificates_of, instance, need_of
 
 Gather = Callable[[], Awaitable[list[MetricSamples]]]
 """Gathers the metrics of a scrape, without those of `ProcessCollector`."""

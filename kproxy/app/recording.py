@@ -7,7 +7,6 @@ the wall clock.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from time import monotonic, thread_time, time
@@ -28,6 +27,8 @@ from kproxy.runtime.io.scheduler import SLICE, Background, a_few_at_a_time, in_a
 from kproxy.runtime.server import Server
 from kproxy.runtime.upstreams.upstream import MetadataPoller, Upstream
 
+from .main import WallClock, instance
+
 if TYPE_CHECKING:
     from kproxy.record.audit.config import AuditConfig
     from kproxy.record.captures.running_captures import Captures
@@ -45,19 +46,6 @@ LINES_WAIT = 0.02
 """Seconds that lines of requests may wait, so that several are made together."""
 LAST_WORDS = 10.0
 """Maximum seconds to write the rest after the drain; Kubernetes kills a process 30 s after SIGTERM."""
-
-
-class WallClock:
-    """Clock of a sink: turns monotonic seconds into seconds since 1970. `adjust` makes it follow the system's clock."""
-
-    def __init__(self) -> None:
-        self.offset = time() - monotonic()
-
-    def __call__(self, when: float) -> float:
-        return when + self.offset
-
-    def adjust(self) -> None:
-        self.offset = time() - monotonic()
 
 
 class Audit:
@@ -170,8 +158,8 @@ class Audit:
             self.log.error("events were left behind", timeout=LAST_WORDS, dropped=lost)
 
 
-def make_captures(config: Config, server: Server) -> Captures:
-    """Return the captures of the config's folder. To be called in trio's loop."""
+def make_captures(server: Server) -> Captures:
+    """Return this process's parts in captures. To be called in trio's loop."""
     from kproxy.record.audit.request_event import request_event
     from kproxy.record.captures.running_captures import Captures
     from kproxy.record.filters import ExchangeView
@@ -181,19 +169,12 @@ def make_captures(config: Config, server: Server) -> Captures:
     recorder = TopicRecorder(server, server.log)
     token = trio.lowlevel.current_trio_token()
     captures = Captures(
-        config.captures,
         server.taps.fanout,
         server=lambda who: cast("ConnectionInfo", who).server,
         wall=WallClock,
         soon=token.run_sync_soon,
         view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),
-        instance=instance(config),
     )
-    captures.topics, captures.begun, captures.ending = config.capture_topics, recorder.begin, recorder.end
+    captures.begun, captures.ending = recorder.begin, recorder.end
     captures.last = recorder.end_all
     return captures
-
-
-def instance(config: Config) -> str:
-    """Return the name of this process in its records: from the config, otherwise the host's name."""
-    return config.instance or socket.gethostname()

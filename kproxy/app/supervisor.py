@@ -43,8 +43,10 @@ from kproxy.session.shared import LoopToken
 
 from . import garbage
 from .main import (
+    WallClock,
     advertising,
     certificates_of,
+    instance,
     log_listeners,
     log_start,
     need_of,
@@ -194,8 +196,6 @@ class Supervisor:
         from kproxy.admin.backend import Backend
         from kproxy.app.workers.pool_captures import PoolCaptures
         from kproxy.app.workers.pool_members import members_of
-
-        from .recording import WallClock, instance
 
         self.captures = PoolCaptures(
             self.config.captures, self.pool, self.table, WallClock, instance(self.config),

@@ -81,7 +81,7 @@ class Api:
     def __init__(self, proxy: ProxyProcess, token: str | None = None, read: str | None = None) -> None:
         self.proxy, self.closed = proxy, False
         backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: [b"metrics"], proxy.log,
-                                  view=proxy.view_terms())  # fmt: skip
+                                  captures=proxy.make_pool_captures(), view=proxy.view_terms())  # fmt: skip
         self.backend, self.members = backend, backend.members
         backend.tokens = AdminTokens(token, read)
         self.app = make_app(backend, "127.0.0.1")

@@ -86,7 +86,7 @@ def place() -> Iterator[Place]:
     api = Api(proxy)
     collected = registry(*proxy.collectors(), RuleCollector(store, proxy.keeper.loads, config.limits.rule_labels))
     backend = process_backend(proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: exposition(collected), log,
-                              view=proxy.view_terms())  # fmt: skip
+                              captures=proxy.make_pool_captures(), view=proxy.view_terms())  # fmt: skip
     backend.tokens = AdminTokens("a token")  # else no config is taken from a body
     api.app = make_app(backend, "127.0.0.1")
     proxy.configs = ConfigKeeper(config, FLAGS, proxy, proxy.keeper, proxy.files, log)

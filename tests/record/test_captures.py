@@ -1,4 +1,4 @@
-"""Captures by name: where they may be, how many, and how they come off again."""
+"""Captures of a process without workers: where they may be, how many, and how they end."""
 
 from __future__ import annotations
 
@@ -10,29 +10,42 @@ from typing import Any
 import pytest
 import structlog
 
+from kproxy.admin.captures import CaptureQuery, CaptureShown
+from kproxy.admin.problem import Problem
+from kproxy.app.workers import pool_captures
+from kproxy.app.workers.pool_captures import LocalPool, LocalTable, PoolCaptures, WorkerCaptures
 from kproxy.base.errors import FilterError
 from kproxy.record.captures import running_captures as module
-from kproxy.record.captures.capture_file import CaptureLimits
-from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture, read
-from kproxy.record.captures.running_captures import CaptureRefused, Captures, NoSuchCapture
+from kproxy.record.captures.running_captures import CaptureRefused, Captures
 from kproxy.record.fanout import Fanout
 from kproxy.record.filters import ExchangeView
 from tests.support.capture_files import SERVER, client, metadata
 
+pytestmark = pytest.mark.trio
+
 
 class Wired:
-    """Captures in a folder; what is to be done in the loop waits in `loop`."""
+    """Captures in a folder; calls for the loop wait in `loop`."""
 
     def __init__(self, folder: Path | None) -> None:
         self.fanout = Fanout(structlog.get_logger())
-        self.clocks: list[Callable[[float], float]] = []
+        self.offset = 0.0
         self.loop: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.captures = Captures(
-            folder, self.fanout, server=lambda who: SERVER, soon=self.loop.put,
-            wall=lambda: self.clocks.pop() if self.clocks else float,
-            view=lambda seen: ExchangeView(seen, lambda one: {}), instance="here",
+        self.parts = Captures(
+            self.fanout, server=lambda who: SERVER, soon=self.loop.put, wall=self.clock,
+            view=lambda seen: ExchangeView(seen, lambda one: {}),
         )  # fmt: skip
+        table = LocalTable()
+        pool = LocalPool(WorkerCaptures(self.parts, 0, table))
+        self.captures = PoolCaptures(folder, pool, table, self.clock, "here")
+
+    def clock(self) -> Callable[[float], float]:
+        offset = self.offset
+        return lambda when: when + offset
+
+    async def start(self, name: str, **query: Any) -> CaptureShown:
+        return await self.captures.start(CaptureQuery(file=name, **query))
 
 
 @pytest.fixture
@@ -40,91 +53,110 @@ def wired(tmp_path: Path) -> Wired:
     return Wired(tmp_path / "captures")
 
 
-def test_from_start_to_stop(wired: Wired, tmp_path: Path) -> None:
-    """The folder is made, the sink is told of what passes until the capture is stopped, the file is whole."""
-    made = wired.captures.start("orders", wanted="~k metadata", policy=Policy("full"), side="client")
+async def test_capture_from_start_to_stop(wired: Wired, tmp_path: Path) -> None:
+    """The folder is made, the sink receives exchanges until the capture is stopped, the file is complete."""
+    shown = await wired.start("orders", filter="~k metadata", payload="full", side="client")
+    assert (shown.name, shown.state, shown.stopped) == ("orders.pcapng", "running", "")
     who = client()
     wired.fanout.opened(who, 999.0)
     wired.fanout.take(metadata(1, who=who))
-    stopped = wired.captures.stop("orders.pcapng")
+    stopped = await wired.captures.stop("orders.pcapng")
     wired.fanout.take(metadata(2, who=who))
 
-    assert made is stopped is wired.captures["orders"]
-    assert stopped.file.join(60)
+    assert (stopped.state, stopped.stopped, stopped.exchanges, stopped.connections) == ("stopped", "asked", 1, 1)
     assert () == wired.fanout.sinks
-    assert [1] == [seen.correlation_id for seen in read(tmp_path / "captures" / "orders.pcapng")]
+    path = tmp_path / "captures" / "orders.pcapng"
+    assert (0o600, stopped.size) == (path.stat().st_mode & 0o777, path.stat().st_size)
+    assert [1] == [seen.correlation_id for seen in read(path)]
+    assert {} == wired.captures.table.by_owner
 
 
-def test_one_that_ends_by_itself_is_taken_off_in_the_loop(wired: Wired) -> None:
-    """Its thread asks the loop to."""
-    wired.captures.start("short", limits=CaptureLimits(exchanges=1))
+async def test_capture_at_a_limit_ends_when_shown(wired: Wired) -> None:
+    """Its thread has the loop detach the sink."""
+    await wired.start("short", max_exchanges=1)
     wired.fanout.take(metadata(1))
     detach = wired.loop.get(timeout=60)
     assert 1 == len(wired.fanout.sinks)
     detach()
     assert () == wired.fanout.sinks
-    assert "max_exchanges" == wired.captures["short"].file.stopped
+    shown = await wired.captures.show("short")
+    assert ("stopped", "max_exchanges", 1) == (shown.state, shown.stopped, shown.exchanges)
 
 
 @pytest.mark.parametrize(
     "name", ["", "../out", "a/b", "/etc/passwd", ".hidden", "a b", "a\0b", "..", "-rf", "x" * 300, "c:\\x"]
 )
-def test_names_stay_in_the_folder(wired: Wired, tmp_path: Path, name: str) -> None:
+async def test_names_stay_in_the_folder(wired: Wired, tmp_path: Path, name: str) -> None:
     """Whatever else a name could mean."""
     with pytest.raises(CaptureRefused, match=f"make the name of a capture, found {len(name)}: ") as refused:
-        wired.captures.start(name)
+        await wired.start(name)
     assert "invalid_query" == refused.value.code
-    assert not list(tmp_path.iterdir())
+    assert not wired.captures.by_name and wired.captures.folder is not None and not wired.captures.folder.exists()
 
 
-def test_what_is_refused(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder in the config, files that are there, too many at a time, a folder that cannot be, a bad filter."""
+async def test_what_is_refused(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder in the config, an existing file, more captures than the limit, no such path, an invalid filter."""
 
-    def code(captures: Captures, name: str, **given: Any) -> str:
+    async def code(wired: Wired, name: str, **given: Any) -> str:
         with pytest.raises(CaptureRefused) as refused:
-            captures.start(name, **given)
+            await wired.start(name, **given)
         return refused.value.code
 
-    assert "no_captures" == code(Wired(None).captures, "a")
-    wired.captures.start("a")
-    assert "capture_exists" == code(wired.captures, "a.pcapng")
+    assert "no_captures" == await code(Wired(None), "a")
+    await wired.start("a")
+    before = (tmp_path / "captures" / "a.pcapng").read_bytes()
+    assert "capture_exists" == await code(wired, "a.pcapng")
+    assert before == (tmp_path / "captures" / "a.pcapng").read_bytes()
     monkeypatch.setattr(module, "MOST_RUNNING", 1)
-    assert "too_many_captures" == code(wired.captures, "b")
-    wired.captures.stop("a")
-    assert wired.captures["a"].file.join(60)
+    assert "too_many_captures" == await code(wired, "b")
+    await wired.captures.stop("a")
     (tmp_path / "file").write_text("")
-    assert "capture_failed" == code(Wired(tmp_path / "file").captures, "a")
+    assert "capture_failed" == await code(Wired(tmp_path / "file"), "a")
     with pytest.raises(FilterError):
-        wired.captures.start("c", wanted="~nothing")
-    with pytest.raises(NoSuchCapture, match='no capture "c"'):
-        wired.captures.stop("c")
+        await wired.start("c", filter="~nothing")
+    with pytest.raises(Problem, match='no capture "c"'):
+        await wired.captures.stop("c")
     assert ["a.pcapng"] == [path.name for path in (tmp_path / "captures").iterdir()]
 
 
-def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs is ended whole; of many that are over only the last are remembered."""
-    monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
+async def test_part_that_cannot_be_opened_fails_the_capture(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the reason of the only process."""
+
+    def refused(*given: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module, "CaptureFile", refused)
+    with pytest.raises(Problem, match="cannot be written: too many open files") as failed:
+        await wired.start("a")
+    assert "capture_failed" == failed.value.code
+
+
+async def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running captures are ended with their last block; of ended ones only the last are remembered."""
+    for one in (module, pool_captures):
+        monkeypatch.setattr(one, "MOST_REMEMBERED", 2)
     for name in "abcd":
-        wired.captures.start(name)
+        await wired.start(name)
         if name != "d":
-            wired.captures.stop(name)
-            assert wired.captures[name].file.join(60)
+            await wired.captures.stop(name)
     assert ["b.pcapng", "c.pcapng", "d.pcapng"] == list(wired.captures.by_name)
     wired.fanout.take(metadata(1))
+    wired.parts.close()
     wired.captures.close()
 
-    assert "proxy_ended" == wired.captures["d"].file.stopped
-    assert 1 == len(list(read(tmp_path / "captures" / "d.pcapng")))
+    assert "proxy_ended" == wired.captures.by_name["d.pcapng"].stopped
+    capture = Capture(tmp_path / "captures" / "d.pcapng")
+    assert 1 == len(list(capture))
+    assert capture.file.ends
 
 
-def test_each_capture_has_the_clock_of_its_beginning(wired: Wired, tmp_path: Path) -> None:
-    """The system's clock was an hour behind when the process began, and has been set right."""
-    wired.clocks = [lambda when: when + 3600.0, float]
-    for name in ("before", "after"):
-        wired.captures.start(name)
+async def test_each_capture_has_the_clock_of_its_beginning(wired: Wired, tmp_path: Path) -> None:
+    """The system's clock was an hour ahead when the process began, and has been set since."""
+    for name, wired.offset in (("before", 3600.0), ("after", 0.0)):
+        await wired.start(name)
         wired.fanout.take(metadata())
-        assert wired.captures.stop(name).file.join(60)
+        await wired.captures.stop(name)
     before, after = (next(iter(Capture(tmp_path / "captures" / f"{name}.pcapng"))) for name in ("before", "after"))
 
     assert before.request is not None and after.request is not None
-    assert after.request.first - before.request.first == 3600.0
+    assert before.request.first - after.request.first == 3600.0

@@ -5,20 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kproxy.app.workers.pool_captures import LocalCells
 from kproxy.record.captures.capture_file import MOST_KEPT, BlockFile, Totals
-
-
-class Numbers:
-    """Cells of a table."""
-
-    def __init__(self) -> None:
-        self.numbers: tuple[float, ...] | None = None
-
-    def take(self, now: float) -> tuple[float, ...] | None:
-        return self.numbers
-
-    def put(self, *numbers: float, until: float | None = None) -> None:
-        self.numbers = numbers
 
 
 def appending(path: Path) -> BlockFile:
@@ -52,7 +40,7 @@ def test_no_more_is_kept_than_a_buffer(tmp_path: Path) -> None:
 
 def test_all_count_together() -> None:
     """Room that is given back is there for others."""
-    cells = Numbers()
+    cells = LocalCells()
     one, two = Totals(cells, lambda: 1.0), Totals(cells, lambda: 2.0)
 
     assert one.grow(100, 1) == (100, 1)

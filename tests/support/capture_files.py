@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -9,8 +10,10 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
+from kproxy.app.workers.pool_captures import LocalCells
 from kproxy.protocol import apis
 from kproxy.protocol.records import Record, encode_batch
+from kproxy.record.captures.capture_file import BlockFile, CapturePart, Totals
 from kproxy.record.captures.captured_connection import CapturedConnection, TopicIdNames
 from kproxy.record.captures.pcapng import Packet, PacketFile
 from kproxy.record.captures.policy import Policy
@@ -21,6 +24,15 @@ from tests.support.frames import message
 SERVER = ("127.0.0.1", 9092)
 FULL = Policy("full")
 APIS = {api.name: api for api in apis()}
+
+
+def begun_part(path: Path) -> CapturePart:
+    """Begin the file of a capture, and return the part of its only process."""
+    with BlockFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)) as file:
+        writer = CaptureWriter(file, FULL)
+    totals = Totals(LocalCells(), float)
+    totals.grow(writer.written.size)
+    return CapturePart(totals, 0)
 
 
 def client(number: int = 7, **known: Any) -> CapturedConnection:

@@ -1,5 +1,5 @@
 """Captures over all workers: one file for each capture, which the supervisor begins and ends, and all workers write
-into.
+into. A process without workers is a pool with one local worker.
 
 Strategy. The supervisor polls their progress. When a worker reaches a limit, all are stopped; a worker that starts
 later joins the capture. The last report of a worker that has ended stays in the sums; the number of exchanges and the
@@ -9,45 +9,73 @@ size are in the shared table, and exact.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
+from threading import Lock
 from time import monotonic, time
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
+import msgspec
 import trio
 
-from kproxy.admin.captures import CaptureQuery, CaptureShown, ProcessCaptures, no_such_capture
+from kproxy.admin.captures import CaptureQuery, CaptureShown, no_such_capture
 from kproxy.admin.problem import Problem
-from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, CapturePart, Totals
+from kproxy.base.errors import InputError
+from kproxy.base.system import BINARY
+from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, CapturePart, StopReason, Totals
 from kproxy.record.captures.policy import Policy
-from kproxy.record.captures.running_captures import MOST_REMEMBERED, SUFFIX, Captures, make_folder, not_written, usable
+from kproxy.record.captures.running_captures import (
+    MOST_REMEMBERED,
+    STOP_TIMEOUT,
+    SUFFIX,
+    Captures,
+    make_folder,
+    not_written,
+    usable,
+)
 from kproxy.record.captures.writer import CaptureWriter, ToWallTime
 from kproxy.record.filters import Filter
-from kproxy.runtime.io.channel import Channel, Unanswered, remote
+from kproxy.runtime.io.channel import Channel, Method, Unanswered, remote
 
 from .messages import JoinCapture
-from .shared_table import SharedTable
-from .worker_pool import WorkerPool
+
+if TYPE_CHECKING:
+    from .shared_table import SharedTable
+    from .worker_pool import WorkerPool
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LOOK = 0.5
 """Seconds between two polls of running captures."""
-SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
-
-
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, in most cases."""
 
 
-class WorkerCaptures(ProcessCaptures):
+class PartReport(msgspec.Struct, frozen=True):
+    """State of one process in a capture. `stopped`: why it has stopped, empty while it writes. `error`: for `failed`.
+    `unknown`: exchanges without a result of the filter."""
+
+    broker_exchanges: int
+    connections: int
+    dropped: int
+    unknown: int
+    stopped: StopReason
+    error: str
+
+
+SUMS = ("broker_exchanges", "connections", "dropped", "unknown")
+
+
+class WorkerCaptures:
     """Captures of the worker with this number. `table`: the table shared by all workers."""
 
-    def __init__(self, captures: Captures | None, index: int, table: SharedTable) -> None:
-        super().__init__(captures)
-        self.index, self.table = index, table
+    def __init__(self, captures: Captures | None, index: int, table: SharedTable | LocalTable) -> None:
+        self.captures, self.index, self.table = captures, index, table
 
     @remote()
     async def join(self, join: JoinCapture) -> None:
@@ -65,10 +93,72 @@ class WorkerCaptures(ProcessCaptures):
         )
         await self.captures.record_topics(capture)
 
+    @remote()
+    async def show(self, name: str) -> PartReport:
+        assert self.captures is not None, "it has joined"
+        capture = self.captures[name]
+        file, written = capture.file, capture.file.written
+        return PartReport(written.broker_exchanges, written.connections, file.dropped, capture.sink.wanted.unknown,
+                          file.stopped, file.error)  # fmt: skip
+
+    @remote()
+    async def stop(self, name: str) -> PartReport:
+        """Stop writing; return once this process has written all, or after STOP_TIMEOUT."""
+        assert self.captures is not None, "it has joined"
+        capture = self.captures.stop(name)
+        await trio.to_thread.run_sync(capture.file.join, STOP_TIMEOUT)
+        return await self.show(name)
+
+
+class LocalPool:
+    """This process as a pool with one worker, which is called without a channel."""
+
+    index, ready, closed = 0, True, False
+
+    def __init__(self, served: WorkerCaptures) -> None:
+        self.served, self.channel, self.workers = served, self, [self]
+
+    async def call(self, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a method of the served object. Raises Unanswered for the errors that a channel reports."""
+        try:
+            return await method(self.served, *args, **kwargs)
+        except InputError as error:
+            raise Unanswered(str(error)) from None
+
+
+class LocalTable:
+    """Table of numbers for one process: its keys are few."""
+
+    def __init__(self) -> None:
+        self.by_owner: dict[bytes, LocalCells] = {}
+
+    def cells(self, owner: bytes, what: str | None) -> LocalCells:
+        return self.by_owner.setdefault(owner, LocalCells())
+
+    def forget(self, owners: Iterable[bytes]) -> None:
+        for owner in owners:
+            self.by_owner.pop(owner, None)
+
+
+class LocalCells:
+    """Numbers of one key, shared by the threads of this process."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.numbers: tuple[float, ...] = (0.0, 0.0)
+
+    def take(self, now: float) -> tuple[float, ...]:
+        self.lock.acquire()
+        return self.numbers
+
+    def put(self, *numbers: float, until: float | None = None) -> None:
+        self.numbers = numbers or self.numbers
+        self.lock.release()
+
 
 @dataclass(eq=False)
 class PoolCapture:
-    """Capture over all workers. `parts`: the last report of the process behind each channel."""
+    """Capture over all workers. `parts`: the last report from each channel."""
 
     path: Path
     wanted: Filter
@@ -80,7 +170,7 @@ class PoolCapture:
     file: BlockFile
     since: float = field(default_factory=time)
     began: float = field(default_factory=monotonic)
-    parts: dict[Channel, CaptureShown | None] = field(default_factory=dict)
+    parts: dict[Channel | LocalPool, PartReport | None] = field(default_factory=dict)
     changing: trio.Lock = field(default_factory=trio.Lock)
     stopped: Any = ""
     error: str = ""
@@ -113,14 +203,14 @@ class PoolCapture:
 
 
 class PoolCaptures:
-    """Captures over all workers. `folder` None: captures are disabled. `wall`, `topics`: see
-    `record.captures.running_captures`."""
+    """Captures over all workers. `folder` None: captures are disabled. `wall` makes the clock of a capture; `topics` is
+    the default for its topics."""
 
     def __init__(
         self,
         folder: str | Path | None,
-        pool: WorkerPool,
-        table: SharedTable,
+        pool: WorkerPool | LocalPool,
+        table: SharedTable | LocalTable,
         wall: Callable[[], ToWallTime],
         instance: str,
         *,
@@ -155,10 +245,10 @@ class PoolCaptures:
         """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
         limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
-        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | BINARY
         file = BlockFile(os.open(path, how, PERMISSIONS))
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": query.side}
-        writer = CaptureWriter(cast("Any", file), policy, wall=self.wall(), about=about)
+        writer = CaptureWriter(file, policy, wall=self.wall(), about=about)
         file.flush()
         owner = blake2b(f"capture {path} {monotonic()!r}".encode(), digest_size=8).digest()
         totals = Totals(self.table.cells(owner, None), monotonic)
@@ -186,8 +276,8 @@ class PoolCaptures:
         async with capture.changing:
             if not capture.stopped:
                 capture.stopped = why
-            await self._report(capture, ProcessCaptures.stop)
-            self._end(capture)
+            await self._report(capture, WorkerCaptures.stop)
+            await trio.to_thread.run_sync(self._end, capture)
 
     def close(self) -> None:
         """Finish all files, after the workers have ended."""
@@ -226,22 +316,23 @@ class PoolCaptures:
                     await channel.call(WorkerCaptures.join, capture.join)
                 except Unanswered as error:
                     if not channel.closed:
-                        capture.stopped, capture.error = "failed", f"worker {worker.index}: {error}"
-            await self._report(capture, ProcessCaptures.show)
+                        place = f"worker {worker.index}: " if len(self.pool.workers) > 1 else ""
+                        capture.stopped, capture.error = "failed", f"{place}{error}"
+            await self._report(capture, WorkerCaptures.show)
             for part in capture.parts.values():
                 if part is not None and part.stopped and not capture.stopped:
-                    capture.stopped, capture.error = part.stopped, part.error or ""
+                    capture.stopped, capture.error = part.stopped, part.error
             if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
                 capture.stopped = "max_seconds"
         if capture.stopped:
             await self._stop(capture)
 
     async def _report(
-        self, capture: PoolCapture, method: Callable[[ProcessCaptures, str], Awaitable[CaptureShown]]
+        self, capture: PoolCapture, method: Callable[[WorkerCaptures, str], Awaitable[PartReport]]
     ) -> None:
         """Replace the workers' reports by the results of this method. The last report of a worker that fails counts."""
 
-        async def ask(channel: Channel) -> None:
+        async def ask(channel: Channel | LocalPool) -> None:
             with suppress(Unanswered):
                 capture.parts[channel] = await channel.call(method, capture.path.name)
 

@@ -3,10 +3,11 @@
 `put` never waits. Exchanges that do not fit into the queue are dropped and counted. The last block of the file contains
 the count. The thread ends by itself at a limit or after a failed write; `stopped` gives the reason.
 
-Several processes may write into one capture. The blocks of pcapng are whole by themselves, and those of a connection
-are all from one process. So each process collects blocks and writes them in one go to a descriptor in append mode,
-which the kernel does not mix with others'. The table that the processes share contains the size of the file and its
-number of exchanges. Each writer reserves room first, so limits hold exactly.
+All processes that carry traffic write into the file, which `app.workers.pool_captures` begins and ends. The blocks of
+pcapng are whole by themselves, and those of a connection are all from one process. So each process collects blocks and
+writes them in one go to a descriptor in append mode, which the kernel does not mix with others'. The table that the
+processes share contains the size of the file and its number of exchanges. Each writer reserves room first, so limits
+hold exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import IO, Any, Literal, cast
+from typing import Any, Literal
 
 from kproxy.base.system import BINARY
 from kproxy.protocol.table import schema
@@ -130,13 +131,12 @@ class CaptureFile:
     """File of one capture with the thread that writes it, which starts at once.
 
     `over` is called in the thread when it has ended. `ending` is called in the thread after the last exchange. It has
-    the loop add entries and call `done`; None: the loop adds none. `part`: several processes write
-    into the file, and another one has begun it. Raises OSError, such as FileExistsError.
+    the loop add entries and call `done`; None: the loop adds none. Raises OSError.
     """
 
     def __init__(
         self, path: Path, policy: Policy, limits: CaptureLimits, wall: ToWallTime, over: Callable[[], None],
-        about: dict[str, Any], part: CapturePart | None = None, ending: Callable[[], None] | None = None,
+        part: CapturePart, ending: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self.part, self.ending = part, ending
         self.dropped_apis: Counter[str] = Counter()
@@ -147,7 +147,6 @@ class CaptureFile:
         self.cut_at = inf
         """Monotonic seconds from which exchanges are not accepted."""
         self.path, self.policy, self.limits, self.wall, self.over = path, policy, limits, wall, over
-        self.about = about
         self.stopped: StopReason = ""
         self.error = ""
         self.dropped = 0
@@ -157,13 +156,7 @@ class CaptureFile:
         self.put_bytes = self.done_bytes = 0  # each is changed by one thread only
         self.stop_reason: StopReason = "asked"
         self.leaving = False
-        how = os.O_CREAT | os.O_EXCL if part is None else os.O_APPEND
-        descriptor = os.open(path, os.O_WRONLY | BINARY | how, PERMISSIONS)
-        self.file: IO[bytes]
-        if part is None:
-            self.file = os.fdopen(descriptor, "wb", buffering=1 << 18)
-        else:
-            self.file = cast("IO[bytes]", BlockFile(descriptor))
+        self.file = BlockFile(os.open(path, os.O_WRONLY | BINARY | os.O_APPEND))
         self.writer: CaptureWriter | None = None
         self.thread = threading.Thread(target=self._run, name=f"capture {path.name}", daemon=True)
         self.thread.start()
@@ -233,9 +226,8 @@ class CaptureFile:
         try:
             with self.file:
                 self.writer = CaptureWriter(
-                    self.file, self.policy, wall=self.wall, about=self.about,
-                    begun=self.part is not None, names_from=0 if self.part is None else self.part.names_from,
-                )  # fmt: skip
+                    self.file, self.policy, wall=self.wall, begun=True, names_from=self.part.names_from
+                )
                 why = self._write(self.writer)
                 self.cut_at = min(self.cut_at, monotonic())
                 self.stopped = why
@@ -245,12 +237,9 @@ class CaptureFile:
                 part: PartNote = {name: dict(counts) for name, counts in note.items() if counts}
                 if self.trouble:
                     part = {**part, "topics": self.trouble[:LONGEST_TROUBLE]}
-                if self.part is None:
-                    self.writer.finish(monotonic(), why, self.dropped, part=part)
-                else:
-                    before = self.writer.written.size
-                    self.writer.finish_part(monotonic(), part)
-                    self.part.totals.grow(self.writer.written.size - before)
+                before = self.writer.written.size
+                self.writer.finish_part(monotonic(), part)
+                self.part.totals.grow(self.writer.written.size - before)
         except OSError as error:
             self.stopped, self.error = "failed", (error.strerror or str(error)).lower()
         except Exception as error:  # noqa: BLE001 (a mistake of kproxy's own ends the capture, and nothing else)
@@ -303,21 +292,9 @@ class CaptureFile:
         self.trouble = self.trouble or f"no answer in {LAST_ENTRIES:g} s"
 
     def _put(self, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...]) -> StopReason:
-        """Write one entry; returns the limit that is reached or would be exceeded, "" for none."""
-        limits, written = self.limits, writer.written
-        most = 0 if call == self._closed else writer.most(given[0])
-        if self.part is not None:
-            return self._put_together(self.part.totals, writer, call, given, most)
-        if most and written.size + most > limits.size:
-            return "max_size"
-        call(*given)
-        full = limits.exchanges is not None and written.exchanges >= limits.exchanges
-        return "max_exchanges" if full else ""
-
-    def _put_together(
-        self, totals: Totals, writer: CaptureWriter, call: Callable[..., None], given: tuple[Any, ...], most: int
-    ) -> StopReason:
-        """Write one entry of a shared capture. Its room is reserved before and released after."""
+        """Write one entry. Its room is reserved before and released after. Return the limit that is reached or would be
+        exceeded, "" for none."""
+        totals, most = self.part.totals, 0 if call == self._closed else writer.most(given[0])
         limits, written, exchange = self.limits, writer.written, int(call == self._front)
         size, exchanges = totals.grow(most, exchange)
         if most and size > limits.size:

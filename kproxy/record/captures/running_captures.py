@@ -18,7 +18,6 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any
 
 from kproxy.base.errors import InputError
 from kproxy.record.exchange import Depth, Frame, ObservedExchange, Who
@@ -157,7 +156,6 @@ MOST_RUNNING = 16
 """At a time; each has a thread and a queue of its own."""
 MOST_REMEMBERED = 100
 """Captures that are over and still listed."""
-HEADS, USUAL = Policy(), CaptureLimits()
 STOP_TIMEOUT = 5.0
 """Seconds for waiting exchanges to be written when a capture is stopped."""
 
@@ -179,7 +177,7 @@ class NoSuchCapture(InputError):
 
 @dataclass(slots=True)
 class StartedCapture:
-    """Capture that was started in this process, still running or over."""
+    """Part of this process in a capture, still running or over."""
 
     name: str
     sink: CaptureSink
@@ -192,58 +190,35 @@ class StartedCapture:
 
 
 class Captures:
-    """Captures of one process, by name.
+    """Parts of one process in captures, by the name of the file.
 
-    `folder` None: captures are not allowed. `soon` calls a function in the loop, from any thread. `server`: the address
-    at kproxy that a client is connected to. `view`: an exchange as filters see it. `wall` makes the clock of a capture
-    when it begins, since the system's clock may have been set after the process began. `topics`: the default for the
-    topics of a capture. `begun` and `ending` are called in the loop when a capture has begun, and after its last
-    exchange; `ending` must have `CaptureFile.done` called.
+    `soon` calls a function in the loop, from any thread. `server`: the address at kproxy that a client is connected to.
+    `view`: an exchange as filters see it. `wall` makes the clock of a capture when it begins, since the system's clock
+    may have been set after the process began. `begun` and `ending` are called in the loop when a capture has begun, and
+    after its last exchange; `ending` must have `CaptureFile.done` called.
     """
 
     def __init__(
-        self, folder: str | Path | None, fanout: Fanout, *, server: Callable[[Who], CaptureEndpoint],
-        wall: Callable[[], ToWallTime], soon: Callable[[Callable[[], None]], object],
-        view: Callable[[ObservedExchange], View], instance: str = "",
+        self, fanout: Fanout, *, server: Callable[[Who], CaptureEndpoint], wall: Callable[[], ToWallTime],
+        soon: Callable[[Callable[[], None]], object], view: Callable[[ObservedExchange], View],
     ) -> None:  # fmt: skip
-        self.topics = True
         self.begun: Callable[[StartedCapture], Awaitable[None]] | None = None
         self.ending: Callable[[StartedCapture], None] | None = None
         self.last: Callable[[list[StartedCapture]], Awaitable[None]] | None = None
-        self.folder = None if folder is None else Path(folder)
         self.fanout, self.server, self.wall, self.soon, self.view = fanout, server, wall, soon, view
-        self.instance = instance
         self.by_name: dict[str, StartedCapture] = {}
-
-    def start(
-        self,
-        name: str,
-        *,
-        wanted: str = "",
-        policy: Policy = HEADS,
-        limits: CaptureLimits = USUAL,
-        side: CaptureSide = "both",
-        topics: bool | None = None,
-    ) -> StartedCapture:
-        """Start a capture. Raises CaptureRefused, and FilterError for `wanted`."""
-        topics = self.topics if topics is None else topics
-        name = usable(self.folder, name, sum(not one.file.stopped for one in self.by_name.values()))
-        meant = Filter(wanted)
-        capture = self._make(name, meant, policy, limits, side, topics)
-        self.by_name.pop(name, None)
-        self.by_name[name] = capture
-        self._forget()
-        self.fanout.add(capture.sink)
-        return capture
 
     def join(
         self, path: Path, part: CapturePart, *, wanted: str, policy: Policy, limits: CaptureLimits, side: CaptureSide,
         topics: bool,
     ) -> StartedCapture:  # fmt: skip
-        """Start to write into a capture that another process has begun. Raises CaptureRefused."""
+        """Start to write into a capture that the supervisor has begun. Raises CaptureRefused."""
         meant, name = Filter(wanted), path.name
+        ending = None if self.ending is None else lambda: self._in_loop(self._end, name)
+        over = partial(self._in_loop, self._detach, name)
         try:
-            file = self._file(path, policy, limits, {}, part)
+            # its thread has the loop call `_detach` and `_end`
+            file = CaptureFile(path, policy, limits, self.wall(), over, part, ending)
         except OSError as error:
             raise not_written(path, error) from None
         sink = CaptureSink(file, policy, meant, side, self.server, self.view)
@@ -252,28 +227,6 @@ class Captures:
         self._forget()
         self.fanout.add(capture.sink)
         return capture
-
-    def _make(
-        self, name: str, wanted: Filter, policy: Policy, limits: CaptureLimits, side: CaptureSide, topics: bool
-    ) -> StartedCapture:
-        assert self.folder is not None, "start has looked"
-        path = self.folder / name
-        about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": side}
-        try:
-            make_folder(self.folder)
-            file = self._file(path, policy, limits, about)
-        except OSError as error:
-            raise not_written(path, error) from None
-        sink = CaptureSink(file, policy, wanted, side, self.server, self.view)
-        return StartedCapture(name, sink, file, limits, topics and side == "both")
-
-    def _file(
-        self, path: Path, policy: Policy, limits: CaptureLimits, about: dict[str, Any], part: CapturePart | None = None
-    ) -> CaptureFile:
-        """Begin the file of a capture. Its thread has the loop call `_detach` and `_end`. Raises OSError."""
-        ending = None if self.ending is None else lambda: self._in_loop(self._end, path.name)
-        over = partial(self._in_loop, self._detach, path.name)
-        return CaptureFile(path, policy, limits, self.wall(), over, about, part, ending)
 
     async def record_topics(self, capture: StartedCapture) -> None:
         """Record the topics at the start of a capture, as far as that takes little time."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address
 from struct import Struct
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kproxy.base.bounded_map import BoundedMap
 from kproxy.protocol.framing import acks_of
@@ -29,6 +29,9 @@ from . import pcapng
 from .pcapng import packet
 from .policy import Policy
 from .tcp_stream import ACK, FIN, SYN
+
+if TYPE_CHECKING:
+    from .capture_file import BlockFile
 
 LONGEST_SEGMENT = 65000
 """Bytes; an IPv4 packet has at most 65,535 with its headers."""
@@ -204,8 +207,8 @@ class CaptureWriter:
     """
 
     def __init__(
-        self, file: IO[bytes], policy: Policy, *, wall: ToWallTime = float, about: dict[str, Any] | None = None,
-        begun: bool = False, names_from: int = 0,
+        self, file: IO[bytes] | BlockFile, policy: Policy, *, wall: ToWallTime = float,
+        about: dict[str, Any] | None = None, begun: bool = False, names_from: int = 0,
     ) -> None:  # fmt: skip
         self.file, self.policy, self.wall, self.names_from = file, policy, wall, names_from
         self.written = WrittenTotals()
@@ -253,17 +256,15 @@ class CaptureWriter:
             if known is not None:
                 self._put(known.talk.close(self.wall(now)))
 
-    def finish(
-        self, now: float, stopped: str, dropped: int = 0, *, writers: int | None = None, part: PartNote | None = None
-    ) -> None:
+    def finish(self, now: float, stopped: str, dropped: int = 0, *, writers: int | None = None) -> None:
         """Write the last block: why the capture ended, and how many exchanges were dropped for want of time.
 
-        `writers`: processes that wrote into the file. `part`: this one's note, if it is the only one.
+        `writers`: processes that wrote into the file.
         """
         written = self.written
         written.dropped = dropped
         comment = pcapng.note(stopped=stopped, exchanges=written.exchanges, broker_exchanges=written.broker_exchanges,
-                           connections=written.connections, dropped=dropped, writers=writers, part=part)  # fmt: skip
+                           connections=written.connections, dropped=dropped, writers=writers)  # fmt: skip
         self._put([pcapng.statistics(CLIENT, self.wall(now), dropped, comment)])
         self.file.flush()
 

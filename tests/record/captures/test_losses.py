@@ -16,7 +16,7 @@ from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.reader import Capture
 from kproxy.record.captures.writer import CaptureWriter, Conversation
 from kproxy.record.exchange import ObservedExchange
-from tests.support.capture_files import SERVER, client, frame, metadata, produce, response, written
+from tests.support.capture_files import SERVER, begun_part, client, frame, metadata, produce, response, written
 
 
 def seen_late(number: int = 1) -> ObservedExchange:
@@ -39,7 +39,8 @@ def older(path: Path) -> Capture:
         writer = CaptureWriter(file, Policy("full"))
         for seen in (seen_late(), produce(2)):
             writer.write(seen, SERVER, older=True)
-        writer.finish(1001.0, "asked", part={})
+        writer.finish_part(1001.0, {})
+        writer.finish(1001.0, "asked")
     return read(path)
 
 
@@ -97,13 +98,15 @@ def ended(path: Path, *put: ObservedExchange, loop: Callable[[CaptureFile], None
     """Return a capture file after its end. `loop` adds entries at the end."""
     made: list[CaptureFile] = []
     file = CaptureFile(
-        path, Policy("full"), CaptureLimits(exchanges=1), float, lambda: None, {},
-        ending=None if loop is None else lambda: loop(made[0]),
+        path, Policy("full"), CaptureLimits(exchanges=1), float, lambda: None, begun_part(path),
+        None if loop is None else lambda: loop(made[0]),
     )  # fmt: skip
     made.append(file)
     for seen in put:
         file.exchange(seen, SERVER, 1.0, behind=False)
     assert file.join(60)
+    with path.open("ab") as whole:
+        CaptureWriter(whole, Policy("full"), begun=True).finish(2000.0, file.stopped, writers=1)
     return file
 
 
@@ -164,7 +167,8 @@ def test_dropped_exchanges_of_unknown_apis_concern_all(tmp_path: Path) -> None:
     with path.open("wb") as file:
         writer = CaptureWriter(file, Policy("full"))
         writer.write(metadata(1), SERVER)
-        writer.finish(1002.0, "asked", 3, part={"dropped": {"Fetch": 2, "Produce": -1, "x" * 61: 1}})
+        writer.finish_part(1002.0, {"dropped": {"Fetch": 2, "Produce": -1, "x" * 61: 1}})
+        writer.finish(1002.0, "asked", 3)
     (loss,) = noted_losses(read(path))
     assert (loss.text, loss.apis, loss.within) == ("its writer had no time for 3 exchanges", None, None)
 

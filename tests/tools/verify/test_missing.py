@@ -98,7 +98,8 @@ def late(path: Path, change: Callable[[CaptureWriter], None] = lambda writer: No
             assert pair.front is not None
             writer.write(pair.front, SERVER, older=True)
         change(writer)
-        writer.finish(NOON + 60, "asked", 2 if change is dropped else 0, writers=3 if change is died else None, part={})
+        writer.finish_part(NOON + 60, {})
+        writer.finish(NOON + 60, "asked", 2 if change is dropped else 0, writers=3 if change is died else None)
     result = CliRunner().invoke(main, ["verify", str(path), "--json"])
     assert result.exit_code == 0, result.output
     verdict: dict[str, Any] = json.loads(result.output)

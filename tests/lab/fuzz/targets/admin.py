@@ -60,8 +60,9 @@ def application() -> Iterator[tuple[Any, RuleStore]]:
     proxy = ProxyProcess(config, store.rule_set, log, store=store)
     proxy.keeper.started()
     backend = process_backend(
-        proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log, view=proxy.view_terms()
-    )
+        proxy.keeper, proxy.server, lambda: proxy.readiness, lambda: (b"metrics",), proxy.log,
+        captures=proxy.make_pool_captures(), view=proxy.view_terms(),
+    )  # fmt: skip
     try:
         yield make_app(backend, "127.0.0.1"), store
     finally:
