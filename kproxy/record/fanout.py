@@ -3,10 +3,6 @@
 Metadata responses are learned here, independent of the sinks: topic ids need names. They give the metadata of a
 cluster: topics with their ids and leaders, and nodes, by the broker's names. Responses about some topics only add to
 them. A broker-side response about "all topics" replaces them, so deleted topics disappear.
-
-`TailSink` serves one listener of live traffic, `kproxy tail`. Its filter is evaluated at the end of an exchange.
-Matches wait unchanged until the listener fetches them; lines are made then, so a slow listener costs traffic nothing.
-Matches that do not fit are dropped and counted: traffic never waits for a listener.
 """
 
 from __future__ import annotations
@@ -331,6 +327,9 @@ class Missed:
         return bool(self.dropped or self.unknown)
 
 
+# `TailSink` serves one listener of live traffic, `kproxy tail`. Its filter is evaluated at the end of an exchange.
+# Matches wait unchanged until the listener fetches them; lines are made then, so a slow listener costs traffic nothing.
+# Matches that do not fit are dropped and counted: traffic never waits for a listener.
 class TailSink:
     """Sink of one listener.
 

@@ -10,22 +10,6 @@
 
 A name has the instance, the first 8 digits of the boot's uuid, the worker, and the number of the first event. Spark,
 globs and `ls` skip names with a dot.
-
-`OpenFile` has whole lines at its end. `size` is the end of the last successful write and `synced` that of the last
-sync. The next write starts by cutting off the rest of a failed write. After a failed sync the state of the disk is
-unknown. The kernel may have marked the pages as clean, so a second sync would succeed without them (found for
-PostgreSQL in 2018). So the file goes back to `synced`. Its owner keeps the lines until then and writes them again.
-
-`Publisher` is a thread that runs one job at a time, so that writes and syncs do not wait. A failed job is retried every
-few seconds, and later jobs wait: its cause, such as a full disk, concerns all. At exit the next start takes it over.
-Publication has five steps, each durable before the next. The lines always have exactly one valid place: the source,
-then the compressed file, then the published one. Consumers may do anything with published files, even delete them.
-
-    1. compress to …ndjson.gz.tmp, and sync it      a kill: the source is valid and is compressed again
-    2. rename it to .…ndjson.gz, sync the folder    a kill: the compressed file is valid, the source is deleted
-    3. delete the source                            a kill: the compressed file is published
-    4. rename it to dt=…/…ndjson.gz                 a kill: it is published
-    5. sync both folders                            a power cut before: it is compressed or published, never both
 """
 
 from __future__ import annotations
@@ -112,6 +96,10 @@ ATTEMPTS = 100
 for a dead one's and delete it; several workers start at the same moment."""
 
 
+# `OpenFile` has whole lines at its end. `size` is the end of the last successful write and `synced` that of the last
+# sync. The next write starts by cutting off the rest of a failed write. After a failed sync the state of the disk is
+# unknown. The kernel may have marked the pages as clean, so a second sync would succeed without them (found for
+# PostgreSQL in 2018). So the file goes back to `synced`. Its owner keeps the lines until then and writes them again.
 class OpenFile:
     """Event file of this process that lines are appended to.
 
@@ -316,6 +304,17 @@ def reason_of(error: OSError) -> str:
     return REASONS.get(error.errno or 0, "other")
 
 
+# `Publisher` is a thread that runs one job at a time, so that writes and syncs do not wait. A failed job is retried
+# every few seconds, and later jobs wait: its cause, such as a full disk, concerns all. At exit the next start takes it
+# over. Publication has five steps, each durable before the next. The lines always have exactly one valid place: the
+# source, then the compressed file, then the published one. Consumers may do anything with published files, even delete
+# them.
+#
+#     1. compress to …ndjson.gz.tmp, and sync it      a kill: the source is valid and is compressed again
+#     2. rename it to .…ndjson.gz, sync the folder    a kill: the compressed file is valid, the source is deleted
+#     3. delete the source                            a kill: the compressed file is published
+#     4. rename it to dt=…/…ndjson.gz                 a kill: it is published
+#     5. sync both folders                            a power cut before: it is compressed or published, never both
 class Publisher:
     """Thread that does an outlet's jobs one after the other. `retry`: seconds between attempts."""
 

@@ -1,15 +1,9 @@
 """Counters of one process by label: the config, a table for each label, and the lag of groups.
 
-    metrics:
-      by: [topic, client_id, principal, group]
-      series: 200
-      only: {topic: ["orders*"]}
-
-A partition's end is its last observed one: the high watermark of a Fetch, or the offset after the last record of a
-Produce. A group's lag in a topic is the sum of end less offset, over the partitions with a committed offset. Commits
-and reads may be on connections of different workers. So each worker reports both, and the process with the admin
-address computes the sums. The number of remembered partitions of all groups is bounded, as is that of ends. Beyond
-that, those without news for the longest time are evicted and counted.
+metrics:
+  by: [topic, client_id, principal, group]
+  series: 200
+  only: {topic: ["orders*"]}
 """
 
 from __future__ import annotations
@@ -80,6 +74,11 @@ EndRow = tuple[str, str, int, int, float]
 """(cluster, topic, partition, offset, when)"""
 
 
+# A partition's end is its last observed one: the high watermark of a Fetch, or the offset after the last record of a
+# Produce. A group's lag in a topic is the sum of end less offset, over the partitions with a committed offset. Commits
+# and reads may be on connections of different workers. So each worker reports both, and the process with the admin
+# address computes the sums. The number of remembered partitions of all groups is bounded, as is that of ends. Beyond
+# that, those without news for the longest time are evicted and counted.
 class GroupLags:
     """Committed offsets of groups and ends of partitions. `forgotten`: evicted partitions, counted under the number
     `born`.

@@ -9,13 +9,6 @@ Strategy. Layers, each of which takes what it can and leaves the rest to the nex
 wanted are matched with templates of frames before them (here for summaries, in `templated_lines.py` for lines), whole
 frames are read or copied at once (`whole_frames.py`), and the others are gathered as they come (`streams.py`). All of
 them make exchanges of `exchange_builder.py`. Nothing raises, whatever the bytes are.
-
-The loops `from_client` and `to_client` make up nearly all the cost of a small exchange. So they use local variables and
-one `struct` call a frame, which also returns the constant bytes. The inner loop tries only the template of the previous
-frame, and compares its slots: 0.2 µs a frame, where a lookup by the constants in a `NumberTemplate` takes 0.85 µs. On a
-mismatch the loop ends, and the other methods find another template, learn one (see `summary_templates.py`), or read the
-frame as usual. All counted fields precede the records, so the remainder of a long frame is skipped
-(`FrameStream.pass_on`).
 """
 
 from __future__ import annotations
@@ -60,6 +53,12 @@ NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -
 """Template that matches no request, since requests with this code do not exist; initial value."""
 
 
+# The loops `from_client` and `to_client` make up nearly all the cost of a small exchange. So they use local variables
+# and one `struct` call a frame, which also returns the constant bytes. The inner loop tries only the template of the
+# previous frame, and compares its slots: 0.2 µs a frame, where a lookup by the constants in a `NumberTemplate` takes
+# 0.85 µs. On a mismatch the loop ends, and the other methods find another template, learn one (see
+# `summary_templates.py`), or read the frame as usual. All counted fields precede the records, so the remainder of a
+# long frame is skipped (`FrameStream.pass_on`).
 class ConnectionObserver(JournalRecorder):
     """Observer of one client connection that cuts its bytes into frames and pairs them into exchanges.
 
