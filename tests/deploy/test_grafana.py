@@ -20,12 +20,12 @@ from tests.support.wait import until
 pytestmark = pytest.mark.tools("prometheus")
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "kproxy.json"
 QUIET = {
-    "Ends that are not ordinary",
-    "Brokers' addresses kept from clients",
-    "Brokers out of reach",
-    "Things worth counting",
+    "Abnormal closes",
+    "Broker addresses removed from responses",
+    "Unreachable brokers",
+    "Events",
     "Workers",  # one process
-    "Certificates expire in",  # no TLS
+    "Time until certificates expire",  # no TLS
     "Topics: errors",
 }
 """Panels that have nothing to show when all is well."""
