@@ -144,8 +144,8 @@ rule: []
         (BASE + "state: ''", "3:8: a file name is wanted, found nothing"),
         (BASE + 'audit: {dir: "a\\0b"}', r"3:14: a file name cannot hold the character 0: 'a\x00b'"),
         (
-            BASE + "limits: {hold_up_to: 2MiB, held_bytes: 1MiB}",
-            "3:22: expected hold_up_to of at most seven eighths of held_bytes (917504), got 2097152",
+            BASE + "limits: {buffer_threshold: 2MiB, max_buffered_bytes: 1MiB}",
+            "3:28: expected buffer_threshold of at most seven eighths of max_buffered_bytes (917504), got 2097152",
         ),
         (BASE + "limits: {max_frame_bytes: 10}", "3:27: must be at least 16384, found 10"),
         (BASE + "limits: {max_frame_bytes: 2GiB}", "3:27: must be less than 2147483648 bytes, found 2GiB"),

@@ -102,7 +102,7 @@ class ProxyProcess:
         limits = config.limits
         self.held: WeakSet[ClusterState] = WeakSet()  # also of clusters that the config no longer has
         self.room = SessionPartitionLimit(limits.session_partitions)
-        self.desk = HeldRegistry(limits.held_bytes)
+        self.desk = HeldRegistry(limits.max_buffered_bytes)
         self.answers = ResponseCache()
         self.shared: dict[str, ClusterState] = {}
         self.plans: dict[tuple[str, bool, bool, str, tuple[ActiveRule, ...]], Plan] = {}
@@ -243,13 +243,13 @@ class ProxyProcess:
         connections to `forgotten` clusters start with empty state."""
         limits = self.config.limits
         self.room.limit, self.room.several = limits.session_partitions, len(self.config.clusters) > 1
-        self.desk.use_limit(limits.held_bytes)
+        self.desk.use_limit(limits.max_buffered_bytes)
         before = self.shared
         self.shared = {}
         for name in self.config.clusters:
             shared = None if name in forgotten else before.get(name)
             if shared is None:
-                memories = HeldMemory(limits.held_bytes), HeldMemory(limits.held_bytes)
+                memories = HeldMemory(limits.max_buffered_bytes), HeldMemory(limits.max_buffered_bytes)
                 for memory in memories:
                     MemoryWatch(memory, self.server)
                 shared = ClusterState(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
@@ -258,9 +258,9 @@ class ProxyProcess:
             self.shared[name] = shared
         for shared in list(self.held):
             for memory in (shared.requests, shared.responses):
-                if granted := memory.use_limit(limits.held_bytes):
+                if granted := memory.use_limit(limits.max_buffered_bytes):
                     self.server.wake([lane.session for lane in granted])
-            shared.max_frame_bytes, shared.hold_up_to = limits.max_frame_bytes, limits.hold_up_to
+            shared.max_frame_bytes, shared.buffer_threshold = limits.max_frame_bytes, limits.buffer_threshold
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
 
     @property

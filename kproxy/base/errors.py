@@ -36,6 +36,10 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "most": ("max_frames", "max_bytes"),
         "by": ("offset_by",),
         "to": ("set_to",),
+        "hold_up_to": ("buffer_threshold",),
+        "held_bytes": ("max_buffered_bytes",),
+        "held_timeout": ("buffer_timeout",),
+        "write_stall": ("write_timeout",),
     },
     "value": {
         "observe": ("dry_run",),

@@ -60,7 +60,7 @@ class Sweep:
         """Set the interval from the server's limits and these ages, starting with the next sweep."""
         ages.credit, self.ages = self.ages.credit, ages
         limits = self.server.limits
-        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_stall, ages.shortest)
+        timeouts = (limits.header_timeout, limits.idle_timeout or INTERVAL * 4, limits.write_timeout, ages.shortest)
         self.interval = max(SHORTEST, min(INTERVAL, *(timeout / 4 for timeout in timeouts)))
 
     def begin(self, connection: Connection) -> None:
@@ -117,9 +117,9 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
             connection.finish()
         return
     for side in (client, broker):
-        if side.out is not None and side.sock is not None and now - side.progress > limits.write_stall:
-            text = f"{NAMES[side.which]} took nothing for {limits.write_stall:g} s, {side.pending} bytes wait for it"
-            connection.end("write_stall", text, reset=True)
+        if side.out is not None and side.sock is not None and now - side.progress > limits.write_timeout:
+            text = f"{NAMES[side.which]} took nothing for {limits.write_timeout:g} s, {side.pending} bytes wait for it"
+            connection.end("write_timeout", text, reset=True)
             return
     if not connection.looked_after and broker.sock is not None:
         connection.looked_after = True
@@ -137,10 +137,10 @@ def end_if_overdue(connection: Connection, limits: Limits, now: float) -> None:
         connection.close("header_timeout", f"a frame header was not whole after {limits.header_timeout:g} s")
         return
     held = session.holding_since()
-    if held is not None and now - max(held[1], unread) > limits.held_timeout:
+    if held is not None and now - max(held[1], unread) > limits.buffer_timeout:
         name = NAMES[held[0]]
-        text = f"a frame of the {name} that is held was not whole after {limits.held_timeout:g} s"
-        connection.close("held_timeout", text, name)
+        text = f"a frame of the {name} that is held was not whole after {limits.buffer_timeout:g} s"
+        connection.close("buffer_timeout", text, name)
         return
     if limits.idle_timeout and now - connection.active > limits.idle_timeout and may_be_idle(connection, limits, now):
         connection.close("idle_timeout", f"nothing passed for {limits.idle_timeout:g} s")

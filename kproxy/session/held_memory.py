@@ -18,7 +18,7 @@ it waits, its other reservations belong to frames that are complete; these retur
 the connection ends. Requests and responses have separate budgets: a held request may wait for its broker, which may
 wait until its response is read. A response only waits for its client. A frame is never longer than its area, so the
 next frame fits at the latest when all reservations have returned. Each returns after finite time: by progress,
-eviction, `held_timeout`, `write_stall`, or the end of the rule that holds it.
+eviction, `buffer_timeout`, `write_timeout`, or the end of the rule that holds it.
 
 Cost: constant per grant and return, except the heap of the frames of one network (logarithmic). `evictions` reads all
 reservations of an area, runs only while frames wait there, and yields between parts of that work.
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .lanes.assembler import Assembler
 
-SMALL_AREA = 8  # divisor of held_bytes: the part for frames below SMALL
+SMALL_AREA = 8  # divisor of max_buffered_bytes: the part for frames below SMALL
 SMALL = 1 << 20  # bytes; frames below use the small area
 SMALL_FRAMES = 4  # frames that the small area holds at least, where the budget is small
 NETWORK_SHARE = 15 / 16

@@ -70,7 +70,7 @@ class ClusterState:
     responses: HeldMemory = field(default_factory=lambda: HeldMemory(256 << 20))
     cluster_memory: MutableMapping[str, Any] = field(default_factory=dict)
     max_frame_bytes: int = 100 << 20
-    hold_up_to: int = 64 << 10
+    buffer_threshold: int = 64 << 10
     max_in_flight: int = 1000
     max_nodes: int = MOST_NODES
     mark: LoopToken = field(default_factory=LoopToken)

@@ -379,7 +379,7 @@ def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroke
     live = stack.enter_context(LiveProxy(base))
     with connect(port) as one, connect(port) as two:
         assert one.brokers() == two.brokers()
-        live.apply(base | {"limits": {"max_connections": 1, "held_bytes": "128KiB", "idle_timeout": "0.3s"}})
+        live.apply(base | {"limits": {"max_connections": 1, "max_buffered_bytes": "128KiB", "idle_timeout": "0.3s"}})
         with suppress(ConnectionError), connect(port) as third:
             assert third.rest() == b""
         assert one.brokers() == two.brokers()

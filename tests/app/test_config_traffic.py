@@ -34,7 +34,7 @@ def test_no_record_is_lost_and_no_connection_cut() -> None:
                 listeners.append({"name": f"other{number % 3}", "bind": f"127.0.0.1:{other}", "cluster": "main"})
             dial = {"nowhere:1": f"nowhere:{1 + number % 2}"}
             clusters = {"main": {"bootstrap": cluster.bootstrap.split(","), "dial": dial if number % 4 else {}}}
-            limits = {"max_connections": 500 + number % 5, "held_bytes": f"{64 + number % 2}MiB"}
+            limits = {"max_connections": 500 + number % 5, "max_buffered_bytes": f"{64 + number % 2}MiB"}
             return {"clusters": clusters, "listeners": listeners, "limits": limits}
 
         with LiveProxy(config(0)) as live:

@@ -41,10 +41,10 @@ PATIENCE, MEASURED = 60.0, 5.0
 """Seconds that a good client may wait at most: in `make test`, and in `make stretches`. Milliseconds are usual."""
 LIMITS = {
     "header_timeout": 2,
-    "held_timeout": 3,
-    "write_stall": 2,
+    "buffer_timeout": 3,
+    "write_timeout": 2,
     "drain_timeout": 2,
-    "held_bytes": "8MiB",
+    "max_buffered_bytes": "8MiB",
     "max_in_flight": 1000,
 }
 RENAME = {"name": "other names", "kind": "rename_topic", "topics": {"a*": "b*"}}
@@ -240,7 +240,7 @@ def held_request(one: RawClient, size: int) -> bytes:
 @pytest.mark.parametrize("trickle", [False, True], ids=["silent", "trickling"])
 def test_announced_frames_end_with_their_time(proxy: Proxy, trickle: bool) -> None:
     """Memory is reserved for them, not allocated, and free again after their time. No other frame needs it."""
-    before = ended(proxy, "held_timeout") + ended(proxy, "header_timeout")
+    before = ended(proxy, "buffer_timeout") + ended(proxy, "header_timeout")
     with Watch(proxy) as watch:
         greedy = clients(proxy, 2)
         for one in greedy:
@@ -252,11 +252,11 @@ def test_announced_frames_end_with_their_time(proxy: Proxy, trickle: bool) -> No
             for one in greedy:
                 told(one.socket, b"x")
             watch.over.wait(0.2)
-        until(lambda: ended(proxy, "held_timeout") + ended(proxy, "header_timeout") >= before + len(greedy))
+        until(lambda: ended(proxy, "buffer_timeout") + ended(proxy, "header_timeout") >= before + len(greedy))
         close(greedy)
         until(lambda: proxy.metric("kproxy_held_bytes", direction="request") == 0)
 
-        assert (ended(proxy, "held_timeout") > 0) >= trickle
+        assert (ended(proxy, "buffer_timeout") > 0) >= trickle
         assert watch.lines <= 6
 
 
@@ -292,13 +292,13 @@ def described(size: int) -> Callable[[FakeBroker, socket.socket, Any], None]:
 
 
 def test_unread_responses_leave_memory_to_others(kproxy_process: Callable[..., Any]) -> None:
-    """A client asks for eight long responses and does not read them; `write_stall` is far away."""
+    """A client asks for eight long responses and does not read them; `write_timeout` is far away."""
     size = 20 * MEGABYTE
     with FakeBroker(answers={DESCRIBE_GROUPS: described(size)}) as broker:
         config = {
             "clusters": {"main": {"bootstrap": [broker.address]}},
             "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
-            "limits": {"held_bytes": "64MiB"},
+            "limits": {"max_buffered_bytes": "64MiB"},
         }
         proxy = kproxy_process(config=config, rules=[{"name": "tenant", "kind": "prefix", "prefix": "t."}])
         lazy = clients(proxy, 8)
@@ -310,7 +310,7 @@ def test_unread_responses_leave_memory_to_others(kproxy_process: Callable[..., A
             other.send(other.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
             assert len(other.frame()) > size
         assert ended(proxy, "held_evicted") > 0
-        assert ended(proxy, "write_stall") == 0
+        assert ended(proxy, "write_timeout") == 0
         close(lazy)
 
 
@@ -329,7 +329,7 @@ def test_broker_leaves_memory_to_other_clusters(kproxy_process: Callable[..., An
         config = {
             "clusters": {"good": {"bootstrap": [good.address]}, "bad": {"bootstrap": [bad.address]}},
             "listeners": [{"name": name, "bind": bind, "cluster": name} for name, bind in ports.items()],
-            "limits": {"held_bytes": "64MiB"},
+            "limits": {"max_buffered_bytes": "64MiB"},
         }
         proxy = kproxy_process(config=config, rules=[rule])
         waiting = [RawClient(ports["bad"], timeout=60) for _ in range(3)]

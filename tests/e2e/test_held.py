@@ -32,7 +32,7 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
         config = {
             "clusters": {"main": {"bootstrap": [broker.address]}},
             "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
-            "limits": {"idle_timeout": "1s", "held_timeout": "1s"},
+            "limits": {"idle_timeout": "1s", "buffer_timeout": "1s"},
             "workers": request.param,
         }
         proxy = Proxy(config=config)

@@ -24,7 +24,7 @@ PRODUCE, METADATA = 0, 3
 ASK = {"topics": [{"name": "t"}]}
 HOLD = {"kind": "intercept", "match": {"client_id": "raw"}, "hold_for": "60s"}
 WAIT = {"kind": "delay", "match": {"client_id": "raw"}, "when": {"hold": True}, "delay": "1ms"}
-SHORT = {"idle_timeout": "2s", "held_timeout": "2s", "header_timeout": "2s"}
+SHORT = {"idle_timeout": "2s", "buffer_timeout": "2s", "header_timeout": "2s"}
 
 
 def config_of(broker: FakeBroker, **more: Any) -> dict[str, Any]:

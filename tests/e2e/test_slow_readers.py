@@ -123,16 +123,16 @@ def test_a_broker_that_stops_reading_stops_its_client(
 
 
 def test_who_never_reads_again_is_cut_off(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
-    """After write_stall without a byte taken the connection is reset, and the line says what was waiting."""
-    proxy = proxy_with(fake(answers={FETCH: Serving()}).address, limits={"write_stall": 0.3})
+    """After write_timeout without a byte taken the connection is reset, and the line says what was waiting."""
+    proxy = proxy_with(fake(answers={FETCH: Serving()}).address, limits={"write_timeout": 0.3})
     with RawClient(proxy.bootstrap) as client:
         for _ in range(MANY):
             client.send(client.request(FETCH, 4, fetch_request(4)))
         (line,) = until(lambda: proxy.said("connection closed"))
 
-        assert line["cause"] == "write_stall"
+        assert line["cause"] == "write_timeout"
         assert line["reason"].startswith("client took nothing for 0.3 s, ")
-        assert proxy.metric("kproxy_connections_closed_total", cause="write_stall") == 1
+        assert proxy.metric("kproxy_connections_closed_total", cause="write_timeout") == 1
         with pytest.raises(ConnectionResetError):
             client.rest()
 

@@ -93,7 +93,7 @@ class World:
 
 
 def shared_memory() -> ClusterState:
-    return ClusterState(requests=HeldMemory(LIMIT), responses=HeldMemory(LIMIT), hold_up_to=100)
+    return ClusterState(requests=HeldMemory(LIMIT), responses=HeldMemory(LIMIT), buffer_threshold=100)
 
 
 def metadata_request(size: int) -> bytes:

@@ -29,7 +29,7 @@ class Closing(PassingSession):
 async def test_a_client_that_does_not_close_its_end(net: Any, driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After our FIN it has `LINGER` seconds, in which what it sends is thrown away."""
     monkeypatch.setattr(timeouts, "LINGER", 0.05)
-    config = net.config(9, limits={"write_stall": 0.05})
+    config = net.config(9, limits={"write_timeout": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:
         await client.send_all(b"x")
         assert len(await net.exactly(client, 10)) == 10
@@ -44,7 +44,7 @@ async def test_a_client_that_does_not_take_the_rest(net: Any, driver: str, monke
     """What is queued is given up when nothing of it has gone for `FLUSH` seconds."""
     monkeypatch.setattr(timeouts, "FLUSH", 0.05)
     monkeypatch.setattr(Closing, "size", 20_000_000)
-    config = net.config(9, limits={"write_stall": 0.05})
+    config = net.config(9, limits={"write_timeout": 0.05})
     async with net.serving(config, lambda *args: Closing(), driver) as running, await running.client() as client:
         await client.send_all(b"x")
         await running.until(lambda: running.server.connections)

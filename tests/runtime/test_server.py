@@ -110,15 +110,15 @@ async def test_requests_in_flight_are_not_idle(net: Any) -> None:
 
 
 async def test_a_peer_that_takes_nothing_is_cut_off(net: Any) -> None:
-    """After write_stall with output waiting; the log says how much."""
+    """After write_timeout with output waiting; the log says how much."""
     broker = await net.open_broker()
-    async with net.serving(net.config(broker.port, limits={"write_stall": 0.05})) as running:
+    async with net.serving(net.config(broker.port, limits={"write_timeout": 0.05})) as running:
         client = await running.client()
         with pytest.raises(trio.BrokenResourceError):
             await client.send_all(bytes(64 << 20))
         await running.settled()
 
-        assert running.causes() == {"write_stall": 1}
+        assert running.causes() == {"write_timeout": 1}
 
 
 async def test_too_many_connections(net: Any) -> None:

@@ -55,7 +55,7 @@ class Case:
         manners = chances.get("manners") or random.choice((GOOD, GOOD, Manners(ends=0.03), BAD))
         mangle = chances.get("mangle", 0.0)
         traffic = random_traffic(random, APIS, random.choice((3, 10, 20)), mangle)
-        shared = ClusterState(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
+        shared = ClusterState(max_in_flight=random.choice((1000, 3)), buffer_threshold=random.choice((65536, 200)))
         self.sink = Hungry(not chances.get("numbers"), Depth.ROWS if chances.get("numbers") else Depth.FULL)
         self.guests = [
             Hungry(bool(number % 2) and self.sink.broker_side, min(self.sink.most, Random(seed).choice(list(Depth))))

@@ -85,9 +85,9 @@ def scene(
         apis = [api for api in apis if api != "ApiVersions"]
     manners = GOOD if calm else random.choice((GOOD, GOOD, Manners(ends=0.03), BAD))
     traffic = random_traffic(random, apis, random.choice((3, 10, 20)), mangle)
-    shared = ClusterState(max_in_flight=random.choice((1000, 3)), hold_up_to=random.choice((65536, 200)))
+    shared = ClusterState(max_in_flight=random.choice((1000, 3)), buffer_threshold=random.choice((65536, 200)))
     if calm:  # what streams keeps its length, and whether it does depends on where it is cut
-        shared = ClusterState(hold_up_to=1 << 20)
+        shared = ClusterState(buffer_threshold=1 << 20)
     lazy, advertise, swaps = random.random() < 0.5, random.random() < 0.5, random.random() < 0.4
     talk = Driver(dumps({"rules": rules}), shared=shared, lazy=lazy and not calm, advertise=advertise and not mode)
     plan = talk.session.plan

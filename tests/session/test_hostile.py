@@ -47,7 +47,7 @@ API_VERSIONS, METADATA, FETCH, SHARE_FETCH = 18, 3, 1, 78
 def shared() -> ClusterState:
     limits = HeldMemory(1 << 20), HeldMemory(1 << 20)
     return ClusterState(
-        requests=limits[0], responses=limits[1], max_frame_bytes=1 << 20, hold_up_to=200, max_in_flight=5
+        requests=limits[0], responses=limits[1], max_frame_bytes=1 << 20, buffer_threshold=200, max_in_flight=5
     )
 
 

@@ -406,7 +406,7 @@ class World:
         self.shared = ClusterState(
             requests=HeldMemory(limit),
             responses=HeldMemory(limit),
-            hold_up_to=random.choice((100, 3000, 65536)),
+            buffer_threshold=random.choice((100, 3000, 65536)),
             max_in_flight=random.choice((1, 2, 5, 1000)),
         )
         self.woken: deque[Session] = deque()

@@ -171,16 +171,19 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(
         bound=st.sampled_from(list(BOUNDS)), lazy=st.booleans(), most=st.sampled_from((1000, 2)),
-        hold_up_to=st.sampled_from((65536, 200)), seed=SEEDS, patience=st.sampled_from((1, 5, 20, 1000)),
+        buffer_threshold=st.sampled_from((65536, 200)), seed=SEEDS, patience=st.sampled_from((1, 5, 20, 1000)),
         names=REQUESTS,
     )  # fmt: skip
     def begins(
-        self, bound: str, lazy: bool, most: int, hold_up_to: int, seed: int, patience: int, names: list[str]
+        self, bound: str, lazy: bool, most: int, buffer_threshold: int, seed: int, patience: int, names: list[str]
     ) -> None:
         """`patience`: after so many requests somebody may be wrong, or end."""
         self.bound, self.lazy, self.patience = bound, lazy, patience
         self.shared = ClusterState(
-            requests=HeldMemory(1 << 18), responses=HeldMemory(1 << 18), max_in_flight=most, hold_up_to=hold_up_to
+            requests=HeldMemory(1 << 18),
+            responses=HeldMemory(1 << 18),
+            max_in_flight=most,
+            buffer_threshold=buffer_threshold,
         )
         self.store = RuleStore(seed)
         self.rules: dict[str, ActiveRule] = {}  # all that there ever were

@@ -44,91 +44,89 @@ class Limits(Model):
 
     max_frame_bytes: Annotated[ByteCount, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
         default=104_857_600,
-        description="a frame with a greater length closes its connection before anything is allocated; Kafka's own "
-        "socket.request.max.bytes is the same 100 MiB",
+        description="maximum frame size, like socket.request.max.bytes of brokers; a longer frame closes its "
+        "connection before memory is allocated",
     )
-    hold_up_to: ByteCount = Field(
+    buffer_threshold: ByteCount = Field(
         default=65_536,
-        description="frames up to this size are held until they are whole and rewritten exactly; larger Fetch answers "
-        "stream and keep their length. 64 KiB holds the Metadata of some 150 topics and every small answer",
+        description="frames up to this size are buffered completely and rewritten exactly; larger Fetch responses "
+        "stream and keep their length. Metadata of about 150 topics has 64 KiB",
     )
-    held_bytes: ByteCount = Field(
+    max_buffered_bytes: ByteCount = Field(
         default=268_435_456,
-        description="memory for held frames, per cluster, direction and worker process. A frame reserves its whole "
-        "length; an eighth is for frames below 1 MiB. Client networks take turns, and frames that make no progress are "
-        "evicted while others wait. 256 MiB is two and a half of the largest frames",
+        description="memory for buffered frames, per cluster, direction and worker process. A frame reserves its "
+        "complete length; an eighth is for frames below 1 MiB. Client networks take turns, and frames without progress "
+        "are evicted while others wait",
     )
     max_in_flight: Positive = Field(
         default=1000,
-        description="requests of one connection that wait for their responses; then reading pauses. Clients send 5 "
-        "(Java) to some hundred; librdkafka's limit is 1000000, that is none",
+        description="unanswered requests per connection; at the limit, reading pauses. Java clients send up to 5, "
+        "librdkafka up to 1000000",
     )
     max_nodes: Positive = Field(
         default=1000,
-        description="nodes that one response may name, and that are remembered of a cluster; a response that names "
-        "more closes its connection. Clusters have some hundred brokers at most",
+        description="maximum nodes in one response and in the known topology of a cluster; a response with more "
+        "nodes closes its connection",
     )
     session_partitions: Positive = Field(
         default=250_000,
-        description="partitions in all fetch and share sessions, if rules match fetches, per worker process; beyond "
-        "that, sessions are refused as by a broker without room. A client network, and each of several clusters, may "
-        "have three times what is left free. Each takes some 0.8 kB, so 200 MB at most",
+        description="partitions in all fetch and share sessions per worker process, if rules match fetches. Further "
+        "sessions are rejected, like by a full broker. A client network, and each of several clusters, may use three "
+        "times the free partitions. A partition takes about 0.8 kB",
     )
     header_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time for a frame's header once its first byte is here; a client that takes longer is stuck or "
-        "hostile",
+        description="time from the first byte of a frame to its complete header",
     )
-    held_timeout: PositiveSeconds = Field(
+    buffer_timeout: PositiveSeconds = Field(
         default=60.0,
-        description="time for a held frame to arrive, from the reservation of its memory. The largest request needs "
-        "1.7 MB/s. While others wait for memory, a frame needs that pace in every half second",
+        description="time for a buffered frame to arrive after its memory is reserved: 1.7 MB/s for the largest "
+        "request. While others wait for memory, a frame needs this rate in every half second",
     )
     idle_timeout: Seconds = Field(
         default=660.0,
-        description="a connection without traffic is closed, unless answers are due, the client is still read and "
-        "no request is cut off; 0: never. Brokers close after 600 s and Java clients after 540 s, so that in peace "
-        "they do it first",
+        description="time without traffic until a connection is closed, unless responses are due, kproxy reads the "
+        "client and no request is incomplete; 0: never. Brokers close after 600 s, Java clients after 540 s",
     )
     connect_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time for a TCP connection to a broker; Java clients give up after 10 s (setup.timeout.ms)",
+        description="time for a TCP connection to a broker; Java clients allow 10 s "
+        "(socket.connection.setup.timeout.ms)",
     )
     handshake_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time for a TLS handshake, on either side, for a PROXY header, and for a client to authenticate to "
-        "kproxy; they take milliseconds when both sides are alive",
+        description="time for a TLS handshake on either side, for a PROXY header, and for a client to authenticate to "
+        "kproxy",
     )
-    write_stall: PositiveSeconds = Field(
+    write_timeout: PositiveSeconds = Field(
         default=300.0,
-        description="a peer that takes no byte for so long, with output waiting, is cut off. As long as "
-        "max.poll.interval.ms, after which a consumer that reads nothing has lost its partitions anyway",
+        description="time after which a connection is reset if its peer reads no byte of pending output; the default "
+        "equals max.poll.interval.ms, after which a consumer loses its partitions",
     )
     drain_timeout: Seconds = Field(
         default=30.0,
-        description="time to answer requests in flight after SIGTERM; Kubernetes kills after 30 s by default, and "
-        "clients' request.timeout.ms is 30 s",
+        description="time to answer requests in flight after SIGTERM; Kubernetes kills after 30 s by default",
     )
     shutdown_delay: Seconds = Field(
         default=0.0,
-        description="time from SIGTERM to the drain, in which /readyz says no and clients are still accepted; for load "
-        "balancers that ask for it: as long as they take to notice, and some seconds more",
+        description="time from SIGTERM to the drain, in which /readyz returns 503 and clients are still accepted; set "
+        "it to some seconds more than the load balancer's probes need",
     )
     max_connection_age: Seconds = Field(
         default=0.0,
-        description="a connection that is so old answers what is in flight and is closed between two exchanges, so "
-        "that its client connects anew, perhaps elsewhere; 0: never. Fifty begin to in a second at most",
+        description="age at which a connection answers requests in flight and is closed between two exchanges, so "
+        "its client reconnects; 0: never. At most fifty connections per second start to close",
     )
     max_connection_age_jitter: Jitter = Field(
         default=0.1,
-        description="part of max_connection_age by which single connections are younger or older then, at random: "
-        "what has come at once does not go at once",
+        description="random fraction by which the age of each connection differs from max_connection_age, so "
+        "connections that opened together do not close together",
     )
     max_connections: Positive = Field(
         default=20_000,
-        description="client connections in all; each takes two file descriptors and a few kB. A process "
-        "with a lower limit of open files allows fewer, and keeps some for its other ports. At the limit, a network "
-        "with fewer connections takes a place of the network with the most",
+        description="maximum client connections; each takes two file descriptors and a few kB. A process with a lower "
+        "limit of open files allows fewer and reserves some for its other ports. At the limit, a network with fewer "
+        "connections takes a place of the network with the most",
     )
     max_connections_per_address: Count = Field(
         default=0,
@@ -136,27 +134,26 @@ class Limits(Model):
     )
     unknown_apis: Literal["hide", "pass"] = Field(
         default="hide",
-        description="API keys that kproxy does not know: hide them in ApiVersions and refuse them, or pass them. An "
-        "unknown answer may hold broker addresses; without advertising they always pass",
+        description="unknown API keys: hide them in ApiVersions and reject their requests, or pass them. An unknown "
+        "response may contain broker addresses; without advertising, unknown APIs always pass",
     )
     rule_labels: Count = Field(
         default=1000,
-        description="rules with lines of their own in the metrics; those beyond are added up by kind under the name "
-        "other, because Prometheus keeps every label that it has ever seen",
+        description="maximum rules with own series in the metrics; further rules are summed by kind as rule other, "
+        "because Prometheus keeps all labels",
     )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that every frame of `hold_up_to` bytes fits into the memory for held frames."""
+        """Check that every frame of `buffer_threshold` bytes fits into the memory for held frames."""
         try:
-            hold, held = (
-                parse_size(raw.get(name, cls.model_fields[name].default)) for name in ("hold_up_to", "held_bytes")
-            )
+            names = ("buffer_threshold", "max_buffered_bytes")
+            hold, held = (parse_size(raw.get(name, cls.model_fields[name].default)) for name in names)
         except ValueError:
             return
         if isinstance(hold, int) and isinstance(held, int) and hold > (longest := held - held // SMALL_AREA):
-            where = ("hold_up_to",) if "hold_up_to" in raw else ("held_bytes",)
-            yield where, f"expected hold_up_to of at most seven eighths of held_bytes ({longest}), got {hold}"
+            limit = f"at most seven eighths of max_buffered_bytes ({longest})"
+            yield (names["buffer_threshold" not in raw],), f"expected buffer_threshold of {limit}, got {hold}"
 
 
 Scram = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]

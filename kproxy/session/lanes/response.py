@@ -236,7 +236,12 @@ class ResponseLane(ResponseScan):
             if disposition is not None:
                 return disposition
             yield_now()
-        if step.response == STREAM and not whole and frame.length - 4 > self.session.shared.hold_up_to and not ids:
+        if (
+            step.response == STREAM
+            and not whole
+            and frame.length - 4 > self.session.shared.buffer_threshold
+            and not ids
+        ):
             return self.stream_on(frame)
         missing = frame.missing
         if missing is not None:

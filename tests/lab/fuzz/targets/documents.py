@@ -88,7 +88,9 @@ def seeds() -> Iterator[bytes]:
     base = {"clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
             "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}]}  # fmt: skip
     yield b"\xc0" + yaml.safe_dump(base).encode()
-    yield b"\xc0" + yaml.safe_dump(base | {"limits": {"held_bytes": "1MiB"}, "admin": {"bind": "127.0.0.1:1"}}).encode()
+    yield (
+        b"\xc0" + yaml.safe_dump(base | {"limits": {"max_buffered_bytes": "1MiB"}, "admin": {"bind": "a:1"}}).encode()
+    )
     yield b"\xc0" + b"clusters: &a {main: {bootstrap: ['${A}:1']}}\nlisteners: *a\nrules: [x.yaml]\n"
 
 

@@ -30,7 +30,7 @@ def check(data: bytes) -> None:
     rules = random_rules(rules_, list(APIS), chosen, len(chosen))
     apis = [api for kind in chosen if issubclass(KINDS[kind], LiveRule) for api in acts_on(kind, APIS)]
     traffic = random_traffic(asked, apis or list(APIS), asked.choice((3, 10)), mangle)
-    shared = ClusterState(max_in_flight=asked.choice((1000, 3)), hold_up_to=asked.choice((65536, 200)))
+    shared = ClusterState(max_in_flight=asked.choice((1000, 3)), buffer_threshold=asked.choice((65536, 200)))
     talk = Driver(dumps({"rules": rules}), shared=shared, lazy=bool(feed.below(2)), advertise=bool(feed.below(2)))
     plan = talk.session.plan
     plans = [plan, Plan(plan.bound), Plan(plan.bound, talk.rules.live[::2])] if feed.below(2) else [plan]

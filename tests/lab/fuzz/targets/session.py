@@ -61,7 +61,7 @@ class Talk:
         self.bound = feed.pick(BOUNDS)
         self.shared = ClusterState(
             requests=HeldMemory(HELD), responses=HeldMemory(HELD), max_frame_bytes=1 << 16,
-            hold_up_to=feed.pick((100, 200, 3000)), max_in_flight=feed.pick((1, 3, 1000)),
+            buffer_threshold=feed.pick((100, 200, 3000)), max_in_flight=feed.pick((1, 3, 1000)),
         )  # fmt: skip
         if isinstance(self.bound, str):
             self.talk = Dialogue(self.bound, shared=self.shared)
