@@ -74,7 +74,7 @@ class Member:
         self.records = view is None or view.config.records
         self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
         self.news = HeldNews(self.held_frames)
-        if view is not None and view.config.enabled and view.config.always:
+        if view is not None and view.config.enabled and view.config.record_from_start:
             self._kept = self.kept_exchanges
 
     def use_view(self, view: ViewConfig) -> None:
@@ -85,8 +85,8 @@ class Member:
         self.records = self.held_frames.records = view.records
         if self._kept is not None:
             self._kept.records = view.records
-            self._kept.watch.keep(view.kept)
-        elif view.enabled and view.always:
+            self._kept.watch.keep(view.buffer_size)
+        elif view.enabled and view.record_from_start:
             self._kept = self.kept_exchanges
 
     @property

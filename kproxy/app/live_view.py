@@ -60,9 +60,9 @@ def make_watch(proxy: ProxyProcess) -> ViewWatch:
     """Return the live view of a process, with viewer numbers that differ from those of its predecessor."""
     watch = ViewWatch(
         proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),
-        kept=proxy.config.view.kept, process=proxy.index, first=proxy.generation * NUMBERS + 1,
+        kept=proxy.config.view.buffer_size, process=proxy.index, first=proxy.generation * NUMBERS + 1,
     )  # fmt: skip
-    if proxy.config.view.always:
+    if proxy.config.view.record_from_start:
         watch.look_always()
     return watch
 

@@ -40,6 +40,8 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "held_bytes": ("max_buffered_bytes",),
         "held_timeout": ("buffer_timeout",),
         "write_stall": ("write_timeout",),
+        "always": ("record_from_start",),
+        "kept": ("buffer_size",),
     },
     "value": {
         "observe": ("dry_run",),

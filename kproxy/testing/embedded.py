@@ -365,7 +365,7 @@ def front_config(upstream: str, admin: str, rules: tuple[str, ...] = (), seed: i
     document: Mapping[str, Any] = {
         "clusters": {"main": {"bootstrap": upstream.split(",")}},
         "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
-        "admin": {"bind": admin}, "rules": list(rules), "seed": seed, "view": {"always": True},
+        "admin": {"bind": admin}, "rules": list(rules), "seed": seed, "view": {"record_from_start": True},
     }  # fmt: skip
     return Config.model_validate(document)
 

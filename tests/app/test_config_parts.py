@@ -416,8 +416,8 @@ def test_what_may_be_seen_changes_with_the_next_request(stack: ExitStack) -> Non
 
     stream, said = hello()
     assert (said["may_write"], said["records"]) == (True, True)
-    assert proxy.use(view={"kept": "1MiB"}) == ["view.kept"]
-    proxy.use(view={"write": False, "records": False, "kept": "1MiB"})
+    assert proxy.use(view={"buffer_size": "1MiB"}) == ["view.buffer_size"]
+    proxy.use(view={"write": False, "records": False, "buffer_size": "1MiB"})
     while stream.readline():
         """It ends."""
     stream, said = hello()

@@ -50,7 +50,7 @@ RESTART: Mapping[str, str] = {
     "otlp.logs": "events go where they went from the first one on",
     "captures": "captures are being made",
     "capture_topics": "captures are being made",
-    "view.always": "what has passed before was not kept",
+    "view.record_from_start": "earlier exchanges were not recorded",
     "state": "the file was read at the start",
     "instance": "events carry the name",
     "log.format": "lines have been written in one format",
@@ -91,7 +91,7 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "enabled": "from the next request on; streams of views end, and begin again where they may",
         "write": "from the next request on; streams of views end, and begin again where they may",
         "records": "from the next request on; streams of views end, and begin again where they may",
-        "kept": "from now on; what does not fit any more is let go, the oldest first",
+        "buffer_size": "at once; the oldest exchanges are evicted",
     },
 }
 """Fields that change at once, with the effect. A part named in `RESTART` changes at once only if nothing else in it

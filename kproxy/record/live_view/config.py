@@ -24,27 +24,19 @@ MOST_KEPT = 4 << 30
 
 
 class ViewConfig(Model):
-    """Settings of the live view, which shows what passes in a page and in a terminal."""
+    """Settings of the live view of traffic in a page and in a terminal."""
 
-    enabled: bool = Field(default=True, description="whether the admin address serves the view at all")
-    write: bool = Field(
-        default=True, description="whether those who look may also hold, edit and answer; false: look only"
+    enabled: bool = Field(default=True, description="serve the view at the admin address")
+    write: bool = Field(default=True, description="allow viewers to hold, edit and answer frames")
+    records: bool = Field(default=True, description="show and search keys, values and headers of records")
+    record_from_start: bool = Field(
+        default=False, description="keep every exchange from the start, at any cost: for tests that query it afterwards"
     )
-    records: bool = Field(
-        default=True,
-        description="whether keys, values and headers of records are shown; false: nowhere in the view, nor searched",
-    )
-    always: bool = Field(
-        default=False,
-        description="whether every exchange is kept from the start, whatever that costs: for tests that ask afterwards "
-        "what has passed",
-    )
-    kept: ByteCount = Field(
+    buffer_size: ByteCount = Field(
         default=64 << 20,
         ge=LEAST_KEPT,
         le=MOST_KEPT,
-        description="bytes of frames that each process keeps while somebody looks, 64MiB if not given; of them at most "
-        "20,000 exchanges",
+        description="bytes of frames that each process keeps for viewers (default: 64MiB), in at most 20,000 exchanges",
     )
 
 

@@ -1,4 +1,4 @@
-"""`GET /api/exchanges` of tests: behind a place, waiting until so many fit, and with `view: {always: true}` of all."""
+"""`GET /api/exchanges` of tests: behind a place, waiting until so many fit, and with `view: {record_from_start: true}` of all."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_everything_is_kept_from_the_start_where_that_is_wished(
     make_api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has to look, no time that it costs ends it, and it does not end by itself."""
-    monkeypatch.setattr("tests.admin.conftest.CONFIG", {**_config(), "view": ViewConfig(always=True)})
+    monkeypatch.setattr("tests.admin.conftest.CONFIG", {**_config(), "view": ViewConfig(record_from_start=True)})
     api = make_api()
     watch = watch_of(api)
     assert (watch.attached, fanout_of(api).wanted) == (True, True)
@@ -200,7 +200,9 @@ def _config() -> dict[str, Any]:
 
 async def test_nothing_is_kept_where_the_view_is_off(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else is said."""
-    monkeypatch.setattr("tests.admin.conftest.CONFIG", {**_config(), "view": ViewConfig(always=True, enabled=False)})
+    monkeypatch.setattr(
+        "tests.admin.conftest.CONFIG", {**_config(), "view": ViewConfig(record_from_start=True, enabled=False)}
+    )
     assert not fanout_of(make_api()).wanted
 
 
