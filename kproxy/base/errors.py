@@ -42,6 +42,8 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "write_stall": ("write_timeout",),
         "always": ("record_from_start",),
         "kept": ("buffer_size",),
+        "detail": ("level",),
+        "details": ("level_by_api",),
     },
     "value": {
         "observe": ("dry_run",),

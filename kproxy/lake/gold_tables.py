@@ -38,7 +38,7 @@ VIOLATIONS = GoldAnswer(
     "are `lost-write`, `watermark-behind`, `offset-given-twice`, `inconsistent-offset`, `duplicate`, "
     "`duplicate-sequence`, `order`, `read-beyond-stable`, `aborted-read` (if the marker was in a response of at most "
     "64 KiB), `zombie-write` (Produce), `lost-commit` and `commit-goes-back`. `unseen` counts acknowledged offsets "
-    "without a read. The checks need an event for each request: `audit: {details: {Produce: requests, Fetch: "
+    "without a read. The checks need an event for each request: `audit: {level_by_api: {Produce: requests, Fetch: "
     "requests}}`; `not-checked` counts other requests. Between days, a hundred batches of a partition are compared: "
     "unread ones, and ones without a write on that day. The view is the clients', so effects of rules are included.",
     reads=("produce_partitions", "fetch_partitions", "commits", "offsets_told", "requests"),

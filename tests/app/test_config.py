@@ -349,7 +349,12 @@ TO = {"endpoint": "http://127.0.0.1:4318"}
     [
         ({}, {"log": {"level": "debug", "format": "json"}}, ["log.level changed", "log.format restart"], "log.format"),
         ({}, {"view": {"write": False}}, ["view.write changed"], ""),
-        ({}, {"view": {"write": False, "record_from_start": True}}, ["view.write changed", "view.record_from_start restart"], "view.record_from_start"),
+        (
+            {},
+            {"view": {"write": False, "record_from_start": True}},
+            ["view.write changed", "view.record_from_start restart"],
+            "view.record_from_start",
+        ),
         ({"admin": ADMIN}, {"admin": ADMIN, "metrics": {"by": ["topic"]}}, ["metrics.by changed"], ""),
         ({"admin": ADMIN}, {"admin": ADMIN, "telemetry": {}}, ["telemetry added"], ""),
         ({"otlp": TO | {"metrics": "1s"}}, {}, ["otlp removed"], ""),

@@ -357,7 +357,7 @@ def start_of(collector: Collector) -> int:
 def test_what_waits_goes_to_the_new_collector(collectors: tuple[Collector, Collector], stack: ExitStack) -> None:
     """Events of the audit are numbered without gaps over both, also while the old one takes nothing."""
     one, two = collectors
-    audit: dict[str, Any] = {"audit": {"detail": "requests", "flush": "10ms"}}
+    audit: dict[str, Any] = {"audit": {"level": "requests", "flush": "10ms"}}
 
     def otlp(collector: Collector) -> dict[str, Any]:
         return {"otlp": {"endpoint": collector.endpoint, "logs": "audit", "timeout": "1s"}}

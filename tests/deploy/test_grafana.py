@@ -87,7 +87,7 @@ def test_the_dashboard_shows_what_a_busy_proxy_does(
         config = {
             "clusters": {"main": {"bootstrap": [mock.bootstrap]}},
             "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
-            "audit": {"dir": str(tmp_path / "audit"), "flush": "100ms", "detail": "requests"},
+            "audit": {"dir": str(tmp_path / "audit"), "flush": "100ms", "level": "requests"},
             "metrics": {"by": ["topic", "client_id", "principal", "group"]},
         }
         proxy = kproxy_process(config=config, rules=rules)

@@ -83,7 +83,7 @@ def test_what_clients_counted_is_in_the_audit(proxy_with: Callable[..., Any], tm
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
         details = {"Produce": detail, "Fetch": detail}
-        proxy = proxy_with(mock.bootstrap, audit=audited(folder, details=details))
+        proxy = proxy_with(mock.bootstrap, audit=audited(folder, level_by_api=details))
         write(proxy.bootstrap, "orders", RECORDS)
         assert read(proxy.bootstrap, "orders", RECORDS) == RECORDS
         assert proxy.stop() == 0
@@ -157,7 +157,7 @@ def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[
     folder = tmp_path / "audit"
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
-        proxy = proxy_with(mock.bootstrap, audit=audited(folder, detail="requests"))
+        proxy = proxy_with(mock.bootstrap, audit=audited(folder, level="requests"))
         rules = [
             {"name": "late", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 2}, "delay": "50ms"},
             {"name": "later", "kind": "delay", "match": {"api": "Produce"}, "when": {"nth": 3}, "delay": "1ms"},
@@ -235,7 +235,7 @@ def test_a_full_disk_drops_events_and_traffic_goes_on(proxy_with: Callable[..., 
     folder = full_disk / "audit"
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
-        proxy = proxy_with(mock.bootstrap, audit=audited(folder, detail="requests", queue=100))
+        proxy = proxy_with(mock.bootstrap, audit=audited(folder, level="requests", queue=100))
         ballast = fill(full_disk)
         write(proxy.bootstrap, "orders", RECORDS)
         until(lambda: ask_until_dropped(proxy))
@@ -264,7 +264,7 @@ def test_a_full_disk_can_stop_traffic_instead(proxy_with: Callable[..., Any], fu
     folder = full_disk / "audit"
     with MockCluster(1) as mock:
         mock.create_topic("orders", 2)
-        proxy = proxy_with(mock.bootstrap, audit=audited(folder, detail="requests", queue=100, when_full="block"))
+        proxy = proxy_with(mock.bootstrap, audit=audited(folder, level="requests", queue=100, when_full="block"))
         ballast = fill(full_disk)
         until(lambda: blocked(proxy))
         assert "audit" in proxy.get("/readyz")[1]

@@ -61,7 +61,7 @@ def test_what_is_exported_is_what_is_scraped(
     """The same names, labels and numbers, of all workers together, and each event of the audit once."""
     otlp = {"endpoint": collector.endpoint, "metrics": "1s", "logs": "audit"}
     proxy = proxy_with(
-        fake().address, otlp=otlp, workers=workers, audit={"detail": "requests", "flush": "50ms"},
+        fake().address, otlp=otlp, workers=workers, audit={"level": "requests", "flush": "50ms"},
         metrics={"by": ["client_id"]},
     )  # fmt: skip
     for _ in range(4):

@@ -59,7 +59,7 @@ def test_a_real_collector_takes_all_signals(
         }  # fmt: skip
         proxy = proxy_with(
             cluster.bootstrap, otlp=otlp, metrics={"by": ["client_id", "topic"]},
-            audit={"detail": "requests", "flush": "50ms"},
+            audit={"level": "requests", "flush": "50ms"},
         )  # fmt: skip
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "client.id": "shop €", "compression.type": "gzip"})
         for number in range(20):
@@ -109,7 +109,7 @@ def test_a_collector_that_ends_and_comes_back(
     collector = collectors()
     proxy = proxy_with(
         fake().address, otlp={"endpoint": collector.endpoint, "logs": "audit", "timeout": "2s"},
-        audit={"detail": "requests", "flush": "50ms"},
+        audit={"level": "requests", "flush": "50ms"},
     )  # fmt: skip
     with RawClient(proxy.bootstrap) as client:
         for turn in range(4):
@@ -136,7 +136,7 @@ def test_an_event_that_a_collector_refuses(
     collector = collectors(max_request_body_size=8_000)
     proxy = proxy_with(
         fake().address, otlp={"endpoint": collector.endpoint, "logs": "audit"},
-        audit={"detail": "requests", "flush": "50ms"},
+        audit={"level": "requests", "flush": "50ms"},
     )  # fmt: skip
     large = {"topics": [{"name": f"{number:02d}".ljust(200, "x")} for number in range(60)]}
     with RawClient(proxy.bootstrap) as client:

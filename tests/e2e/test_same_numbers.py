@@ -67,8 +67,8 @@ def test_tail_events_and_a_capture_agree(proxy_with: Callable[..., Any], tmp_pat
     with MockCluster(2) as mock:
         for number in range(3):
             mock.create_topic(f"topic-{number}", 2)
-        audit = {"dir": str(tmp_path / "audit"), "flush": "100ms", "detail": "requests", "details": {}}
-        audit["details"] = {"Produce": "requests", "Fetch": "requests", "Metadata": "requests"}
+        audit = {"dir": str(tmp_path / "audit"), "flush": "100ms", "level": "requests", "level_by_api": {}}
+        audit["level_by_api"] = {"Produce": "requests", "Fetch": "requests", "Metadata": "requests"}
         proxy = proxy_with(*mock.bootstrap.split(","), audit=audit, captures=str(tmp_path))
         admin = Admin(f"http://{proxy.admin}")
         admin("POST", "/api/captures", query={"file": "all", "payload": "full", "side": "client"})

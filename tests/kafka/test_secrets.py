@@ -143,7 +143,7 @@ def test_no_secret_is_written_or_told_anywhere(
     proxy = kproxy_process(config={
         "clusters": {"main": {"bootstrap": [sasl_kafka.bootstrap("SASL")]}},
         "listeners": [{"name": "main", "bind": f"127.0.0.1:{free_port()}", "cluster": "main"}],
-        "audit": {"dir": str(tmp_path / "audit"), "detail": "requests"}, "captures": str(tmp_path),
+        "audit": {"dir": str(tmp_path / "audit"), "level": "requests"}, "captures": str(tmp_path),
         "log": {"level": "debug"},
     })  # fmt: skip
     admin = Admin(f"http://{proxy.admin}")
@@ -269,7 +269,7 @@ def test_none_of_kproxys_own_is_told(
             {"name": "scram", "bind": wheres["scram"], "cluster": "scram", "tls": tls, "sasl": asks},
             {"name": "token", "bind": wheres["token"], "cluster": "token"},
         ],
-        "audit": {"dir": str(out / "audit"), "detail": "requests"}, "captures": str(out), "workers": 2,
+        "audit": {"dir": str(out / "audit"), "level": "requests"}, "captures": str(out), "workers": 2,
         "admin": {"bind": f"127.0.0.1:{admin_port}", "token": f"file:{tmp_path / 'admin'}"},
         "log": {"level": "debug"}, "state": str(out / "state.json"),
     }, rules=[rule], brokers_answer=False)  # fmt: skip

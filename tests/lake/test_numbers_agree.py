@@ -221,7 +221,7 @@ def lived(kafka: Any, folder: Path) -> dict[str, Lived]:
         config = {
             "clusters": {detail: {"bootstrap": [kafka.bootstrap("PROXIED")]}},
             "listeners": [{"name": "outside", "bind": f"127.0.0.1:{free_port()}", "cluster": detail}],
-            "audit": {"dir": str(audit), "flush": "100ms", "detail": detail, "details": details},
+            "audit": {"dir": str(audit), "flush": "100ms", "level": detail, "level_by_api": details},
             "captures": str(folder), "limits": {"drain_timeout": "1s"},
         }  # fmt: skip
         with Proxy(config=config, rules=rules(f"agree-{detail}")) as proxy:

@@ -77,7 +77,7 @@ class AuditSink:
     # ---- what a Sink does
 
     def depth(self, key: int, version: int) -> Depth:
-        return DEPTHS[self.config.detail_of(api_name(key))]
+        return DEPTHS[self.config.level_of(api_name(key))]
 
     def take(self, seen: ObservedExchange) -> None:
         account = self.accounts.get(seen.who.number)
@@ -85,7 +85,7 @@ class AuditSink:
             account.client_id = seen.client_id
             if seen.key in SASL:
                 self.put_authentication(account, seen.request.last if seen.request is not None else 0.0)
-        if seen.request is not None and self.config.detail_of(seen.api) == "requests":
+        if seen.request is not None and self.config.level_of(seen.api) == "requests":
             event = request_event(seen, self.wall, self.config.partitions)
             self.events.put(REQUEST_EVENT.name, self.wall(seen.request.first), event)
 
@@ -134,7 +134,7 @@ class AuditSink:
 
     def counts(self, key: int, version: int) -> bool:
         """Return True if requests of this API are counted in summaries."""
-        return self.config.detail_of(api_name(key)) == "summary"
+        return self.config.level_of(api_name(key)) == "summary"
 
     def tick(self, now: float) -> Iterator[None]:
         """Put the summary events of the minutes that are over, one a step; others may run between two of them."""

@@ -1,9 +1,9 @@
-"""The `audit` section of the config: recorded APIs, level of detail, and outlets.
+"""The `audit` section of the config: levels by API, and outlets.
 
 audit:
   dir: audit/
-  detail: summary
-  details: {Produce: requests, Metadata: connections}
+  level: summary
+  level_by_api: {Produce: requests, Metadata: connections}
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kproxy.rules.values.model import Model, Wrong, unknown
 from kproxy.rules.values.quantities import ByteCount, Seconds
 from kproxy.rules.values.tls import FileName, Secret
 
-Detail = Literal["connections", "summary", "requests"]
+AuditLevel = Literal["connections", "summary", "requests"]
 """connections: in the connection's totals · summary: counted by the minute · requests: each of them."""
 
 STREAMS = frozenset(
@@ -47,72 +47,71 @@ def _by_name() -> dict[str, str]:
 class KafkaTopic(Model):
     """Kafka topic that also receives the audit's events."""
 
-    bootstrap: str = Field(description="brokers of any cluster, host:port separated by commas")
-    topic: str = Field(default="kproxy-audit", description="the topic; it must exist or be allowed to be created")
+    bootstrap: str = Field(description="brokers of any cluster: host:port, separated by commas")
+    topic: str = Field(default="kproxy-audit", description="existing topic, or one that the brokers may create")
     options: dict[str, str | int | bool] = Field(
         default_factory=dict, description="further settings of librdkafka, such as security.protocol"
     )
-    password: Secret | None = Field(
-        default=None, description="sasl.password, better as ${VARIABLE} or file:NAME than among the options"
-    )
+    password: Secret | None = Field(default=None, description="sasl.password, as ${VARIABLE} or file:NAME")
 
 
 class AuditConfig(Model):
     """Settings of the audit: which events are recorded, and where to. It needs `dir`, `kafka` or `otlp.logs`."""
 
-    dir: FileName | None = Field(default=None, description="folder for event files; made if it is not there")
-    kafka: KafkaTopic | None = Field(default=None, description="a topic that gets the same events")
-    detail: Detail | None = Field(
+    dir: FileName | None = Field(default=None, description="folder for event files; created if missing")
+    kafka: KafkaTopic | None = Field(default=None, description="Kafka topic that receives the same events")
+    level: AuditLevel | None = Field(
         default=None,
-        description="for all APIs: connections, summary or requests. Left out: summary for Produce, Fetch, Metadata "
-        "and what else clients call all the time, requests for groups, offsets, transactions, administration and "
-        "authentication",
+        description="level of all APIs: connections, summary or requests (default: summary for frequent APIs such as "
+        "Produce, Fetch and Metadata; requests for groups, offsets, transactions, administration and authentication)",
     )
-    details: dict[str, Detail] = Field(default_factory=dict, description="by name of the API; goes before `detail`")
+    level_by_api: dict[str, AuditLevel] = Field(
+        default_factory=dict, description="level by name of the API; takes precedence over `level`"
+    )
     partitions: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=100,
-        description="topics, partitions and resources that one event tells one by one; what is beyond is counted. An "
-        "event of 100 partitions has some 20 kB",
+        description="maximum topics, partitions and resources in one event; further ones are counted. An event of 100 "
+        "partitions has about 20 kB",
     )
     flush: Annotated[Seconds, Field(gt=0, le=60)] = Field(
-        default=1.0, description="written and synced to disk this often; what a kill can cost at most"
+        default=1.0, description="interval of writes and syncs to disk; a kill loses at most the events of one interval"
     )
     roll_size: Annotated[ByteCount, Field(ge=4096)] = Field(
-        default=64_000_000, description="a file is closed, compressed and published at this size, before compression"
+        default=64_000_000, description="uncompressed size at which a file is closed, compressed and published"
     )
     roll_age: Annotated[Seconds, Field(gt=0)] = Field(
-        default=300.0, description="and at this age, so that readers see events soon"
+        default=300.0, description="age at which a file is closed, compressed and published"
     )
     when_full: Literal["drop", "block"] = Field(
         default="drop",
-        description="what to do when events cannot be written: drop them, counted, or block: take no more from clients",
+        description="when events cannot be written: drop and count them, or block: pause reading from clients",
     )
     queue: Annotated[int, Field(ge=100)] = Field(
-        default=100_000, description="events that wait to be written, in memory; some 100 MB at worst"
+        default=100_000, description="maximum events in memory that wait to be written; at most about 100 MB"
     )
     topology_every: Annotated[Seconds, Field(gt=0)] = Field(
-        default=300.0, description="how often kproxy asks the brokers for all topics, to record what has changed"
+        default=300.0, description="interval of requests for all topics, to record changes"
     )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
-        """Check that each API in `details` is known."""
-        details = raw.get("details")
+        """Check that each API in `level_by_api` is known."""
+        levels = raw.get("level_by_api")
         known = _by_name()
-        if isinstance(details, dict):
-            for name in details:
+        if isinstance(levels, dict):
+            for name in levels:
                 if str(name).lower() not in known:
-                    yield ("details", name), unknown("API", str(name), known.values())
+                    yield ("level_by_api", name), unknown("API", str(name), known.values())
 
     @cached_property
-    def by_api(self) -> Mapping[str, Detail]:
+    def by_api(self) -> Mapping[str, AuditLevel]:
         known = _by_name()
-        return {known[name.lower()]: detail for name, detail in self.details.items()}
+        return {known[name.lower()]: level for name, level in self.level_by_api.items()}
 
-    def detail_of(self, api: str) -> Detail:
-        """Return how deep an API is recorded. Unknown APIs are recorded by request, since they are seldom."""
+    def level_of(self, api: str) -> AuditLevel:
+        """Return the level of an API: `requests` for unknown APIs, which are rare."""
         if api in self.by_api:
             return self.by_api[api]
-        if self.detail is not None:
-            return self.detail
+        if self.level is not None:
+            return self.level
         return "summary" if api in STREAMS or api in OF_BROKERS else "requests"

@@ -128,10 +128,10 @@ def kproxy_admin(folder: Path, listen: int, upstream: int) -> list[object]:
 
 
 def kproxy_audit(detail: str | None) -> Callable[[Path, int, int], list[object]]:
-    """With an audit in files; `detail` for all APIs, or as one starts it."""
+    """Run with an audit in files, at this level for all APIs (None: default)."""
 
     def command(folder: Path, listen: int, upstream: int) -> list[object]:
-        audit = {"dir": str(folder / f"audit-{listen}")} | ({} if detail is None else {"detail": detail})
+        audit = {"dir": str(folder / f"audit-{listen}")} | ({} if detail is None else {"level": detail})
         document = {
             "clusters": {"main": {"bootstrap": [f"{HOST}:{upstream}"]}},
             "listeners": [{"name": "main", "bind": f"{HOST}:{listen}", "cluster": "main"}],

@@ -32,7 +32,7 @@ from kproxy.protocol import Message, encode
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.protocol.table import schema
 from kproxy.record.audit.audit_sink import AuditSink
-from kproxy.record.audit.config import AuditConfig, Detail
+from kproxy.record.audit.config import AuditConfig, AuditLevel
 from kproxy.record.audit.event_sink import EventGate, OutletCounters
 from kproxy.record.audit.recorder import LineQueue, Recorder
 from kproxy.record.exchange import Depth, ObservedExchange
@@ -178,7 +178,7 @@ CONNECTION: Any = SimpleNamespace(
 )  # fmt: skip
 
 
-def audited(outlet: Any, detail: Detail | None, labels: LabelSink | None) -> ConnectionObserver:
+def audited(outlet: Any, detail: AuditLevel | None, labels: LabelSink | None) -> ConnectionObserver:
     """Return a watcher of an audit of this detail, None: without one, and of metrics by label, if there are any."""
     fanout = Fanout(structlog.get_logger())
     if labels is not None:
@@ -187,7 +187,7 @@ def audited(outlet: Any, detail: Detail | None, labels: LabelSink | None) -> Con
         assert labels is not None, "somebody watches"
         return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=labels.summary_for(CONNECTION))
     events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None, lambda call: None)  # lines wait to be many
-    sink = AuditSink(AuditConfig(dir="audit", detail=detail), events, lambda now: 1795255200.0 + now, labels)
+    sink = AuditSink(AuditConfig(dir="audit", level=detail), events, lambda now: 1795255200.0 + now, labels)
     fanout.add(sink)
     summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
     return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
@@ -238,7 +238,7 @@ def cost(word: str, asked: bytes, answered: bytes, together: int, other: OtherPr
     return found
 
 
-AUDITS: dict[str, Detail | None] = {
+AUDITS: dict[str, AuditLevel | None] = {
     "requests": "requests", "labels": None, "rows+labels": "summary", "requests+labels": "requests",
 }  # fmt: skip
 

@@ -131,7 +131,7 @@ def document(way: Way, kafka: Kafka, brokers: Brokers, folder: str) -> dict[str,
         "workers": way.workers,
     }
     if way.audited:
-        made["audit"] = {"dir": folder, "detail": "requests", "when_full": "block"}
+        made["audit"] = {"dir": folder, "level": "requests", "when_full": "block"}
     return made
 
 

@@ -165,7 +165,7 @@ class Scene:
             "workers": 2,
             "rules": [str(self.rules)],
             "audit": {"dir": str(self.audit), "flush": "200ms", "roll_age": "5s", "queue": 2000,
-                      "detail": "requests", "topology_every": "10s"},
+                      "level": "requests", "topology_every": "10s"},
             "state": str(self.folder / "state.json"),
             "instance": "soak",
             "log": {"format": "json"},

@@ -29,7 +29,7 @@ def main(target: str, when_full: str) -> None:
     ballast = disk / "ballast"
     ballast.write_bytes(b"\xff" * (SIZE - 100_000))
     listener = {"name": "main", "bind": f"127.0.0.1:{free_port_with_room(16)}", "cluster": "main"}
-    audit = {"dir": str(disk / "audit"), "flush": "50ms", "detail": "requests", "when_full": when_full, "queue": 300}
+    audit = {"dir": str(disk / "audit"), "flush": "50ms", "level": "requests", "when_full": when_full, "queue": 300}
     with MockCluster(1) as cluster:
         cluster.create_topic("orders", 1)
         document = {"clusters": {"main": {"bootstrap": [cluster.bootstrap]}}, "listeners": [listener], "audit": audit}

@@ -73,7 +73,7 @@ class Audited:
         self.gate = EventGate(
             Recorder("instance/boot/0", [self.outlet]), lambda: None, self.later.append if fast else None
         )
-        self.sink = AuditSink(AuditConfig(dir="audit", detail="requests"), self.gate, wall)
+        self.sink = AuditSink(AuditConfig(dir="audit", level="requests"), self.gate, wall)
         fanout = Fanout(structlog.get_logger())
         fanout.add(self.sink)
         self.journal = self.sink.journal_for(self.who)
@@ -355,7 +355,7 @@ def through_proxy(rules: list[dict[str, Any]], fast: bool, random: Random) -> tu
     """Play producers, consumers and a group's member through a session with rules and taps; the audit's lines."""
     outlet = Lines()
     gate = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None)
-    sink = AuditSink(AuditConfig(dir="audit", detail="requests"), gate, wall)
+    sink = AuditSink(AuditConfig(dir="audit", level="requests"), gate, wall)
     templated = 0
 
     def journal_for(who: Any) -> Any:

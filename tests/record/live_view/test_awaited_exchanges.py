@@ -1,4 +1,4 @@
-"""`GET /api/exchanges` of tests: behind a place, waiting until so many fit, and with `view: {record_from_start: true}` of all."""
+"""`GET /api/exchanges`: after a place, waiting for a number, and with `view: {record_from_start: true}`."""
 
 from __future__ import annotations
 
@@ -199,7 +199,6 @@ def _config() -> dict[str, Any]:
 
 
 async def test_nothing_is_kept_where_the_view_is_off(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else is said."""
     monkeypatch.setattr(
         "tests.admin.conftest.CONFIG", {**_config(), "view": ViewConfig(record_from_start=True, enabled=False)}
     )

@@ -69,7 +69,7 @@ class Labelled:
         if detail != "none":
             del self.sink.summaries[self.who.number]
             gate: Any = EventGate(self.events, lambda: None)
-            self.audit = AuditSink(AuditConfig(dir="audit", detail=detail), gate, wall, self.sink)
+            self.audit = AuditSink(AuditConfig(dir="audit", level=detail), gate, wall, self.sink)
             self.fanout.add(self.audit)
             summary, journal = self.audit.summary_for(self.who), self.audit.journal_for(self.who)
         self.observer = ConnectionObserver(

@@ -140,7 +140,7 @@ class Timed(Dialogue):
         self.labels = LabelSink(self.totals, lambda: self.now, {"main": ClusterMetadata("main")})
         self.events = KeptEvents()
         gate: Any = EventGate(self.events, lambda: None)
-        self.audit = AuditSink(AuditConfig(dir="audit", detail="summary"), gate, wall, self.labels)
+        self.audit = AuditSink(AuditConfig(dir="audit", level="summary"), gate, wall, self.labels)
         fanout = Fanout(structlog.get_logger())
         fanout.add(self.labels)
         fanout.add(self.audit)
