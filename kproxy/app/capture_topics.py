@@ -128,7 +128,7 @@ class TopicRecorder:
         finally:
             if trouble:
                 capture.file.trouble = "; ".join(trouble)
-                self.log.info("topics of a capture are not all recorded", file=capture.name, reason=trouble)
+                self.log.info("topics of a capture are not all recorded", file=capture.file.path.name, reason=trouble)
             self.reactor.notify(done)
 
     async def of_cluster(

@@ -68,7 +68,7 @@ async def test_capture_from_start_to_stop(wired: Wired, tmp_path: Path) -> None:
     path = tmp_path / "captures" / "orders.pcapng"
     assert (0o600, stopped.size) == (path.stat().st_mode & 0o777, path.stat().st_size)
     assert [1] == [seen.correlation_id for seen in read(path)]
-    assert {} == wired.captures.table.by_owner
+    assert {} == wired.captures.table.by_owner == wired.parts.by_name
 
 
 async def test_capture_at_a_limit_ends_when_shown(wired: Wired) -> None:
@@ -133,8 +133,7 @@ async def test_part_that_cannot_be_opened_fails_the_capture(wired: Wired, monkey
 
 async def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Running captures are ended with their last block; of ended ones only the last are remembered."""
-    for one in (module, pool_captures):
-        monkeypatch.setattr(one, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(pool_captures, "MOST_REMEMBERED", 2)
     for name in "abcd":
         await wired.start(name)
         if name != "d":

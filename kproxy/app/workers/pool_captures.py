@@ -29,7 +29,6 @@ from kproxy.base.system import BINARY
 from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, CapturePart, StopReason, Totals
 from kproxy.record.captures.policy import Policy
 from kproxy.record.captures.running_captures import (
-    MOST_REMEMBERED,
     STOP_TIMEOUT,
     SUFFIX,
     Captures,
@@ -52,6 +51,8 @@ R = TypeVar("R")
 
 LOOK = 0.5
 """Seconds between two polls of running captures."""
+MOST_REMEMBERED = 100
+"""Captures that are over and still listed."""
 NAMES = 1000
 """Hosts without an address that one worker may name in a capture: brokers, in most cases."""
 
@@ -105,9 +106,15 @@ class WorkerCaptures:
     async def stop(self, name: str) -> PartReport:
         """Stop writing; return once this process has written all, or after STOP_TIMEOUT."""
         assert self.captures is not None, "it has joined"
-        capture = self.captures.stop(name)
-        await trio.to_thread.run_sync(capture.file.join, STOP_TIMEOUT)
-        return await self.show(name)
+        capture = self.captures[name]
+        self.captures.fanout.remove(capture.sink)
+        if not capture.file.stopped:
+            capture.file.stop()
+        complete = await trio.to_thread.run_sync(capture.file.join, STOP_TIMEOUT)
+        report = await self.show(name)
+        if complete:  # otherwise `Captures.close` waits for its thread
+            del self.captures.by_name[name]
+        return report
 
 
 class LocalPool:
@@ -162,8 +169,6 @@ class PoolCapture:
 
     path: Path
     wanted: Filter
-    policy: Policy
-    limits: CaptureLimits
     join: JoinCapture
     totals: Totals
     writer: CaptureWriter
@@ -192,7 +197,7 @@ class PoolCapture:
             stopped=self.stopped,
             error=self.error or None,
             filter=str(self.wanted) if self.wanted else "",
-            payload=self.policy.payload,
+            payload=self.join.payload,
             side=self.join.side,
             since=datetime.fromtimestamp(self.since, UTC).isoformat(timespec="milliseconds"),
             seconds=round((monotonic() if self.ended is None else self.ended) - self.began, 3),
@@ -244,7 +249,6 @@ class PoolCaptures:
     def _make(self, path: Path, wanted: Filter, query: CaptureQuery) -> PoolCapture:
         """Make a capture with its file begun. Raises OSError."""
         policy = Policy(query.payload, query.head)
-        limits = CaptureLimits(query.max_size, query.max_seconds, query.max_exchanges)
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | BINARY
         file = BlockFile(os.open(path, how, PERMISSIONS))
         about = {"instance": self.instance or None, "filter": str(wanted) if wanted else None, "side": query.side}
@@ -253,10 +257,10 @@ class PoolCaptures:
         owner = blake2b(f"capture {path} {monotonic()!r}".encode(), digest_size=8).digest()
         totals = Totals(self.table.cells(owner, None), monotonic)
         totals.grow(writer.written.size)
-        join = JoinCapture(str(path), owner, query.filter, query.payload, query.head, query.side, limits.size,
-                           limits.seconds, limits.exchanges,
+        join = JoinCapture(str(path), owner, query.filter, query.payload, query.head, query.side, query.max_size,
+                           query.max_seconds, query.max_exchanges,
                            self.topics if query.topics is None else query.topics)  # fmt: skip
-        return PoolCapture(path, wanted, policy, limits, join, totals, writer, file)
+        return PoolCapture(path, wanted, join, totals, writer, file)
 
     async def show_all(self) -> list[CaptureShown]:
         await self._look_all()
@@ -322,7 +326,7 @@ class PoolCaptures:
             for part in capture.parts.values():
                 if part is not None and part.stopped and not capture.stopped:
                     capture.stopped, capture.error = part.stopped, part.error
-            if not capture.stopped and monotonic() - capture.began >= capture.limits.seconds:
+            if not capture.stopped and monotonic() - capture.began >= capture.join.seconds:
                 capture.stopped = "max_seconds"
         if capture.stopped:
             await self._stop(capture)

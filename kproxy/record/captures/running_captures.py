@@ -13,11 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from time import time
 
 from kproxy.base.errors import InputError
 from kproxy.record.exchange import Depth, Frame, ObservedExchange, Who
@@ -25,7 +24,7 @@ from kproxy.record.fanout import Fanout
 from kproxy.record.filters import Filter
 from kproxy.rules.filter.fields import View
 
-from .capture_file import CaptureFile, CaptureLimits, CapturePart, StopReason
+from .capture_file import CaptureFile, CaptureLimits, CapturePart
 from .pairs import SideMatcher, kept_bytes
 from .policy import CaptureSide, Policy
 from .writer import CaptureEndpoint, ToWallTime
@@ -154,8 +153,6 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 NAMES = 'letters, digits, "_", "-" and ".", but no "." at the beginning, at most 200, make the name of a capture'
 MOST_RUNNING = 16
 """At a time; each has a thread and a queue of its own."""
-MOST_REMEMBERED = 100
-"""Captures that are over and still listed."""
 STOP_TIMEOUT = 5.0
 """Seconds for waiting exchanges to be written when a capture is stopped."""
 
@@ -179,18 +176,14 @@ class NoSuchCapture(InputError):
 class StartedCapture:
     """Part of this process in a capture, still running or over."""
 
-    name: str
     sink: CaptureSink
     file: CaptureFile
-    limits: CaptureLimits
     topics: bool
     """kproxy records the topics in it by requests of its own."""
-    since: float = field(default_factory=time)
-    """Time of the start, in seconds since 1970."""
 
 
 class Captures:
-    """Parts of one process in captures, by the name of the file.
+    """Parts of one process in captures that were not stopped yet, by the name of the file.
 
     `soon` calls a function in the loop, from any thread. `server`: the address at kproxy that a client is connected to.
     `view`: an exchange as filters see it. `wall` makes the clock of a capture when it begins, since the system's clock
@@ -222,9 +215,7 @@ class Captures:
         except OSError as error:
             raise not_written(path, error) from None
         sink = CaptureSink(file, policy, meant, side, self.server, self.view)
-        capture = StartedCapture(name, sink, file, limits, topics and side == "both")
-        self.by_name[name] = capture
-        self._forget()
+        capture = self.by_name[name] = StartedCapture(sink, file, topics and side == "both")
         self.fanout.add(capture.sink)
         return capture
 
@@ -233,20 +224,11 @@ class Captures:
         if self.begun is not None and capture.topics:
             await self.begun(capture)
 
-    def stop(self, name: str, why: StopReason = "asked") -> StartedCapture:
-        """Stop a capture; waiting exchanges are still written. Raises NoSuchCapture."""
-        capture = self[name]
-        self.fanout.remove(capture.sink)
-        if not capture.file.stopped:
-            capture.file.stop(why)
-        return capture
-
     def __getitem__(self, name: str) -> StartedCapture:
-        """Return the capture of this name, with or without `.pcapng`. Raises NoSuchCapture."""
-        capture = self.by_name.get(name) or self.by_name.get(name + SUFFIX)
-        if capture is None:
+        """Raises NoSuchCapture."""
+        if name not in self.by_name:
             raise NoSuchCapture(f'there is no capture "{name}"')
-        return capture
+        return self.by_name[name]
 
     def close(self) -> None:
         """Stop all captures when the proxy ends, and write what waits. Blocks for at most STOP_TIMEOUT each."""
@@ -279,11 +261,6 @@ class Captures:
         capture = self.by_name.get(name)
         if capture is not None and capture.file.stopped:
             self.fanout.remove(capture.sink)
-
-    def _forget(self) -> None:
-        over = [name for name, one in self.by_name.items() if one.file.stopped]
-        for name in over[: max(0, len(over) - MOST_REMEMBERED)]:
-            del self.by_name[name]
 
 
 def usable(folder: Path | None, name: str, running: int) -> str:
