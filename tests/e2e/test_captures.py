@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from kproxy.base.errors import InternalError
 from kproxy.cli import capture, main
-from kproxy.cli.admin_client import Admin, Refused
+from kproxy.cli.admin_client import Admin
 from kproxy.record.captures.reader import read
 from tests.support.capture_files import tshark
 from tests.support.raw_client import RawClient
@@ -179,12 +179,3 @@ def test_a_proxy_that_ends_leaves_whole_files(captured: Any, tmp_path: Path) -> 
     ).stdout)  # fmt: skip
     assert ("proxy_ended", False) == (told["stopped"], told["file ends within a packet"])
     assert told["exchanges"] >= 1
-
-
-def test_without_a_folder_there_are_none(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
-    """The config has to name one."""
-    admin = Admin(f"http://{proxy_with(fake().address).admin}")
-    assert {"folder": None, "captures": []} == admin("GET", "/api/captures")
-    with pytest.raises(Refused, match="`captures: FOLDER` in the config allows them") as refused:
-        admin("POST", "/api/captures", query={"file": "a"})
-    assert "no_captures" == refused.value.code

@@ -243,19 +243,6 @@ def test_one_capture_has_what_passed_through_all_workers(two: Two) -> None:
     assert len(list(read(Path(some["file"])))) == 5
 
 
-def test_the_capture_command_follows_all_workers(two: Two) -> None:
-    """`kproxy capture` as before one process; Ctrl-C ends it."""
-    running = two.command("capture", "followed", "~k", "metadata")
-    assert running.stderr is not None
-    assert "recording into" in running.stderr.readline()
-    two.ask()
-    until(lambda: two.admin("GET", "/api/captures/followed")["exchanges"] == 4)
-    running.send_signal(signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
-
-    assert said.split("\t")[:4] == ["followed.pcapng", "stopped", "asked", "4"]
-
-
 def test_a_tail_has_the_lines_of_all_workers(two: Two) -> None:
     """From when it says that it listens, nothing is missed; connections of one worker stay in order."""
     lines = two.admin.stream("/api/tail", {"filter": "~t tailed"})
