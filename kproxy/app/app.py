@@ -131,12 +131,12 @@ class ProxyProcess:
         self.metrics: ProcessMetrics | None = None
         self.member: Member | None = None
         self.parts = ProcessParts(self.server, self.counters, log, worker=self.index if self.workers > 1 else None)
-        self.parts.ready_for(config)()
+        self.parts.prepare(config)()
         self.audit: Audit | None = None
         if config.audit is not None:
             from .recording import Audit
 
-            labels = None if self.parts.labelling is None else self.parts.labelling.sink
+            labels = None if self.parts.label_metrics is None else self.parts.label_metrics.sink
             self.audit = Audit(config, config.audit, self.server, lambda: self.rules.live, log, worker=self.index,
                                labels=labels, otlp=None if self.otlp is None else self.otlp.logs)  # fmt: skip
             self.keeper.events = self.audit.rules
@@ -270,10 +270,10 @@ class ProxyProcess:
 
     def prepare(self, config: Config) -> NetworkChange:
         """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
-        follow = self.parts.ready_for(config)
+        commit_parts = self.parts.prepare(config)
         self.import_measuring(config)
         change = NetworkChange(self.server, config)
-        change.follow = follow
+        change.commit_parts = commit_parts
         return change
 
     def put_in_force(self, change: NetworkChange, rules: RuleSet) -> None:
@@ -294,7 +294,7 @@ class ProxyProcess:
             self.audit.follow_clusters(self.server.upstreams)
         self.on_limits(config.limits)
         self.announce_added(change)
-        change.follow()
+        change.commit_parts()
         self.follow_measuring()
         self.use_view(config.view)
         use_at_once(config, self.backend, self.certificates)
@@ -467,7 +467,7 @@ class ProxyProcess:
             self.on_limits = lambda limits: setattr(rules, "most", limits.rule_labels)
             configs = () if self.configs is None else (ConfigCollector(self.configs),)
             collectors = (*self.collectors(), rules, *configs, *self.parts.collectors)
-            self.metrics = ProcessMetrics(collectors, lambda: self.parts.labelling)
+            self.metrics = ProcessMetrics(collectors, lambda: self.parts.label_metrics)
             self.parts.on_collector = self.metrics.registry.register
         return self.metrics
 

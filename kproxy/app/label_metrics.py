@@ -49,7 +49,7 @@ EVERY = 10.0
 """Seconds between two runs."""
 
 
-class Labelling:
+class LabelMetrics:
     """Counting by label in one process, from `start` on. `tells`: this process publishes the numbers itself."""
 
     def __init__(self, server: Server, *, tells: bool) -> None:
@@ -60,12 +60,12 @@ class Labelling:
         """The audit that provides the summaries, or None."""
         self.started = False
 
-    def ready_for(self, config: Config) -> Callable[[], None]:
+    def prepare(self, config: Config) -> Callable[[], None]:
         """Return a callback that counts by the labels of this config and cannot fail."""
         tells, metrics = config.exports_labels, config.metrics
-        use = self.totals.ready_for(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
+        use = self.totals.prepare(metrics if tells else MetricsConfig(), config.telemetry if tells else None)
 
-        def follow() -> None:
+        def commit() -> None:
             before = set(self.totals.tables)
             if self.sink is not None and not (tells and "topic" in metrics.by):
                 self.sink.unnamed.give_up(monotonic())
@@ -76,12 +76,12 @@ class Labelling:
                 self.sink.use_labels()
                 # otherwise observers would forget the names that they have learned
                 if self.totals.tables.keys() != before:
-                    self.server.taps.fanout.look_anew()
+                    self.server.taps.fanout.renew_depths()
             elif tells and metrics.by:
                 self.sink = LabelSink(self.totals, monotonic, self.server.taps.fanout.pictures)
                 self.count_in(self.sink)
 
-        return follow
+        return commit
 
     def start(self) -> None:
         """Start to count; connections without an audit summary get one."""
@@ -110,7 +110,7 @@ class Labelling:
 
     def tick(self) -> None:
         """Gather the counts; called every `EVERY` seconds."""
-        self.go_on(self.gather())
+        self.gather_in_slices(self.gather())
 
     def gather(self) -> Iterator[None]:
         """Add the counts of connections to the totals, one connection a step."""
@@ -137,12 +137,12 @@ class Labelling:
             if self.server.upstreams.get(upstream.name) is upstream:  # otherwise another cluster has the name by now
                 self.server.taps.fanout.picture(upstream.name).learn_names(names)
 
-    def go_on(self, steps: Iterator[None]) -> None:
+    def gather_in_slices(self, steps: Iterator[None]) -> None:
         """Gather a few milliseconds at a time, so that traffic goes on in between."""
         until = thread_time() + SLICE
         for _ in steps:
             if thread_time() > until:
-                self.reactor.soon(partial(self.go_on, steps))
+                self.reactor.soon(partial(self.gather_in_slices, steps))
                 return
         self.reactor.call_at(monotonic() + EVERY, self.tick)
 
@@ -212,12 +212,12 @@ class ClientTelemetry:
         if self.on and "audit" in self.config.to:
             self.also = audit
 
-    def ready_for(self, config: TelemetryConfig | None, totals: LabelTotals | None) -> Callable[[], None]:
+    def prepare(self, config: TelemetryConfig | None, totals: LabelTotals | None) -> Callable[[], None]:
         """Return a callback that follows this section of the config and cannot fail; None: no client is subscribed any
         longer."""
         reader, listeners = (None, None) if config is None else (PushReader(config), listeners_of(config))
 
-        def follow() -> None:
+        def commit() -> None:
             self.on, self.totals, self.also = config is not None, totals, None
             if config is not None and reader is not None:
                 self.config, self.reader, self.listeners = config, reader, listeners
@@ -225,7 +225,7 @@ class ClientTelemetry:
             for listener, terms in self.terms.items():
                 terms.use(*self.wanted(listener))
 
-        return follow
+        return commit
 
     def mode(self, listener: str) -> str:
         """Return the mode for the clients of this listener; empty if they are not subscribed."""

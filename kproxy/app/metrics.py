@@ -17,24 +17,24 @@ from kproxy.runtime.io.channel import remote
 from kproxy.runtime.io.scheduler import in_turns
 
 if TYPE_CHECKING:
-    from .label_metrics import Labelling
+    from .label_metrics import LabelMetrics
 
 PATIENCE = 5.0
 """Timeout in seconds of a call for a worker's metrics."""
 
 
 class ProcessMetrics:
-    """Metrics of these collectors and of the process. `find_labelling` returns the counts by label, None if not
+    """Metrics of these collectors and of the process. `find_label_metrics` returns the counts by label, None if not
     configured."""
 
-    def __init__(self, collectors: Iterable[Collector], find_labelling: Callable[[], Labelling | None]) -> None:
-        self.registry, self.find_labelling = registry(*collectors), find_labelling
+    def __init__(self, collectors: Iterable[Collector], find_label_metrics: Callable[[], LabelMetrics | None]) -> None:
+        self.registry, self.find_label_metrics = registry(*collectors), find_label_metrics
 
     def gather(self) -> Iterator[None]:
         """Yield during the gathering of metrics that are not updated continuously."""
-        labelling = self.find_labelling()
-        if labelling is not None:
-            yield from labelling.gather()
+        label_metrics = self.find_label_metrics()
+        if label_metrics is not None:
+            yield from label_metrics.gather()
 
     def scraped(self) -> Iterator[bytes]:
         """Yield the text for Prometheus, in pieces."""
@@ -51,8 +51,8 @@ class ProcessMetrics:
 class WorkerMetrics:
     """Metrics of a worker, for the supervisor. `collectors`: without those of rules and of the process itself."""
 
-    def __init__(self, collectors: Sequence[Collector], find_labelling: Callable[[], Labelling | None]) -> None:
-        self.collectors, self.find_labelling = collectors, find_labelling
+    def __init__(self, collectors: Sequence[Collector], find_label_metrics: Callable[[], LabelMetrics | None]) -> None:
+        self.collectors, self.find_label_metrics = collectors, find_label_metrics
         self.process = ProcessCollector(registry=None)
 
     @remote(PATIENCE)
@@ -67,5 +67,5 @@ class WorkerMetrics:
 
     @remote(PATIENCE)
     async def measure_labels(self) -> LabelShare:
-        labelling = self.find_labelling()
-        return LabelShare() if labelling is None else await labelling.share()
+        label_metrics = self.find_label_metrics()
+        return LabelShare() if label_metrics is None else await label_metrics.share()

@@ -79,7 +79,7 @@ class OtlpExport:
         """Return the destination of the audit's events; None if they are not exported."""
         return None if self.otlp is None or self.otlp.logs is None else (self.settings, self.counters)
 
-    def ready_for(self, config: Config) -> Callable[[], None]:
+    def prepare(self, config: Config) -> Callable[[], None]:
         """Return a callback that exports as this config defines, and cannot fail. Raises UnusableSetting."""
         before, otlp = self.otlp, config.otlp
         alike = (
@@ -88,7 +88,7 @@ class OtlpExport:
         way = None if otlp is None or alike else way_of(otlp, self.log)
         tests = topic_tests(otlp)
 
-        def follow() -> None:
+        def commit() -> None:
             earlier = None if self.otlp is None else self.otlp.metrics
             self.config, self.otlp, self.tests = config, otlp, tests
             self.process.certificates = certificates_of(config)
@@ -100,7 +100,7 @@ class OtlpExport:
                 if earlier != wanted or (wanted is None) != (self.metrics is None):
                     self.follow_metrics()
 
-        return follow
+        return commit
 
     # ---- traces
 
@@ -117,7 +117,7 @@ class OtlpExport:
         if wanted is None:
             if self.traces is not None:
                 self.fanout.remove(self.traces, slowly=True)
-                self.let_go(self.traces.close)
+                self.close_later(self.traces.close)
                 self.traces = None
         elif self.traces is not None:
             self.traces.use(self.tests, wanted.sample, wanted.links)
@@ -151,7 +151,7 @@ class OtlpExport:
             return
         if every is None:
             if self.metrics is not None:
-                self.let_go_metrics(self.metrics, *self.sources)
+                self.close_metrics_later(self.metrics, *self.sources)
                 self.metrics = None
             return
         if self.metrics is None:
@@ -186,19 +186,19 @@ class OtlpExport:
             self.log.error(
                 "otlp: nothing is exported, since a thread cannot be started", signal=signal, error=str(error)
             )
-            self.let_go(close)
+            self.close_later(close)
             return False
         return True
 
-    def let_go(self, close: Callable[[], None]) -> None:
+    def close_later(self, close: Callable[[], None]) -> None:
         """Let an exporter that is no longer needed send its queue, in the background."""
 
         async def last() -> None:
             await trio.to_thread.run_sync(close)
 
-        self._leave(last)
+        self._run_last(last)
 
-    def _leave(self, last: Callable[[], Awaitable[None]]) -> None:
+    def _run_last(self, last: Callable[[], Awaitable[None]]) -> None:
         done = trio.Event()
 
         async def run() -> None:
@@ -211,14 +211,14 @@ class OtlpExport:
         self.leaving.add(done)
         self.reactor.spawn(run)
 
-    def let_go_metrics(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
+    def close_metrics_later(self, metrics: MetricsExport, gather: Gather, readiness: FindReadiness) -> None:
         """Send all metrics for the last time, in the background."""
 
         async def last() -> None:
             await self.snapshot(metrics, gather, readiness)
             await trio.to_thread.run_sync(metrics.close)
 
-        self._leave(last)
+        self._run_last(last)
 
     async def close(self) -> None:
         """Send the last metrics, for a short time at most, and wait for exporters that are ending."""

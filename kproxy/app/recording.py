@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TICK = 1.0
 """Seconds between two ticks of the audit."""
-LOOK_AGAIN = 0.05
+CHECK_EVERY = 0.05
 """Seconds between two checks whether events can be recorded again, while clients are not read."""
 LINES_WAIT = 0.02
 """Seconds that lines of requests may wait, so that several are made together."""
@@ -101,14 +101,14 @@ class Audit:
     def tick(self) -> None:
         """Follow the wall clock and record changes; called once a second."""
         self.wall.adjust()
-        self.go_on(self.sink.tick(monotonic()))
+        self.write_lines(self.sink.tick(monotonic()))
 
-    def go_on(self, lines: Iterator[None]) -> None:
+    def write_lines(self, lines: Iterator[None]) -> None:
         """Work through the tick's lines, a few milliseconds at a time, so that traffic goes on in between."""
         until = thread_time() + SLICE
         for _ in lines:
             if thread_time() > until:
-                self.reactor.soon(partial(self.go_on, lines))
+                self.reactor.soon(partial(self.write_lines, lines))
                 return
         self.rules.tick(time())
         if not self.telling and self.topology.due(time()):
@@ -135,14 +135,14 @@ class Audit:
         """Stop reading clients, because events cannot be recorded, until recording works again."""
         self.log.warning("clients are not read, because events cannot be recorded", policy="block")
         self.server.taps.stop_reading()
-        self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+        self.reactor.call_at(monotonic() + CHECK_EVERY, self.check_again)
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         if self.gate.is_open():
             self.log.info("clients are read again, events can be recorded")
             self.server.taps.read_again()
         else:
-            self.reactor.call_at(monotonic() + LOOK_AGAIN, self.look_again)
+            self.reactor.call_at(monotonic() + CHECK_EVERY, self.check_again)
 
     def take_push(self, push: TelemetryPush, read: PushRead, who: dict[str, Any]) -> None:
         self.gate.put(TELEMETRY_EVENT.name, time(), telemetry_event(push, read, who))

@@ -1,7 +1,7 @@
 """Parts of a process that a reload of the config may add, change or remove: counting by label, clients' own metrics,
 the export to a collector.
 
-Strategy. Each part has one method for that, `ready_for(config)`: it does everything that may fail or take long, in a
+Strategy. Each part has one method for that, `prepare(config)`: it does everything that may fail or take long, in a
 thread, and returns a callback that applies the config in the loop and cannot fail. The start works the same way: a part
 is made, and its modules are imported, only when a config first needs it. A part stays when it is disabled, so that its
 counters are not reset.
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from kproxy.app.workers.pool_members import PoolMetrics
     from kproxy.app.workers.rule_messages import PoolRuleKeeper
     from kproxy.app.workers.worker_pool import WorkerPool
-    from kproxy.record.metrics.worker_totals import ToldShares
+    from kproxy.record.metrics.worker_totals import WorkerTotals
 
-    from .label_metrics import ClientTelemetry, Labelling
+    from .label_metrics import ClientTelemetry, LabelMetrics
     from .otlp import FindReadiness, OtlpExport
     from .recording import Audit
 
-Follow = Callable[[], object]
+Commit = Callable[[], object]
 """Follows a config that is in force, in the loop; cannot fail."""
 
 
@@ -45,7 +45,7 @@ class ProcessParts:
         self, server: Server, counters: Counters, log: FilteringBoundLogger, *, worker: int | None = None
     ) -> None:
         self.server, self.counters, self.log, self.worker = server, counters, log, worker
-        self.labelling: Labelling | None = None
+        self.label_metrics: LabelMetrics | None = None
         self.telemetry: ClientTelemetry | None = None
         self.otlp: OtlpExport | None = None
         self.audit: Audit | None = None
@@ -55,73 +55,75 @@ class ProcessParts:
         self.on_collector: Callable[[Collector], object] = lambda collector: None
         """Called with each new collector."""
 
-    def ready_for(self, config: Config) -> Follow:
+    def prepare(self, config: Config) -> Commit:
         """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
         then."""
-        steps: list[Follow] = []
-        labelling = self.labelling
-        if labelling is None and config.exports_labels:
-            from .label_metrics import Labelling
+        steps: list[Commit] = []
+        label_metrics = self.label_metrics
+        if label_metrics is None and config.exports_labels:
+            from .label_metrics import LabelMetrics
 
-            labelling = Labelling(self.server, tells=self.worker is None)
-        if labelling is not None:
-            steps.append(labelling.ready_for(config))
-        totals = None if labelling is None else labelling.totals
+            label_metrics = LabelMetrics(self.server, tells=self.worker is None)
+        if label_metrics is not None:
+            steps.append(label_metrics.prepare(config))
+        totals = None if label_metrics is None else label_metrics.totals
         telemetry = self.telemetry
         if telemetry is None and config.telemetry is not None:
             from .label_metrics import ClientTelemetry
 
             telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
         if telemetry is not None:
-            steps.append(telemetry.ready_for(config.telemetry, totals))
+            steps.append(telemetry.prepare(config.telemetry, totals))
         otlp = self.otlp
         if otlp is not None:
-            steps.append(otlp.ready_for(config))
+            steps.append(otlp.prepare(config))
         elif config.otlp is not None:
             from .otlp import OtlpExport
 
             otlp = OtlpExport(config, config.otlp, self.server.reactor, self.log, self.worker, self.server.taps.fanout)
 
-        def follow() -> None:
-            self.take(labelling, telemetry, otlp)
+        def commit() -> None:
+            self.take(label_metrics, telemetry, otlp)
             for step in steps:
                 step()
 
-        return follow
+        return commit
 
-    def take(self, labelling: Labelling | None, telemetry: ClientTelemetry | None, otlp: OtlpExport | None) -> None:
-        new_labels, new_export = labelling is not self.labelling, otlp is not self.otlp
+    def take(
+        self, label_metrics: LabelMetrics | None, telemetry: ClientTelemetry | None, otlp: OtlpExport | None
+    ) -> None:
+        new_labels, new_export = label_metrics is not self.label_metrics, otlp is not self.otlp
         known = self.collectors
-        self.labelling, self.telemetry, self.otlp = labelling, telemetry, otlp
+        self.label_metrics, self.telemetry, self.otlp = label_metrics, telemetry, otlp
         self.record_in(self.audit)
         # otherwise the supervisor publishes those of all workers
-        if new_labels and labelling is not None and self.worker is None:
+        if new_labels and label_metrics is not None and self.worker is None:
             from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector
 
-            self.collectors = [*self.collectors, LabelCollector(labelling.totals),
-                               TelemetryCollector(labelling.totals, monotonic)]  # fmt: skip
+            self.collectors = [*self.collectors, LabelCollector(label_metrics.totals),
+                               TelemetryCollector(label_metrics.totals, monotonic)]  # fmt: skip
         if new_export and otlp is not None:
             self.collectors = [*self.collectors, otlp.collector]
         for collector in self.collectors[len(known) :]:
             self.on_collector(collector)
         if self.begun:
-            if labelling is not None and new_labels:
-                labelling.start()
+            if label_metrics is not None and new_labels:
+                label_metrics.start()
             if otlp is not None and new_export:
                 otlp.start_traces()
 
     def record_in(self, audit: Audit | None) -> None:
         """Count and record in this audit, if configured."""
         self.audit = audit
-        if audit is not None and self.labelling is not None:
-            self.labelling.audit = audit.sink
+        if audit is not None and self.label_metrics is not None:
+            self.label_metrics.audit = audit.sink
         if audit is not None and self.telemetry is not None:
             self.telemetry.record_in(audit.take_push)
 
     def start(self) -> None:
         self.begun = True
-        if self.labelling is not None:
-            self.labelling.start()
+        if self.label_metrics is not None:
+            self.label_metrics.start()
         if self.otlp is not None:
             self.otlp.start_traces()
 
@@ -138,25 +140,25 @@ class PoolParts:
         self.keeper, self.pool, self.reactor, self.log = keeper, pool, reactor, log
         self.own, self.readiness = own, readiness
         self.metrics: PoolMetrics | None = None
-        self.labels: ToldShares | None = None
+        self.labels: WorkerTotals | None = None
         self.otlp: OtlpExport | None = None
         self.begun = False
 
-    def ready_for(self, config: Config) -> Follow:
+    def prepare(self, config: Config) -> Commit:
         """Return a callback that applies this config to all parts. Blocks. Raises UnusableSetting; nothing has changed
         then."""
-        steps: list[Follow] = []
+        steps: list[Commit] = []
         tells, labels, otlp = config.exports_labels, self.labels, self.otlp
         if labels is None and tells:
             from kproxy.record.metrics.totals import LabelTotals
-            from kproxy.record.metrics.worker_totals import ToldShares
+            from kproxy.record.metrics.worker_totals import WorkerTotals
 
-            labels = ToldShares(LabelTotals(MetricsConfig(), rests=True))
+            labels = WorkerTotals(LabelTotals(MetricsConfig(), rests=True))
         if labels is not None:
             telemetry = config.telemetry if tells else None
-            steps.append(labels.totals.ready_for(config.metrics if tells else MetricsConfig(), telemetry))
+            steps.append(labels.totals.prepare(config.metrics if tells else MetricsConfig(), telemetry))
         if otlp is not None:
-            steps.append(otlp.ready_for(config))
+            steps.append(otlp.prepare(config))
         elif config.otlp is not None:
             from .otlp import OtlpExport
 
@@ -165,14 +167,14 @@ class PoolParts:
             import kproxy.app.workers.pool_members
             import kproxy.record.component_collectors  # noqa: F401
 
-        def follow() -> None:
+        def commit() -> None:
             self.take(labels, otlp, measured=config.measured)
             for step in steps:
                 step()
 
-        return follow
+        return commit
 
-    def take(self, labels: ToldShares | None, otlp: OtlpExport | None, *, measured: bool) -> None:
+    def take(self, labels: WorkerTotals | None, otlp: OtlpExport | None, *, measured: bool) -> None:
         if self.metrics is not None and otlp is not None and otlp is not self.otlp:
             self.metrics.collectors.append(otlp.collector)
         self.labels, self.otlp = labels, otlp

@@ -99,7 +99,7 @@ class Supervisor:
         self.listening = self.draining = False
         self.drained_since = 0.0
         self.parts = PoolParts(self.keeper, self.pool, self.reactor, log, self.collectors, self.readiness)
-        self.parts.ready_for(config)()
+        self.parts.prepare(config)()
         self.shutdown_delay = ShutdownDelay(config.limits.shutdown_delay, self.reactor, log)
 
     # ---- with workers
@@ -126,9 +126,9 @@ class Supervisor:
 
     def prepare(self, config: Config) -> PoolChange:
         """Return the change to another config; blocks. Raises UnusableSetting, and nothing has changed then."""
-        follow = self.parts.ready_for(config)
+        commit_parts = self.parts.prepare(config)
         change = PoolChange(self.network, config)
-        change.follow = follow
+        change.commit_parts = commit_parts
         return change
 
     def put_in_force(self, change: PoolChange, rules: RuleSet) -> None:
@@ -142,7 +142,7 @@ class Supervisor:
         self.announce({
             name: ports for name, ports in self.port_service.by_listener.items() if before.get(name) is not ports
         })  # fmt: skip
-        change.follow()
+        change.commit_parts()
         use_at_once(config, self.backend, self.certificates)
 
     def swap(self, rules: RuleSet) -> None:

@@ -93,10 +93,10 @@ class Worker(ProxyProcess):
         server.reporter = self.reporter = Reporter(channel, self.reactor, server, lambda: self.arrivals.taken)
         channel.on(WorkerCalls.drain, self.drain)
         channel.on(WorkerCalls.give_up, self.give_up)
-        channel.on(WorkerCalls.leads_back, self.is_circle)
+        channel.on(WorkerCalls.leads_back, self.mark_loop)
         return server
 
-    def is_circle(self, cluster: str) -> None:
+    def mark_loop(self, cluster: str) -> None:
         """Note that a cluster leads back to kproxy, unless the config no longer has the cluster."""
         self.watch.leads_back(cluster)
 
@@ -120,7 +120,7 @@ class Worker(ProxyProcess):
 
     # ---- another config
 
-    async def make_ready(self, config: bytes) -> NetworkChange:
+    async def prepare_config(self, config: bytes) -> NetworkChange:
         """Return the change to another config, with ports that the supervisor opens. Raises UnusableSetting, and
         nothing has changed then."""
         unpacked = await trio.to_thread.run_sync(unpack_config, config)
@@ -128,7 +128,7 @@ class Worker(ProxyProcess):
         await change.open()
         return change
 
-    def take_over(self, change: NetworkChange, rules: RuleSet, terms: NetworkSettings) -> None:
+    def commit_config(self, change: NetworkChange, rules: RuleSet, terms: NetworkSettings) -> None:
         """Put a config in force, on the supervisor's terms. Clients that were handed over earlier belong to the
         previous config. Cannot fail."""
         self.arrivals.take_all()
@@ -175,7 +175,7 @@ class Worker(ProxyProcess):
         collectors = [*self.collectors(), *self.parts.collectors]
         self.parts.on_collector = collectors.append
         self.channel.serve(self.member)
-        self.channel.serve(WorkerMetrics(collectors, lambda: self.parts.labelling))
+        self.channel.serve(WorkerMetrics(collectors, lambda: self.parts.label_metrics))
         self.channel.serve(WorkerCaptures(self.make_captures(), self.index, self.table))
 
     def watch_readiness(self, nursery: trio.Nursery) -> None:

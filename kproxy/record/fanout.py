@@ -200,7 +200,7 @@ class Fanout:
         if self.alone:
             raise InternalError("expected no sink after a sink that receives credentials")
 
-    def look_anew(self) -> None:
+    def renew_depths(self) -> None:
         """Have observers apply the changed needs of the sinks, in several steps."""
         self._begin_turn()
         self.changed_samplers()

@@ -88,7 +88,7 @@ class ConfigChange:
         self.moved: list[str] = []
         """Descriptions of the listeners that lead to another cluster, once that is allowed."""
         self.ports: PortChange | RemotePortChange | None = None
-        self.follow: Callable[[], object] = lambda: None
+        self.commit_parts: Callable[[], object] = lambda: None
         """Updates the other parts of the process once the config is in force; cannot fail."""
 
     def find_moves(

@@ -210,11 +210,11 @@ class ClusterWatch:
         self.new.extend(self.use(upstreams))
         if self.once is not None:
             self.once = once
-        self.reactor.spawn(a_few_at_a_time, self._settle())
+        self.reactor.spawn(a_few_at_a_time, self._task_steps())
 
     def probe(self, *, once: bool) -> None:
         self.once = once
-        self.reactor.spawn(a_few_at_a_time, self._settle())
+        self.reactor.spawn(a_few_at_a_time, self._task_steps())
 
     def detect_loops(self) -> None:
         """Check each cluster for connections to its brokers that lead back to kproxy."""
@@ -225,7 +225,7 @@ class ClusterWatch:
         if cluster in self.circles:
             self.circles[cluster].found()
 
-    def _settle(self) -> Iterator[None]:
+    def _task_steps(self) -> Iterator[None]:
         """Stop outdated tasks and start missing ones, one in each step."""
         while self.left:
             self.left.popleft().stop()

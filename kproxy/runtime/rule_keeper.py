@@ -105,7 +105,7 @@ def do_nothing() -> None:
 
 DOCUMENTS = trio.CapacityLimiter(1)
 """Documents are read and checked in a thread, one at a time; others are queued."""
-LOOK_AFTER = 1.0
+CHECK_EVERY = 1.0
 """Seconds between two checks for problems of rules. Each rule is logged at most once per check."""
 MOST_LOGGED = 20
 """Maximum log lines for mistakes of one document, warnings of one set, or rules that expired together. The API shows
@@ -153,7 +153,7 @@ class RuleKeeper:
         self.log.info("rules", version=self.store.rule_set.id, rules=len(self.store.stored_rules), seed=self.store.seed)
         if self.events is not None:
             self.events.loaded(time(), "file", self.store.rule_set.id, len(self.store.stored_rules))
-        self._tell(self.store.stored_rules.values())
+        self._log_warnings(self.store.stored_rules.values())
         self._set_timer(monotonic())
         self._at_work()
 
@@ -325,13 +325,13 @@ class RuleKeeper:
         for running in change.left:
             yield from running.resuming("rule_gone")
             yield
-        self._tell(change.new)
+        self._log_warnings(change.new)
         self.waiters.changed()
         self._set_timer(monotonic())
         yield
         self._at_work()
 
-    def _tell(self, new: Iterable[StoredRule]) -> None:
+    def _log_warnings(self, new: Iterable[StoredRule]) -> None:
         warnings = (
             (stored_rule, text)
             for stored_rule in new
@@ -348,9 +348,9 @@ class RuleKeeper:
         for running in self.store.rule_set.live:
             running.effect.clock = monotonic
         if self.watch is None and self.store.rule_set.live:
-            self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after)
+            self.watch = self.reactor.call_at(monotonic() + CHECK_EVERY, self._log_problems)
 
-    def _look_after(self) -> None:
+    def _log_problems(self) -> None:
         """Log problems of rules since the last check."""
         live = self.store.rule_set.live
         for running in live:
@@ -358,7 +358,7 @@ class RuleKeeper:
             if problems > self.logged_problems.get(running.name, 0):
                 self.log.warning("rule has problems", rule=running.name, problems=problems, problem=running.problem)
         self.logged_problems = {running.name: running.problems for running in live}
-        self.watch = self.reactor.call_at(monotonic() + LOOK_AFTER, self._look_after) if live else None
+        self.watch = self.reactor.call_at(monotonic() + CHECK_EVERY, self._log_problems) if live else None
 
     def _set_timer(self, now: float) -> None:
         if self.timer is not None:
@@ -378,7 +378,7 @@ class RuleKeeper:
                 await self._commit(saved)
             except NotEverywhere as error:  # no new model was needed: a worker hangs
                 self.log.error("rules cannot change now, kproxy tries again", error=str(error))
-                self.timer = self.reactor.call_at(monotonic() + LOOK_AFTER, self._expire)
+                self.timer = self.reactor.call_at(monotonic() + CHECK_EVERY, self._expire)
                 return
             await self._put_into_force_in_turns(change)
             await self._has_expired(before, now)

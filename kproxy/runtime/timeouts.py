@@ -320,7 +320,7 @@ def evict(hold: Hold) -> None:
     connection.end("held_evicted", text, reset=True)
 
 
-LOOK = 0.25
+CHECK_EVERY = 0.25
 """Seconds between two checks."""
 ASK = 2
 """Seconds between TCP keep-alive probes of a client that has sent FIN."""
@@ -346,7 +346,7 @@ class HeldWatch:
         """Start the checks when a frame is held."""
         if not self.planned and self.desk.held:
             self.planned = True
-            self.reactor.call_at(monotonic() + LOOK, self.check)
+            self.reactor.call_at(monotonic() + CHECK_EVERY, self.check)
 
     def check(self) -> None:
         """Check the clients of all held frames, in slices."""
@@ -364,4 +364,4 @@ class HeldWatch:
     def plan_next(self) -> None:
         self.planned = bool(self.desk.held)
         if self.planned:
-            self.reactor.call_at(monotonic() + LOOK, self.check)
+            self.reactor.call_at(monotonic() + CHECK_EVERY, self.check)

@@ -182,7 +182,7 @@ def test_nobody_is_watched_once_no_label_is_left(stack: ExitStack) -> None:
             client.brokers()
             clients(proxy)  # what was counted since the last look goes with the labels
         assert clients(proxy) == {"raw": 3}
-        sink = proxy.live.proxy.parts.labelling and proxy.live.proxy.parts.labelling.sink
+        sink = proxy.live.proxy.parts.label_metrics and proxy.live.proxy.parts.label_metrics.sink
         assert sink is not None
         assert proxy.live.call(lambda: len(sink.summaries)) == 1
 

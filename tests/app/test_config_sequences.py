@@ -175,7 +175,7 @@ def told(world: World, live: LiveProxy) -> Served:
         otlp, member, backend = proxy.otlp, proxy.member, proxy.backend
         assert member is not None
         assert backend is not None
-        table = proxy.parts.labelling and proxy.parts.labelling.totals.tables.get("client_id")
+        table = proxy.parts.label_metrics and proxy.parts.label_metrics.totals.tables.get("client_id")
         way = None if otlp is None or otlp.otlp is None else otlp.settings.way
         return {
             "telemetry": asked,

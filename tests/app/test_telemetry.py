@@ -78,7 +78,7 @@ def test_what_came_before_events_were_wanted_has_none() -> None:
     process.telemetry.record_in(lambda push, read, who: seen.append(read))
     process.telemetry.put(process.push())
     config = TelemetryConfig(labels=[], listeners=["here"], to=["metrics", "audit"])
-    process.telemetry.ready_for(config, process.totals)()
+    process.telemetry.prepare(config, process.totals)()
     process.work.do()
     assert seen == []
     process.telemetry.who = lambda push: {}
@@ -97,7 +97,7 @@ def test_names_of_listeners_are_not_searched() -> None:
     process = Process()
     config = TelemetryConfig(labels=[]).model_copy(update={"listeners": Searched(["here", "there"])})
     process.telemetry.terms["here"] = terms = TelemetrySettings("auto", 1.0, (), process.telemetry.put)
-    process.telemetry.ready_for(config, process.totals)()
+    process.telemetry.prepare(config, process.totals)()
     assert terms.metrics == config.requested
     assert [process.telemetry.mode(name) for name in ("here", "there", "else")] == ["auto", "auto", ""]
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LOOK = 0.5
+POLL_EVERY = 0.5
 """Seconds between two polls of running captures."""
 MOST_REMEMBERED = 100
 """Captures that are over and still listed."""
@@ -241,7 +241,7 @@ class PoolCaptures:
         self.by_name.pop(name, None)
         self.by_name[name] = capture
         self._forget()
-        await self._look(capture)
+        await self._poll(capture)
         if capture.stopped == "failed":
             raise Problem(409, "capture_failed", f"{path} cannot be written: {capture.error}")
         return capture.shown()
@@ -263,11 +263,11 @@ class PoolCaptures:
         return PoolCapture(path, wanted, join, totals, writer, file)
 
     async def show_all(self) -> list[CaptureShown]:
-        await self._look_all()
+        await self._poll_all()
         return [capture.shown() for capture in self.by_name.values()]
 
     async def show(self, name: str) -> CaptureShown:
-        await self._look_all()
+        await self._poll_all()
         return self._find(name).shown()
 
     async def stop(self, name: str) -> CaptureShown:
@@ -293,8 +293,8 @@ class PoolCaptures:
         """Make all workers continue or end together, until cancelled."""
         task_status.started()
         while True:
-            await trio.sleep(LOOK)
-            await self._look_all()
+            await trio.sleep(POLL_EVERY)
+            await self._poll_all()
 
     def _find(self, name: str) -> PoolCapture:
         """Return a capture by its name, with or without `.pcapng`. Raises Problem."""
@@ -303,12 +303,12 @@ class PoolCaptures:
             raise no_such_capture(name)
         return capture
 
-    async def _look_all(self) -> None:
+    async def _poll_all(self) -> None:
         for capture in list(self.by_name.values()):
             if not capture.stopped:
-                await self._look(capture)
+                await self._poll(capture)
 
-    async def _look(self, capture: PoolCapture) -> None:
+    async def _poll(self, capture: PoolCapture) -> None:
         """Have all workers write into it, and detect whether one of them has stopped."""
         async with capture.changing:
             for worker in self.pool.workers:

@@ -25,7 +25,7 @@ from kproxy.record.metrics.merged import (
     merge_metrics,
 )
 from kproxy.record.metrics.traffic import exposition, registry_of
-from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector, ToldShares
+from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector, WorkerTotals
 from kproxy.runtime.io.channel import Channel, Streams, Unanswered, hint, result_decoder
 from kproxy.runtime.io.scheduler import in_turns
 
@@ -102,10 +102,10 @@ def members_of(pool: WorkerPool) -> list[Member]:
     return [cast("Member", RemoteMember(worker)) for worker in pool.workers]
 
 
-LOOK = 1.0
+POLL_EVERY = 1.0
 """Seconds between two polls of the workers' counters; the counts of the last interval are lost if a worker is
 killed."""
-LOOK_BY_LABEL = 10
+POLLS_BY_LABEL = 10
 """Polls between two that also fetch the counts by label, which may be ten thousand numbers."""
 
 
@@ -114,7 +114,7 @@ class PoolMetrics:
     all processes, None if not configured."""
 
     def __init__(
-        self, keeper: PoolRuleKeeper, pool: WorkerPool, collectors: Sequence[Collector], labels: ToldShares | None
+        self, keeper: PoolRuleKeeper, pool: WorkerPool, collectors: Sequence[Collector], labels: WorkerTotals | None
     ) -> None:
         self.keeper, self.pool, self.collectors, self.labels = keeper, pool, list(collectors), labels
         self.latest: dict[int, list[MetricSamples]] = {}  # by worker
@@ -128,12 +128,12 @@ class PoolMetrics:
             self.labels.begins(worker.index)
 
     async def follow(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch the workers' counters every `LOOK` seconds, in case they end, until cancelled."""
+        """Fetch the workers' counters every `POLL_EVERY` seconds, in case they end, until cancelled."""
         task_status.started()
-        for look in count(1):
-            await trio.sleep(LOOK)
+        for poll in count(1):
+            await trio.sleep(POLL_EVERY)
             await self.measure(growing=True)
-            if look % LOOK_BY_LABEL == 0:
+            if poll % POLLS_BY_LABEL == 0:
                 await self.measure_labels()
 
     async def scraped(self) -> bytes:

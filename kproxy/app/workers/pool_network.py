@@ -253,7 +253,7 @@ class PoolChange(ConfigChange):
             network.dispatcher.admit(capacity)
             network.port_service.admit(capacity)
             log_capacity(capacity.times(config.workers), limits, network.log)
-        network.pool.hold_back(by_address=bool(limits.max_connections_per_address))
+        network.pool.pause_clients(by_address=bool(limits.max_connections_per_address))
         network.dispatcher.use(config, network.topologies, self.words)
         for name, one in network.port_service.by_listener.items():
             if one.former:
@@ -276,6 +276,6 @@ class PoolChange(ConfigChange):
         """Return the terms of the config in force, which may be a later one by now."""
         return self.network.terms()
 
-    def has_taken(self, worker: Any) -> None:
+    def has_committed(self, worker: Any) -> None:
         """Allow clients again for a worker that has put the config in force."""
-        self.network.pool.has_taken(worker)
+        self.network.pool.has_committed(worker)

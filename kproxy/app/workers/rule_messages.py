@@ -17,7 +17,7 @@ from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.runtime.io.channel import Unanswered
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.rule_keeper import (
-    LOOK_AFTER,
+    CHECK_EVERY,
     ApplyRuleSet,
     CounterName,
     RuleKeeper,
@@ -75,25 +75,25 @@ class RuleNewsSender:
         self.pool = pool
 
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
-        self._tell("loaded", now, origin, version, rules, before)
+        self._record("loaded", now, origin, version, rules, before)
 
     def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
-        self._tell("rejected", now, origin, version, list(mistakes))
+        self._record("rejected", now, origin, version, list(mistakes))
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
-        self._tell("changed", now, change, rule, version, rules)
+        self._record("changed", now, change, rule, version, rules)
 
     def report(self) -> None:
         """Do nothing: workers report counts themselves."""
 
-    def _tell(self, method: str, *given: Any) -> None:
+    def _record(self, method: str, *given: Any) -> None:
         for worker in self.pool.workers:
             if worker.ready and worker.channel is not None:
                 worker.channel.send(WorkerCalls.record, method, list(given))
                 return
 
 
-LOOK = 0.02
+POLL_EVERY = 0.02
 """Seconds between two polls of counters while a request waits for one."""
 
 
@@ -160,7 +160,7 @@ class PoolRuleKeeper(RuleKeeper):
         """Add up the workers' counts, until cancelled."""
         task_status.started()
         while True:
-            await trio.sleep(LOOK_AFTER)
+            await trio.sleep(CHECK_EVERY)
             await self.count()
 
     # ---- operations
@@ -211,7 +211,7 @@ class PoolRuleKeeper(RuleKeeper):
             if answer is None:
                 self.numbers[worker.index] = number
                 if told is not None:
-                    told.has_taken(worker)
+                    told.has_committed(worker)
             elif id(worker.channel) in prepared:
                 self.log.error("a worker has not taken over what it was ready for", worker=worker.index,
                                error=str(answer))  # fmt: skip
@@ -287,16 +287,16 @@ class PolledRuleWaiters(RuleWaiters):
     async def wait(self, name: str, hits: int, count: CounterName) -> None:
         self.waiting += 1
         if self.waiting == 1:
-            self.keeper.reactor.spawn(self._look)
+            self.keeper.reactor.spawn(self._poll)
         try:
             await super().wait(name, hits, count)
         finally:
             self.waiting -= 1
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self.waiting:
             await self.keeper.count()
-            await trio.sleep(LOOK)
+            await trio.sleep(POLL_EVERY)
 
 
 def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> RuleCount:

@@ -17,7 +17,7 @@ from kproxy.runtime.io.reactor import Reactor
 from .messages import Start, WorkerCalls
 from .pool_worker import PoolWorker
 
-LOOK = 0.5
+CHECK_EVERY = 0.5
 """Seconds between two liveness checks of all workers."""
 LAST_WORDS = 15.0
 """Seconds for workers to write their recorded events, after the drain or after a request to end at once."""
@@ -77,7 +77,7 @@ class WorkerPool:
         for worker in self.workers:
             worker.check(now)
         if not self.ending:
-            self.reactor.call_at(now + LOOK, self.check_all)
+            self.reactor.call_at(now + CHECK_EVERY, self.check_all)
 
     def send(self, method: Method[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a method of all running workers, without a result. A worker that starts later has the arguments in its
@@ -93,7 +93,7 @@ class WorkerPool:
 
     # ---- another config
 
-    def hold_back(self, *, by_address: bool) -> None:
+    def pause_clients(self, *, by_address: bool) -> None:
         """Send no clients to workers until each has the config in force. `by_address`: it limits connections by
         address."""
         for worker in self.workers:
@@ -102,7 +102,7 @@ class WorkerPool:
                 worker.by_address = by_address
                 worker.ledger.count_addresses(by_address)
 
-    def has_taken(self, worker: PoolWorker) -> None:
+    def has_committed(self, worker: PoolWorker) -> None:
         """Allow clients again for a worker that has the config in force."""
         worker.behind = False
         self.on_room(worker)

@@ -80,7 +80,7 @@ class WorkerRules:
         if config:
             if self.process is None:
                 raise InternalError("the config does not change here")
-            prepared = replace(prepared, change=await self.process.make_ready(config))
+            prepared = replace(prepared, change=await self.process.prepare_config(config))
         if self.asked != number:
             raise InternalError(f"state {number} is not wanted any more")
         self.prepared = prepared
@@ -108,7 +108,7 @@ class WorkerRules:
         before = self.in_force
         self._take(prepared)
         if self.process is not None and network is not None:
-            self.process.take_over(prepared.change, prepared.rule_set, network)
+            self.process.commit_config(prepared.change, prepared.rule_set, network)
         return self._swap(prepared.rule_set, before)
 
     async def _swap(self, rules: RuleSet, before: tuple[ActiveRule, ...]) -> None:

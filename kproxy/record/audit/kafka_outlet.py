@@ -97,7 +97,7 @@ class KafkaOutlet:
             self.counters, settings.when_full, settings.queue, settings.queue_bytes
         )
         self._producer: Any = None
-        self._tell: PutRecovered
+        self._put_recovered: PutRecovered
         self._todo: deque[LineInFlight] = deque()
         self._again: list[LineInFlight] = []
         self._settled = self._settled_bytes = 0
@@ -112,7 +112,7 @@ class KafkaOutlet:
 
     def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
         """Start the thread. Raises WrongOptions. A cluster that cannot be reached is tried again until it can."""
-        self._tell, self._queue.on_unblocked = tell, on_unblocked
+        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
         self._producer = self._new_producer()
         self._thread.start()
 
@@ -162,11 +162,11 @@ class KafkaOutlet:
             self._producer.flush(BEAT)  # without waiting for more to send along
         else:
             self._producer.poll(BEAT)
-        self._settle()
+        self._mark_durable()
         if self.counters.failing and not self.counters.queued and now >= self._retry_at:
             self._recovered()  # nothing is left that could show it
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._tell(gap_event(gap, self.name), _do_nothing)
+            self._put_recovered(gap_event(gap, self.name), _do_nothing)
 
     def _send(self) -> None:
         produce, topic = self._producer.produce, self.settings.topic
@@ -201,7 +201,7 @@ class KafkaOutlet:
         self._settled += 1
         self._settled_bytes += len(sent.line) + 1
 
-    def _settle(self) -> None:
+    def _mark_durable(self) -> None:
         if not self._settled:
             return
         self.counters.last_durable = time.time()
@@ -243,7 +243,7 @@ class KafkaOutlet:
         """Count what is not delivered by now as dropped; it is not known whether the cluster has it."""
         self._producer.purge()
         self._producer.flush(LAST_WAIT)
-        self._settle()
+        self._mark_durable()
         left = [*self._todo, *self._again, *(sent for batch in self._queue.take() for sent in batch.items)]
         for sent in left:
             self._queue.lost(sent.number, sent.number, "close_timeout")

@@ -62,7 +62,7 @@ class OtlpOutlet:
         self.counters, self.log, self.flush = OutletCounters(), log, flush
         counters.dropped_logs = lambda: sum(self.counters.dropped.copy().values())
         self._queue: LineQueue[bytes] = LineQueue(self.counters, when_full, queue, queue_bytes)
-        self._tell: PutRecovered
+        self._put_recovered: PutRecovered
         self._todo: deque[LineBatch[bytes]] = deque()
         self._deadline = float("inf")
         self._clean = False
@@ -74,7 +74,7 @@ class OtlpOutlet:
         return self._queue.blocked
 
     def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
-        self._tell, self._queue.on_unblocked = tell, on_unblocked
+        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
         self._thread.start()
 
     def add(
@@ -123,7 +123,7 @@ class OtlpOutlet:
             else:
                 self._refused(delivery.outcome, delivery.message)
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._tell(gap_event(gap, self.name), _do_nothing)
+            self._put_recovered(gap_event(gap, self.name), _do_nothing)
 
     def _pause(self) -> bool:
         """Wait until the collector may be asked again, or the end comes near; False: look again first."""

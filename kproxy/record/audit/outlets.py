@@ -242,7 +242,7 @@ class FileOutlet:
         self._publisher = Publisher(self.counters, log, settings.retry)
         self._writer = FileWriter(settings, self._queue, self._publisher, log, self._tell_gap)
         self._thread = threading.Thread(target=self._writer.run, name="audit writer", daemon=True)
-        self._tell: PutRecovered = _ignore_event
+        self._put_recovered: PutRecovered = _ignore_event
         self._dead: list[UncleanProcess] = []
 
     @property
@@ -250,7 +250,7 @@ class FileOutlet:
         return self._queue.blocked
 
     def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
-        self._tell, self._queue.on_unblocked = tell, on_unblocked
+        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
         self._writer.begin()
         self._thread.start()
         self._publisher.do(self._recover)
@@ -280,7 +280,7 @@ class FileOutlet:
         return self._writer.release(clean=published)
 
     def _tell_gap(self, gap: Gap) -> None:
-        self._tell(gap_event(gap, self.name), _do_nothing)
+        self._put_recovered(gap_event(gap, self.name), _do_nothing)
 
     # ---- recovery, in the publisher's thread
 
@@ -300,7 +300,7 @@ class FileOutlet:
 
         for data in events:
             self.log.warning("audit: a process did not end in order, its events are kept", **data)
-            self._tell(data, then)
+            self._put_recovered(data, then)
 
     def _publish(self, dead: UncleanProcess) -> None:
         while dead.files:

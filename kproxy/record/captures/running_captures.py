@@ -89,21 +89,21 @@ class CaptureSink:
             watched.recorded = True
             self.file.exchange(seen, watched.server, watched.opened, behind=False)
         if self.broker_side and not seen.answered_by_rule:
-            self._settle(self.matcher.front(seen, seen if meant else UNWANTED, kept_bytes(seen) if meant else 0))
+            self._write_pairs(self.matcher.front(seen, seen if meant else UNWANTED, kept_bytes(seen) if meant else 0))
 
     def take_behind(self, seen: ObservedExchange) -> None:
         if not self.file.stopped and self.broker_side:
             settled = self.matcher.behind(seen, seen, kept_bytes(seen))
             if settled:
-                self._settle(settled)
+                self._write_pairs(settled)
 
     def closed(self, who: Who, now: float) -> None:
-        self._settle(self.matcher.end(who.number))
+        self._write_pairs(self.matcher.end(who.number))
         watched = self.watched.pop(who.number, None)
         if watched is not None and watched.recorded:
             self.file.closed(who, now)
 
-    def _settle(self, pairs: Iterable[tuple[ObservedExchange | Unwanted | None, ObservedExchange | None]]) -> None:
+    def _write_pairs(self, pairs: Iterable[tuple[ObservedExchange | Unwanted | None, ObservedExchange | None]]) -> None:
         """Write what passed at the broker: where it is another than its counterpart, if that is meant; and what has
         none, if the filter holds for it."""
         for front, behind in pairs:

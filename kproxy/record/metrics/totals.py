@@ -243,9 +243,9 @@ class LabelTotals:
         self.resting: dict[tuple[str, ...], tuple[LabelTable, TelemetryTotals | None]] = {}
         """Disabled tables, by their labels."""
         self.minute_ends: float | None = None
-        self.ready_for(config, telemetry)()
+        self.prepare(config, telemetry)()
 
-    def ready_for(self, config: MetricsConfig, telemetry: TelemetryConfig | None) -> Callable[[], None]:
+    def prepare(self, config: MetricsConfig, telemetry: TelemetryConfig | None) -> Callable[[], None]:
         """Return a function that applies these settings. Expressions are compiled before that, and asked of the names
         that there are: it may take longer than the loop should wait."""
         chosen = {label: chosen_names(config, label) for label in config.by}

@@ -102,31 +102,31 @@ def overflows(totals: LabelTotals) -> dict[str, float]:
     return found
 
 
-class ToldShares:
-    """Totals of all workers. `told`: numbers that each of them told last, by the number of the series. `begun`: how
-    many processes each of them has been so far."""
+class WorkerTotals:
+    """Totals of all workers. `reported`: last reported numbers of each worker, by the number of the series.
+    `begun`: number of processes so far, by worker."""
 
     def __init__(self, totals: LabelTotals) -> None:
         self.totals = totals
-        self.told: dict[int, dict[int, dict[LabelLine, float]]] = {}
+        self.reported: dict[int, dict[int, dict[LabelLine, float]]] = {}
         self.overflow: dict[int, dict[str, tuple[int, float]]] = {}
         self.begun: Counter[int] = Counter()
 
     def begins(self, worker: int) -> None:
         """Take note that a worker counts from zero, since another process is in its place."""
         self.begun[worker] += 1
-        self.told.pop(worker, None)
+        self.reported.pop(worker, None)
         self.overflow.pop(worker, None)
         if self.totals.telemetry is not None:
             self.totals.telemetry.forget_worker(worker)
 
     def take(self, worker: int, share: LabelShare, now: float) -> Iterator[None]:
-        """Add what a worker has counted since it told last, a name or some partitions a step."""
+        """Add the counts of a worker since its last report, a name or some partitions a step."""
         totals = self.totals
         totals.tick(now)
-        before = self.told.get(worker, {})
+        before = self.reported.get(worker, {})
         latest: dict[int, dict[LabelLine, float]] = {}
-        self.told[worker] = latest
+        self.reported[worker] = latest
         for label, names in share.names.items():
             for one in names:
                 if label == CLIENT_TELEMETRY and not self.is_alike(share):  # looked at each time: a step may be long

@@ -227,8 +227,8 @@ class BrokerVersions:
 
     def ask(self, requester: Connection, what: AskVersions) -> None:
         """Call `requester.versions_known` or `requester.unreachable`, now or later, unless it is closed by then."""
-        place = self.place(requester)
-        key = place, what
+        broker_key = self.broker_key(requester)
+        key = broker_key, what
         answer = self.known.get(key)
         if answer is not None and monotonic() < answer.until:
             self.report(requester, answer)
@@ -237,18 +237,18 @@ class BrokerVersions:
         else:
             self.waiting[key] = [requester]
             self.upstream.reactor.spawn(
-                self.find, key, requester.node if isinstance(place, int) else None, requester.route
+                self.find, key, requester.node if isinstance(broker_key, int) else None, requester.route
             )
 
-    def place(self, requester: Connection) -> BrokerKey:
+    def broker_key(self, requester: Connection) -> BrokerKey:
         if requester.route is not None:
             return requester.route.destination
         return requester.node if requester.node in self.upstream.topology.nodes else None
 
     def forget(self, requester: Connection) -> None:
         """Evict the responses of a broker that has closed a connection, since it may return with another version."""
-        place = self.place(requester)
-        for key in [key for key in self.known if key[0] in (place, None)]:
+        broker_key = self.broker_key(requester)
+        for key in [key for key in self.known if key[0] in (broker_key, None)]:
             del self.known[key]
 
     async def find(self, key: tuple[BrokerKey, AskVersions], node: int | None, route: Route | None) -> None:

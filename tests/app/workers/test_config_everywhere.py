@@ -36,11 +36,11 @@ class Process:
         self.rules: RuleSet | None = None
         worker.rules.process = self
 
-    async def make_ready(self, config: bytes) -> bytes:
+    async def prepare_config(self, config: bytes) -> bytes:
         await self.on_ready(config)
         return config
 
-    def take_over(self, change: bytes, rules: RuleSet, terms: NetworkSettings) -> None:
+    def commit_config(self, change: bytes, rules: RuleSet, terms: NetworkSettings) -> None:
         self.config, self.rules = change, rules
 
 
@@ -53,7 +53,7 @@ class Told:
     def terms(self) -> NetworkSettings:
         return NetworkSettings(1, {}, {})
 
-    def has_taken(self, worker: Any) -> None:
+    def has_committed(self, worker: Any) -> None:
         self.taken.append(worker.index)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kproxy.record.metrics.client_telemetry import CLIENT_TELEMETRY, GaugeRow, TelemetryConfig
 from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
-from kproxy.record.metrics.worker_totals import LabelShare, ToldShares, share_of
+from kproxy.record.metrics.worker_totals import LabelShare, WorkerTotals, share_of
 
 CONFIG = MetricsConfig(by=["client_id", "group"], series=3)
 REQUESTS = ("kproxy_client_requests_total", "other")
@@ -17,18 +17,18 @@ def count(totals: LabelTotals, name: str, number: int = 1) -> None:
     totals.add("client_id", name, [(REQUESTS, number)], 0.0)
 
 
-def tell(told: ToldShares, worker: int, totals: LabelTotals) -> None:
+def tell(told: WorkerTotals, worker: int, totals: LabelTotals) -> None:
     share = msgspec.msgpack.decode(msgspec.msgpack.encode(share_of(totals)), type=LabelShare)
     for _ in told.take(worker, share, 0.0):
         pass
 
 
-def requests(told: ToldShares) -> dict[str, float]:
+def requests(told: WorkerTotals) -> dict[str, float]:
     return {one.name: one.values[REQUESTS] for one in told.totals.tables["client_id"].everything()}
 
 
 def test_sums_by_name_however_often_they_are_told() -> None:
-    told, workers = ToldShares(LabelTotals(CONFIG)), [LabelTotals(CONFIG), LabelTotals(CONFIG)]
+    told, workers = WorkerTotals(LabelTotals(CONFIG)), [LabelTotals(CONFIG), LabelTotals(CONFIG)]
     for turn in range(3):
         for worker, totals in enumerate(workers):
             count(totals, "both")
@@ -41,7 +41,7 @@ def test_sums_by_name_however_often_they_are_told() -> None:
 
 def test_the_limit_holds_once_more_and_the_sum_stays() -> None:
     """Each worker has three names, all have nine: three of them have series here."""
-    told = ToldShares(LabelTotals(CONFIG))
+    told = WorkerTotals(LabelTotals(CONFIG))
     for worker in range(3):
         totals = LabelTotals(CONFIG)
         for number in range(5):
@@ -54,7 +54,7 @@ def test_the_limit_holds_once_more_and_the_sum_stays() -> None:
 
 
 def test_a_worker_that_begins_anew_makes_no_counter_fall() -> None:
-    told, before, after = ToldShares(LabelTotals(CONFIG)), LabelTotals(CONFIG), LabelTotals(CONFIG)
+    told, before, after = WorkerTotals(LabelTotals(CONFIG)), LabelTotals(CONFIG), LabelTotals(CONFIG)
     count(before, "a", 100)
     tell(told, 0, before)
     told.begins(0)
@@ -67,7 +67,7 @@ def test_a_worker_that_begins_anew_makes_no_counter_fall() -> None:
 
 @pytest.mark.parametrize("more", [3, 130])
 def test_a_series_that_a_worker_gave_up_and_began_again_is_added(more: int) -> None:
-    told, totals = ToldShares(LabelTotals(CONFIG)), LabelTotals(CONFIG)
+    told, totals = WorkerTotals(LabelTotals(CONFIG)), LabelTotals(CONFIG)
     count(totals, "a", 100)
     tell(told, 0, totals)
     del totals.tables["client_id"].series["a"]
@@ -79,15 +79,15 @@ def test_a_series_that_a_worker_gave_up_and_began_again_is_added(more: int) -> N
 
 def test_a_label_that_was_gone_between_two_looks_counts_all_that_came_since() -> None:
     """What a worker has not room for is another number then, too, and so are the partitions that it has forgotten."""
-    told, worker = ToldShares(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
+    told, worker = WorkerTotals(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
     assert worker.lags is not None
     worker.lags.forgotten = 5
     for name in ("a", "b", "c", "d"):
         count(worker, name, 10)
     tell(told, 0, worker)
     for config in (MetricsConfig(), CONFIG):
-        told.totals.ready_for(config, None)()
-        worker.ready_for(config, None)()
+        told.totals.prepare(config, None)()
+        worker.prepare(config, None)()
     worker.lags.forgotten = 7
     for name in ("a", "b", "c", "d"):
         count(worker, name, 25)
@@ -100,7 +100,7 @@ def test_a_label_that_was_gone_between_two_looks_counts_all_that_came_since() ->
 
 
 def test_lag_of_a_group_whose_commits_and_ends_are_in_two_workers() -> None:
-    told, one, other = ToldShares(LabelTotals(CONFIG)), LabelTotals(CONFIG), LabelTotals(CONFIG)
+    told, one, other = WorkerTotals(LabelTotals(CONFIG)), LabelTotals(CONFIG), LabelTotals(CONFIG)
     one.add("group", "g", [(("kproxy_group_commits_total", ""), 1)], 0.0)
     assert one.lags is not None
     assert other.lags is not None
@@ -115,18 +115,18 @@ def test_lag_of_a_group_whose_commits_and_ends_are_in_two_workers() -> None:
 
 def test_labels_that_come_and_go_in_all_processes_make_no_counter_fall() -> None:
     """Whoever has the other config first: what is told by labels that are not told here is passed over."""
-    told, worker = ToldShares(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
+    told, worker = WorkerTotals(LabelTotals(CONFIG, rests=True)), LabelTotals(CONFIG)
     none = MetricsConfig()
     count(worker, "a", 100)
     tell(told, 0, worker)
-    told.totals.ready_for(none, None)()
+    told.totals.prepare(none, None)()
     tell(told, 0, worker)
-    worker.ready_for(none, None)()
+    worker.prepare(none, None)()
     tell(told, 0, worker)
     assert told.totals.tables == {}
-    told.totals.ready_for(CONFIG, None)()
+    told.totals.prepare(CONFIG, None)()
     assert requests(told) == {"a": 100}
-    worker.ready_for(CONFIG, None)()
+    worker.prepare(CONFIG, None)()
     count(worker, "a", 7)
     tell(told, 0, worker)
 
@@ -137,15 +137,15 @@ def test_clients_metrics_by_labels_of_another_config_are_passed_over() -> None:
     """A series would have too many labels, or too few."""
     line = ("producer_connection_creation_total", "")
     one, two = TelemetryConfig(labels=["client_id"]), TelemetryConfig(labels=["client_id", "role"])
-    told, worker = ToldShares(LabelTotals(MetricsConfig(), one, rests=True)), LabelTotals(MetricsConfig(), one)
+    told, worker = WorkerTotals(LabelTotals(MetricsConfig(), one, rests=True)), LabelTotals(MetricsConfig(), one)
     worker.add(CLIENT_TELEMETRY, "c", [(line, 4)], 0.0)
     worker.add_gauges([GaugeRow("c", "producer_node_request_latency_max", 1, 2.0, 2.0, 2.0)], 0.0)
-    told.totals.ready_for(MetricsConfig(), two)()
+    told.totals.prepare(MetricsConfig(), two)()
     tell(told, 0, worker)
     assert told.totals.tables[CLIENT_TELEMETRY].everything() == []
     assert told.totals.telemetry is not None
     assert told.totals.telemetry.told == {}
-    told.totals.ready_for(MetricsConfig(), one)()
+    told.totals.prepare(MetricsConfig(), one)()
     tell(told, 0, worker)
 
     assert [one.values[line] for one in told.totals.tables[CLIENT_TELEMETRY].everything()] == [4]

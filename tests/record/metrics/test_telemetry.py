@@ -28,7 +28,7 @@ from kproxy.record.metrics.client_telemetry import (
 from kproxy.record.metrics.merged import collect_into
 from kproxy.record.metrics.totals import LabelTotals, MetricsConfig
 from kproxy.record.metrics.traffic import registry_of
-from kproxy.record.metrics.worker_totals import LabelShare, TelemetryCollector, ToldShares, make_share, share_of
+from kproxy.record.metrics.worker_totals import LabelShare, TelemetryCollector, WorkerTotals, make_share, share_of
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.telemetry import TelemetryPush
 from tests.support.otlp_metrics import counted, gauge, metrics_data, point
@@ -242,7 +242,7 @@ def test_names_are_what_prometheus_can_read() -> None:
 # ---- workers
 
 
-def tell(shares: ToldShares, worker: int, told: Told, totals: LabelTotals) -> None:
+def tell(shares: WorkerTotals, worker: int, told: Told, totals: LabelTotals) -> None:
     share = msgspec.msgpack.decode(msgspec.msgpack.encode(share_of(totals, told.now)), type=LabelShare)
     for _ in shares.take(worker, share, told.now):
         pass
@@ -251,7 +251,7 @@ def tell(shares: ToldShares, worker: int, told: Told, totals: LabelTotals) -> No
 def test_workers_are_put_together() -> None:
     """Counters add up, however often they are told; a mean is that of all clients; the limit holds once more."""
     told = Told(labels=["client_id"])
-    shares, workers = ToldShares(told.new(series=2)), [told.new(), told.new()]
+    shares, workers = WorkerTotals(told.new(series=2)), [told.new(), told.new()]
     told.take(push(counted(MADE, point(2)), gauge(WAIT_AVG, point(1)), client_id="a"), workers[0])
     told.take(push(counted(MADE, point(3)), gauge(WAIT_AVG, point(4)), client_id="a"), workers[1])
     told.take(push(gauge(WAIT_AVG, point(7)), client_id="a"), workers[1])
@@ -276,7 +276,7 @@ def test_workers_are_put_together() -> None:
 def test_what_workers_refuse_is_told_once() -> None:
     """However often workers tell what they have, and whoever asks; also what only meets here."""
     told = Told(metrics="all", labels=[])
-    shares, workers = ToldShares(told.new()), [told.new(), told.new()]
+    shares, workers = WorkerTotals(told.new()), [told.new(), told.new()]
     told.take(push(counted("a", point(1)), gauge("b", point(1))), workers[0])
     told.take(push(gauge("a", point(1)), counted("b", point(1))), workers[0])  # refused there
     told.take(push(gauge("a", point(1))), workers[1])  # refused here
@@ -305,7 +305,7 @@ def test_gauges_of_many_clients_are_reported_in_short_steps(unit: Unit) -> None:
     both = told.new(500)
     steps = {
         "share": make_share(told.totals, told.now, made),
-        "take": (step for share in made for step in ToldShares(both).take(0, share, told.now)),
+        "take": (step for share in made for step in WorkerTotals(both).take(0, share, told.now)),
         "own": collect_into([], TelemetryCollector(told.totals, lambda: told.now)),
         "all": collect_into([], TelemetryCollector(both, lambda: told.now)),
     }

@@ -12,7 +12,7 @@ import pytest
 from structlog import get_logger
 
 from kproxy.app import label_metrics as labelling_module
-from kproxy.app.label_metrics import Labelling, names_of
+from kproxy.app.label_metrics import LabelMetrics, names_of
 from kproxy.base.errors import DecodeError
 from kproxy.record.fanout import ClusterMetadata, Fanout
 from kproxy.record.metrics.label_sink import AGAIN, MOST_ASKED, MOST_UNNAMED, PATIENCE, UnnamedTopics
@@ -112,18 +112,20 @@ def test_what_nobody_has_confirmed_does_not_wait() -> None:
 def test_what_waits_is_others_where_topics_are_told_no_more(after: list[Any]) -> None:
     """Another config takes the label away, or all labels, and a later one gives it back."""
     server = SimpleNamespace(reactor=None, taps=SimpleNamespace(fanout=Fanout(get_logger())))
-    labelling = Labelling(cast("Server", server), tells=True)
+    label_metrics = LabelMetrics(cast("Server", server), tells=True)
 
     def follow(by: list[Any]) -> None:
-        labelling.ready_for(cast("Config", SimpleNamespace(
+        label_metrics.prepare(cast("Config", SimpleNamespace(
             exports_labels=bool(by), metrics=MetricsConfig(by=by), telemetry=None)))()  # fmt: skip
 
     follow(["topic"])
-    assert labelling.sink is not None
-    labelling.sink.unnamed.add("main", UUID(int=7).bytes, [(READ, 30)], 0.0)
+    assert label_metrics.sink is not None
+    label_metrics.sink.unnamed.add("main", UUID(int=7).bytes, [(READ, 30)], 0.0)
     follow(after)
     follow(["topic"])
-    assert {one.name: one.values.get(READ) for one in labelling.totals.tables["topic"].everything()} == {"other": 30}
+    assert {one.name: one.values.get(READ) for one in label_metrics.totals.tables["topic"].everything()} == {
+        "other": 30
+    }
 
 
 def test_only_what_was_asked_for_is_learnt() -> None:
@@ -156,8 +158,8 @@ async def test_a_cluster_that_is_another_one_by_now_learns_nothing(monkeypatch: 
         server = SimpleNamespace(
             reactor=SimpleNamespace(driver=""), taps=SimpleNamespace(fanout=fanout), upstreams={"main": there}
         )
-        labelling = Labelling(cast("Server", server), tells=True)
-        await labelling.learn_names(cast("Upstream", upstream), [UUID(int=7).bytes])
+        label_metrics = LabelMetrics(cast("Server", server), tells=True)
+        await label_metrics.learn_names(cast("Upstream", upstream), [UUID(int=7).bytes])
         assert [name for picture in fanout.pictures.values() for name in picture.by_id.values()] == names
 
 
