@@ -54,7 +54,7 @@ VIOLATIONS = GoldAnswer(
         "broker_group",
         Column("producer_id", "long", "the producer, of checks of sequences, epochs and transactions"),
         Column("count", "long", "how often it was found; of not-checked, requests; of unseen, offsets"),
-        Column("text", "string", "what was found first"),
+        Column("text", "string", "first finding"),
         Column("events", "string", "the exchanges that show it: source and id of their events", array=True),
         Column("first_seen", "timestamp", "when the last of these exchanges was answered"),
     ),
@@ -93,7 +93,7 @@ ZONES = GoldAnswer(
     order=("-request_bytes", "-response_bytes", "client_network", "rack"),
     columns=columns(
         "cluster",
-        Column("client_network", "string", "network of the clients; absent: their address is none"),
+        Column("client_network", "string", "network of the clients; absent: address unknown"),
         Column("rack", "string", "rack of the brokers; absent: not known"),
         Column("nodes", "long", "how many brokers they are, as far as they are known"),
         Column("network_part", "double", "part of the network's bytes, both directions, that is this row's", "part"),
@@ -122,7 +122,7 @@ WHO_WRITES = GoldAnswer(
         *("cluster", "topic", "broker_topic", *CLIENT),
         TOPIC_REQUESTS,
         *("records", "bytes"),
-        Column("unconfirmed_records", "long", "records sent with acks=0: stored or not, nobody says", "records"),
+        Column("unconfirmed_records", "long", "records sent with acks=0, without confirmation", "records"),
         *("errors", *TIMES),
     ),
 )
@@ -201,8 +201,8 @@ DORMANT_CLIENTS = GoldAnswer(
     order=("-dormant", "-days_idle", "client_id"),
     columns=columns(
         *("cluster", "client_id", "principal"),
-        Column("software", "string", "library and version, as used last; absent: it does not say"),
-        Column("client_address", "string", "address from which it came last"),
+        Column("software", "string", "library and version, as used last; absent: unknown"),
+        Column("client_address", "string", "last address"),
         Column("addresses", "long", "how many addresses it came from; an estimate, exact where they are few"),
         *(*TIMES, "requests"),
         Column("days_idle", "long", "whole days from its last request to the last request of all", "days"),

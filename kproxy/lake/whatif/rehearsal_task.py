@@ -58,7 +58,7 @@ FINDINGS = (
     Column("closes", "long", "of group: how many would have been on a connection that a rule closes", "requests"),
     Column("losses", "long", "of group: how many would have got no answer", "requests"),
     Column("matched", "long", "of rule: how often its selectors held"),
-    Column("fired", "long", "of rule: how often its trigger held, too"),
+    Column("fired", "long", "of rule: how often its trigger held as well"),
     Column("applied", "long", "of rule: how often it would have changed something"),
     Column("approximate", "boolean", "of rule: it counts over all connections, and each worker had only some"),
     Column("count", "long", "of exchanges: how many"),
