@@ -91,10 +91,10 @@ limits: {max_connection_age: -1, max_connection_age_jitter: 10%}
 """
 
     assert mistakes(text) == [
-        "3:94: must be less than 1, found 1",
-        '4:63: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "old"',
-        "5:30: must be at least 0, found -1",
-        '5:61: a number is wanted, found text "10%"',
+        "3:94: expected less than 1, got 1",
+        '4:63: expected a duration such as 10s (units: ms, s, m, min, h, d), got text "old"',
+        "5:30: expected at least 0, got -1",
+        '5:61: expected a number, got text "10%"',
     ]
 
 
@@ -114,7 +114,7 @@ rule: []
 
     assert mistakes(text) == [
         '2:22: "b1" has no port, write host:port',
-        '2:26: "b2:0" has port 0, a port from 1 to 65535 is wanted',
+        '2:26: expected a port from 1 to 65535, got "b2:0"',
         '2:35: unknown key "dail", did you mean "dial"? allowed: bootstrap, tls, sasl, dial, mark, proxy_protocol',
         '3:3: on without quotes is the boolean true in YAML, write the key in quotes: "on"',
         '5:37: unknown cluster "mian", did you mean "main"? allowed: main, on',
@@ -122,8 +122,8 @@ rule: []
         '6:12: the name "a" is taken by listener 1',
         '6:21: port 1 of h is taken by listener "a"',
         "6:60: sni needs TLS towards clients, and this listener has none",
-        "7:25: must be at least 1, found 0",
-        '7:42: a duration is wanted, such as 10s (units: ms, s, m, min, h, d), found text "soon"',
+        "7:25: expected at least 1, got 0",
+        '7:42: expected a duration such as 10s (units: ms, s, m, min, h, d), got text "soon"',
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
             '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
@@ -135,26 +135,26 @@ rule: []
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        ("", "1:1: a config document is a mapping with clusters and listeners, found nothing"),
-        ("[]", "1:1: a config document is a mapping with clusters and listeners, found a list"),
-        ("clusters: {}\nlisteners: []", "1:11: at least 1 needed, found 0"),
+        ("", "1:1: expected a config document (mapping with clusters and listeners), got nothing"),
+        ("[]", "1:1: expected a config document (mapping with clusters and listeners), got a list"),
+        ("clusters: {}\nlisteners: []", "1:11: expected at least 1 entry, got 0"),
         ("listeners: []", '1:1: "clusters" is missing'),
-        (BASE + "rules: rules/", '3:8: a list is wanted, found text "rules/"'),
-        (BASE + "rules: [12]", '3:9: text is wanted; 12 without quotes is the number 12 in YAML, write "12"'),
-        (BASE + "state: ''", "3:8: a file name is wanted, found nothing"),
+        (BASE + "rules: rules/", '3:8: expected a list, got text "rules/"'),
+        (BASE + "rules: [12]", '3:9: expected text, got the number 12; write "12"'),
+        (BASE + "state: ''", "3:8: expected a file name, got nothing"),
         (BASE + 'audit: {dir: "a\\0b"}', r"3:14: a file name cannot hold the character 0: 'a\x00b'"),
         (
             BASE + "limits: {buffer_threshold: 2MiB, max_buffered_bytes: 1MiB}",
             "3:28: expected buffer_threshold of at most seven eighths of max_buffered_bytes (917504), got 2097152",
         ),
-        (BASE + "limits: {max_frame_bytes: 10}", "3:27: must be at least 16384, found 10"),
-        (BASE + "limits: {max_frame_bytes: 2GiB}", "3:27: must be less than 2147483648 bytes, found 2GiB"),
-        (BASE + "limits: {connect_timeout: 0}", "3:27: must be more than 0, found 0"),
+        (BASE + "limits: {max_frame_bytes: 10}", "3:27: expected at least 16384, got 10"),
+        (BASE + "limits: {max_frame_bytes: 2GiB}", "3:27: expected less than 2147483648 bytes, got 2GiB"),
+        (BASE + "limits: {connect_timeout: 0}", "3:27: expected more than 0, got 0"),
         (
             BASE.replace("name: main", "name: 'a b'"),
             '2:20: "a b" is no name here: a-z A-Z 0-9 . _ -, at most 100 characters',
         ),
-        (BASE.replace("cluster: main}", "cluster: main, advertise: true}"), "2:65: a mapping is wanted, found true"),
+        (BASE.replace("cluster: main}", "cluster: main, advertise: true}"), "2:65: expected a mapping, got true"),
         (
             BASE.replace("cluster: main}", "cluster: main, advertise: {nodes: {1: 'a:1', 2: 'b:1'}}}"),
             "2:73: nodes that share port 1 need TLS towards clients to be told apart, and this listener has none",
@@ -167,15 +167,15 @@ rule: []
         ),
         (
             BASE + METRICS + "{by: [colour]}",
-            '4:16: one of topic, client_id, principal, group is wanted, found text "colour"',
+            '4:16: expected one of topic, client_id, principal, group, got text "colour"',
         ),
-        (BASE + METRICS + "{by: [topic], series: 5000}", "4:32: must be at most 500, found 5000"),
+        (BASE + METRICS + "{by: [topic], series: 5000}", "4:32: expected at most 500, got 5000"),
         (BASE + "telemetry: {}", "3:12: they are served at the admin address, and there is no `admin`"),
         (BASE + "telemetry: {to: [audit]}", "3:18: there is no `audit`"),
-        (BASE + TELEMETRY + "{to: [otlp]}", '4:18: one of metrics, audit is wanted, found text "otlp"'),
+        (BASE + TELEMETRY + "{to: [otlp]}", '4:18: expected one of metrics, audit, got text "otlp"'),
         (BASE + TELEMETRY + "{listeners: [b]}", '4:25: unknown listener "b", allowed: main'),
         (BASE + TELEMETRY + "{labels: [topic, topic]}", '4:29: "topic" stands here twice'),
-        (BASE + TELEMETRY + "{interval: 100ms}", "4:23: must be at least 1 s, found 100ms"),
+        (BASE + TELEMETRY + "{interval: 100ms}", "4:23: expected at least 1 s, got 100ms"),
         (
             BASE + TELEMETRY + "{metrics: [a b]}",
             '4:23: "a b" is no beginning of a metric\'s name: a letter, then a-z A-Z 0-9 . _ -, at most 100',
@@ -289,7 +289,7 @@ def test_tls_files_must_be_there(tmp_path: Path) -> None:
             '"CN=(.*)" is no rule: RULE:pattern/replacement/, with L or U behind it, or DEFAULT',
         ),
         ("{cert: c.pem, ciphers: ROT13}", 'OpenSSL knows no cipher of "ROT13"'),
-        ("{cert: c.pem, min_version: 1.1}", 'one of 1.2, 1.3 is wanted, found text "1.1", did you mean "1.3"?'),
+        ("{cert: c.pem, min_version: 1.1}", 'expected one of 1.2, 1.3, got text "1.1", did you mean "1.3"?'),
     ],
 )
 def test_tls_towards_clients_must_make_sense(tmp_path: Path, tls: str, words: str) -> None:
@@ -305,8 +305,8 @@ def test_tls_towards_clients_must_make_sense(tmp_path: Path, tls: str, words: st
     [
         ("{key: c.pem}", '"key" is given without "cert"'),
         ("{ca: c.pem, verify: false}", '"ca" is never used with verify false'),
-        ("{verify: 'no'}", 'true or false is wanted, found text "no"'),
-        ("{server_name: ''}", "the text is empty"),
+        ("{verify: 'no'}", 'expected true or false, got text "no"'),
+        ("{server_name: ''}", "expected text, got empty text"),
     ],
 )
 def test_tls_towards_brokers_must_make_sense(tmp_path: Path, tls: str, words: str) -> None:
@@ -344,7 +344,7 @@ def test_whose_headers_are_believed() -> None:
     )
     assert read(text % "10.0.0.1").listeners[0].proxy_protocol is not None
     assert mistakes(text % "lb.example.com")[0].endswith(
-        "a network is wanted, such as 10.0.0.0/8, or an address: "
+        "expected a network such as 10.0.0.0/8, or an address: "
         "'lb.example.com' does not appear to be an IPv4 or IPv6 network"
     )
     assert mistakes(text.replace("from:", "form:") % "1.1.1.1") == [

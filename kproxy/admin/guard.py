@@ -159,7 +159,7 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
     if given not in allowed:
         media = f'"{given}"' if given else "none"
         raise Problem(
-            415, "unsupported_media_type", f"the Content-Type must be {' or '.join(allowed)}, found {media}",
+            415, "unsupported_media_type", f"expected Content-Type {' or '.join(allowed)}, got {media}",
             headers={"Accept": ", ".join(allowed)},
         )  # fmt: skip
     return given

@@ -323,7 +323,7 @@ class HeldFrames:
             raise Problem(409, "no_answer_due", "a Produce request with acks 0 is not answered")
         given = [name for name in ("error", "body", "bytes") if getattr(body, name) is not None]
         if len(given) != 1:
-            raise invalid([("", "one of error, body and bytes is wanted")])
+            raise invalid([("", "expected one of error, body and bytes")])
         if body.bytes is not None:
             data = decoded(body.bytes)
             if data[:4] != exchange.correlation_id.to_bytes(4, "big", signed=True):

@@ -229,7 +229,7 @@ def _unknown(name: str, names: set[str]) -> str:
 
 def _words(error: Any) -> str:
     message = str(error.get("ctx", {}).get("error", error["msg"]))
-    return f"{message[0].lower()}{message[1:]}, found {error['input']!r}"
+    return f"{message[0].lower()}{message[1:]}, got {error['input']!r}"
 
 
 SCHEMAS = "#/components/schemas/{model}"

@@ -337,7 +337,9 @@ def as_document(source: Source, name: str) -> Source:
         if not named:
             root.pairs.insert(0, (Scalar(1, 1, "name", True), Scalar(1, 1, name, False)))
         elif isinstance(named[0], Scalar) and named[0].text != name:
-            source.note_at(named[0].line, named[0].column, f'the path names the rule "{name}", found "{named[0].text}"')
+            source.note_at(
+                named[0].line, named[0].column, f'expected the rule "{name}" of the path, got "{named[0].text}"'
+            )
             raise DocumentError(source.lines())
     if root is not None:
         source.root = Mapping(1, 1, [(Scalar(1, 1, "rules", True), Sequence(1, 1, [root]))])

@@ -49,7 +49,7 @@ def number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"a whole number is wanted, found {text}") from None
+        raise ValueError(f"expected a whole number, got {text}") from None
 
 
 def late(name: str) -> Callable[[str], Any]:

@@ -37,7 +37,7 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
     if source != "-" and Path(target).exists() and os.path.samefile(source, target):
         raise click.UsageError("IN and OUT are the same file")
     if Path(target).exists() and not Path(target).is_file():
-        raise click.UsageError(f"{target} is a device or a pipe, and a file is wanted, which is whole when it is there")
+        raise click.UsageError(f"expected a file, got the device or pipe {target}")
     redaction = Redaction(Pseudonyms() if names else None)
     capture = write(source, target, redaction)
     for text in (*said_of(capture), *said(redaction)):

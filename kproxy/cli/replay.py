@@ -66,7 +66,7 @@ class Options:
         except ValueError:
             factor = -1.0
         if factor is not None and not 0 < factor < float("inf"):
-            problem = f'"{self.speed}" is no speed, a number above 0 or max is wanted'
+            problem = f'expected a speed above 0 or max, got "{self.speed}"'
             raise click.BadParameter(problem, param_hint="--speed")
         return Pace(factor, self.order, self.patience or PATIENCE)
 

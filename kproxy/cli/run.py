@@ -198,5 +198,5 @@ def check_image(text: str) -> str:
     import re
 
     if not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}", text):
-        raise ValueError(f"an image is REGISTRY/NAME:TAG, found {text!r}")
+        raise ValueError(f"expected an image as REGISTRY/NAME:TAG, got {text!r}")
     return text

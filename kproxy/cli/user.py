@@ -93,7 +93,7 @@ def ask() -> str:
     else:
         password = sys.stdin.readline(LONGEST + 1).removesuffix("\n").removesuffix("\r")
     if not password or len(password) > LONGEST:
-        raise InternalError(f"a password of 1 to {LONGEST} characters is wanted, found {len(password)}")
+        raise InternalError(f"expected a password of 1 to {LONGEST} characters, got {len(password)}")
     return password
 
 

@@ -78,7 +78,7 @@ def entities(message: Message) -> tuple[Entity, ...]:
     """Return the entities of a decoded request, in its order. One without arrays, or with none of them filled, is
     one."""
     if message.direction != "request":
-        raise ValueError(f"entities are those of a request, found a response of {message.api.name}")
+        raise ValueError(f"expected a request, got a response of {message.api.name}")
     form = shape(message.api.key, message.version)
     make = maker(form)
     found = tuple(make(element.roles, element.where) for element in request_elements(message))

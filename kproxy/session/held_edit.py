@@ -193,11 +193,11 @@ def record_value(name: str, value: Any) -> Any:
     if name != "headers":
         return None if value is None else some_bytes(value)
     if not isinstance(value, list):
-        raise ValueError(f"a list of headers is wanted, each with key and value, found {found(value)}")
+        raise ValueError(f"expected a list of headers, each with key and value, got {found(value)}")
     headers = []
     for one in value:
         if not isinstance(one, dict) or not isinstance(one.get("key"), str) or not set(one) <= {"key", "value"}:
-            raise ValueError(f"a header has a key, which is text, and a value, found {found(one)}")
+            raise ValueError(f"expected a header with key (text) and value, got {found(one)}")
         inside = one.get("value")
         headers.append((one["key"], None if inside is None else some_bytes(inside)))
     return tuple(headers)
@@ -206,7 +206,7 @@ def record_value(name: str, value: Any) -> Any:
 def some_bytes(value: Any) -> bytes:
     """Return text as its UTF-8, `hex:0a0b` as those bytes. Raises ValueError."""
     if not isinstance(value, str):
-        raise ValueError(f"text, or hex:0a0b, is wanted, found {found(value)}")
+        raise ValueError(f"expected text or hex:0a0b, got {found(value)}")
     return bytes.fromhex(value.removeprefix("hex:")) if value.startswith("hex:") else value.encode()
 
 

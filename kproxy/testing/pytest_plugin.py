@@ -80,7 +80,7 @@ def scope(fixture_name: str, config: pytest.Config) -> Any:
     """Return the scope of the proxy and of the cluster behind it. Raises UsageError for an unknown one."""
     chosen = config.getini("kproxy_scope")
     if chosen not in SCOPES:
-        raise pytest.UsageError(f"kproxy_scope is one of {', '.join(SCOPES)}, found {chosen!r}")
+        raise pytest.UsageError(f"expected kproxy_scope as one of {', '.join(SCOPES)}, got {chosen!r}")
     return chosen
 
 

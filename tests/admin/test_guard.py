@@ -236,9 +236,9 @@ async def test_paths_and_methods_that_are_not_there(api: Any) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("hits=0", "hits: input should be greater than or equal to 1, found '0'"),
+        ("hits=0", "hits: input should be greater than or equal to 1, got '0'"),
         ("hits=many", "hits: input should be a valid integer"),
-        ("timeout=soon", "timeout: a duration is wanted"),
+        ("timeout=soon", "timeout: expected a duration"),
         ("timeout=2h", "timeout: input should be less than or equal to 3600"),
         ("count=seen", "count: input should be 'matched', 'fired' or 'applied'"),
         ("hit=1", 'hit: unknown parameter "hit", did you mean "hits"?'),

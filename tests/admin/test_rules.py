@@ -200,7 +200,7 @@ async def test_the_body_may_not_name_another_rule(api: Any) -> None:
     refused = await api("PUT", "/api/rules/x", {"name": "y", **TINY})
 
     assert refused.json["error"]["mistakes"] == [
-        {"where": "<api>:1:10", "message": 'the path names the rule "x", found "y"'}
+        {"where": "<api>:1:10", "message": 'expected the rule "x" of the path, got "y"'}
     ]
 
 

@@ -145,9 +145,9 @@ def test_several_apis_and_rules_that_are_never_about_one(rules: Path) -> None:
         (("r.yaml", "Prodce"), "no API is called 'Prodce', did you mean Produce?"),
         (("r.yaml", "Produce", "99"), "Produce has versions"),
         (("none.yaml", "Produce"), "does not exist"),
-        (("r.yaml", "Produce", "--acks", "2"), "acks are 0, 1 or all, found 2"),
+        (("r.yaml", "Produce", "--acks", "2"), "expected acks 0, 1 or all, got 2"),
         (("r.yaml", "Produce", "--error", "NOT_LEADER"), 'unknown error "NOT_LEADER", did you mean'),
-        (("r.yaml", "Produce", "--partition", "x"), "a whole number is wanted, found x"),
+        (("r.yaml", "Produce", "--partition", "x"), "expected a whole number, got x"),
         (("r.yaml", "00" * 20, "--topic", "x"), "--topic stands in the frame already"),
     ],
 )

@@ -125,4 +125,4 @@ def test_a_pipe_is_not_replaced_by_a_file(source: Path, tmp_path: Path) -> None:
     ran = run(source, target, "--force")
 
     assert (ran.exit_code, target.is_fifo()) == (2, True)
-    assert "is a device or a pipe" in ran.stderr
+    assert "got the device or pipe" in ran.stderr

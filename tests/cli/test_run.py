@@ -160,7 +160,7 @@ def test_seeds_have_64_bits(started: list[Config], tmp_path: Path) -> None:
     rules, document, many = tmp_path / "r.yaml", tmp_path / "c.yaml", 2**63
     code, said = call("--upstream", "b1:9092", "--seed", str(many))
     assert code == 2
-    assert f"--seed: a number of at most 64 bits is wanted, {-many} to {many - 1}, found {many}" in said
+    assert f"--seed: expected a number of at most 64 bits, {-many} to {many - 1}, got {many}" in said
 
     document.write_text(DOCUMENT + f"seed: {-many - 1}\n")
     code, said = call("--config", str(document))

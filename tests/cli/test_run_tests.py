@@ -48,7 +48,7 @@ def test_each_test_has_a_line_and_each_failure_its_place(folder: Path) -> None:
 rules/r.test.yaml
   ok    the first one passes
   FAIL  so does the second
-        rules/r.test.yaml:9:46: to_broker: expected 1 frame, found no frames
+        rules/r.test.yaml:9:46: to_broker: expected 1 frame, got no frames
 1 passed, 1 failed
 """
     )
@@ -96,10 +96,10 @@ rules/r.test.yaml
   ok    the first one passes
   ok    so does the second
 rules/s.test.yaml
-  rules/s.test.yaml:6:20: untouched, nothing or a mapping is wanted, found text "untuched", did you mean "untouched"?
-  rules/s.test.yaml:9:25: unknown key "tims", did you mean "times"? allowed: times, wait, release, connection, client, \
+  rules/s.test.yaml:6:20: expected untouched, nothing or a mapping, got text "untuched", did you mean "untouched"?
+  rules/s.test.yaml:9:25: unknown key "tims", did you mean "times"? allowed: times, wait, resume, connection, client, \
 to_broker, broker, to_client, closed, muted, held, flow, counts
-  rules/s.test.yaml:9:45: untouched, nothing or a mapping is wanted, found text "untuched", did you mean "untouched"?
+  rules/s.test.yaml:9:45: expected untouched, nothing or a mapping, got text "untuched", did you mean "untouched"?
 2 passed, 3 errors
 """
     )

@@ -43,8 +43,8 @@ def test_users_are_made_changed_and_removed(tmp_path: Path) -> None:
     ("words", "password", "code", "said"),
     [
         (("set", "a:b"), "secret", 2, "no name of a user"),
-        (("set", "alice"), "", 1, "a password of 1 to 4096 characters is wanted, found 0"),
-        (("set", "alice"), "x" * 5000, 1, "a password of 1 to 4096 characters is wanted, found 4097"),
+        (("set", "alice"), "", 1, "expected a password of 1 to 4096 characters, got 0"),
+        (("set", "alice"), "x" * 5000, 1, "expected a password of 1 to 4096 characters, got 4097"),
         (("remove", "alice"), "", 1, 'there is no user "alice"'),
     ],
 )

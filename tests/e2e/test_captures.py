@@ -102,7 +102,7 @@ def test_the_command_line(captured: Any, tmp_path: Path) -> None:
     for arguments, why in (
         (("start", "one"), "is there already, and is not overwritten"),
         (("start", "../two"), "file: letters, digits"),
-        (("start", "two", "--max-size", "many"), "a size is wanted"),
+        (("start", "two", "--max-size", "many"), "expected a size"),
         (("start", "two", "~nothing"), "filter: "),
         (("stop", "two"), 'no capture "two"'),
     ):

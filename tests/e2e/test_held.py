@@ -82,7 +82,7 @@ def test_an_edit_is_made_where_the_frame_is(running: Running) -> None:
     until(lambda: len(running.held()) == 1)
     number = running.held()[0]["id"]
     _, told = running.refused(f"{number}/resume", revision=1, set=[{"path": "topics[0].name", "value": 5}])
-    assert "topics[0].name: text is wanted for topics[].name, found the number 5" in told
+    assert "topics[0].name: expected text for topics[].name, got the number 5" in told
     shown = running.admin("GET", f"/api/held/{number}")
     assert ["topics[0].name", "value"] in [step[3:5] for step in shown["frame"]["steps"]]
     assert running.post("resume") == {"resumed": 1}

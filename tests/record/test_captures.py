@@ -88,7 +88,7 @@ async def test_capture_at_a_limit_ends_when_shown(wired: Wired) -> None:
 )
 async def test_names_stay_in_the_folder(wired: Wired, tmp_path: Path, name: str) -> None:
     """Whatever else a name could mean."""
-    with pytest.raises(CaptureRefused, match=f"make the name of a capture, found {len(name)}: ") as refused:
+    with pytest.raises(CaptureRefused, match=f"make the name of a capture, got {len(name)}: ") as refused:
         await wired.start(name)
     assert "invalid_query" == refused.value.code
     assert not wired.captures.by_name and wired.captures.folder is not None and not wired.captures.folder.exists()

@@ -67,7 +67,7 @@ rules:
         ),
         '14:7: the key "orders" is there twice, first in line 13',
         '15:7: no without quotes is the boolean false in YAML, write the key in quotes: "no"',
-        "16:5: a rule is a mapping with name and kind, found the number 5",
+        "16:5: expected a rule (mapping with name and kind), got the number 5",
         '17:5: "name" is missing',
         f'17:12: unknown kind "slowness"; {ALL_KINDS}',
     ]
@@ -78,12 +78,15 @@ rules:
     [
         ("", "1:1: the document is empty, it begins with rules:"),
         ("# nothing\n", "1:1: the document is empty, it begins with rules:"),
-        ("- a", "1:1: a rule document is a mapping that begins with rules:, found a list"),
-        ("rules: 5", "1:8: a list of rules is wanted, found the number 5"),
-        ("rules: {name: a}", "1:8: a list of rules is wanted, found a mapping"),
+        ("- a", "1:1: expected a rule document (mapping with rules:), got a list"),
+        ("rules: 5", "1:8: expected a list of rules, got the number 5"),
+        ("rules: {name: a}", "1:8: expected a list of rules, got a mapping"),
         ("rules: [{name: a}]", f'1:9: "kind" is missing, {ALL_KINDS}'),
-        ("rules: [{name: a, kind: [x]}]", f"1:25: a kind is wanted, found a list; {ALL_KINDS}"),
-        ("rules: [{name: '', kind: advertise}]", "1:16: a rule's name is one line of 1 to 200 characters, found 0"),
+        ("rules: [{name: a, kind: [x]}]", f"1:25: expected a kind, got a list; {ALL_KINDS}"),
+        (
+            "rules: [{name: '', kind: advertise}]",
+            "1:16: expected a rule name of one line with 1 to 200 characters, got 0",
+        ),
         ("rules: [a", "1:8: the list that opens here lacks a , or its ]"),
     ],
 )
@@ -131,5 +134,5 @@ def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
 
     assert caught.value.mistakes == [
         f"{tmp_path}/a.yaml:1:1: the file cannot be read: no such file or directory",
-        f"{tmp_path}/b.yaml:1:8: a list of rules is wanted, found the number 5",
+        f"{tmp_path}/b.yaml:1:8: expected a list of rules, got the number 5",
     ]

@@ -144,11 +144,11 @@ def test_the_connection_is_selected_by_its_node() -> None:
         ("{topc: x}", 'unknown selector "topc", did you mean "topic"?'),
         ("{error: NOT_LEADR}", 'unknown error "NOT_LEADR"'),
         ("{version: 9-3}", "the range 9-3 is empty, write 3-9"),
-        ("{acks: 2}", "acks are 0, 1 or all"),
-        ("{topic_id: short}", "a topic id is wanted"),
-        ("{size: big}", "a size is wanted"),
+        ("{acks: 2}", "expected acks 0, 1 or all"),
+        ("{topic_id: short}", "expected a topic id"),
+        ("{size: big}", "expected a size"),
         ('{client_id: "/(/"}', "the regular expression"),
-        ('{client_id: ""}', "the text is empty"),
+        ('{client_id: ""}', "expected text, got empty text"),
     ],
 )
 def test_mistakes_have_a_place_and_a_reason(selectors: str, message: str) -> None:

@@ -97,10 +97,10 @@ def test_the_reason_is_short() -> None:
     ("line", "mistake"),
     [
         ("networks: []", "at least 1"),
-        ("networks: 10.0.0.1/8", "a network is wanted, such as 10.0.0.0/8, or an address"),
+        ("networks: 10.0.0.1/8", "expected a network such as 10.0.0.0/8, or an address"),
         ("match: {listener: a}", "networks"),
-        ("networks: 10.0.0.0/8, close_with: half", "one of rst, fin is wanted"),
-        ("networks: 10.0.0.0/8, existing: drop", "one of keep, close is wanted"),
+        ("networks: 10.0.0.0/8, close_with: half", "expected one of rst, fin"),
+        ("networks: 10.0.0.0/8, existing: drop", "expected one of keep, close"),
         ("networks: 10.0.0.0/8, permanent: true", 'unknown key "permanent"'),
         ("networks: 10.0.0.0/8, when: {for: 5s}", "is in force as long as it is there"),
         *(

@@ -76,15 +76,15 @@ def test_the_same_seed_draws_the_same_delays_everywhere() -> None:
 @pytest.mark.parametrize(
     ("delay", "mistake"),
     [
-        ("200000", "a duration of 0 to 3600s is wanted, such as 200ms, found the number 200000"),
-        ("2h", 'a duration of 0 to 3600s is wanted, such as 200ms, found text "2h"'),
-        ("fast", "a duration is wanted, such as 10s"),
-        ("[1, 2]", "a duration of 0 to 3600s is wanted, such as 200ms, found a list"),
+        ("200000", "expected a duration of 0 to 3600s such as 200ms, got the number 200000"),
+        ("2h", 'expected a duration of 0 to 3600s such as 200ms, got text "2h"'),
+        ("fast", "expected a duration such as 10s"),
+        ("[1, 2]", "expected a duration of 0 to 3600s such as 200ms, got a list"),
         ("{norml: [1, 2]}", 'unknown distribution "norml", did you mean "normal"? allowed: uniform, normal, lognormal'),
-        ("{normal: 5}", "normal is written [mean, standard deviation], found the number 5"),
-        ("{normal: [1s, 1s], uniform: [1s, 2s]}", "one distribution is wanted, uniform, normal, lognormal, found 2"),
+        ("{normal: 5}", "expected normal as [mean, standard deviation], got the number 5"),
+        ("{normal: [1s, 1s], uniform: [1s, 2s]}", "expected one distribution of uniform, normal, lognormal, got 2"),
         ("{uniform: [2s, 1s]}", "uniform is written [least, most], and 2s is more than 1s"),
-        ("{lognormal: [2s, 1s]}", 'sigma is a plain number, 0 to 10, such as 0.4, found text "1s"'),
+        ("{lognormal: [2s, 1s]}", 'expected a plain number for sigma (0 to 10), got text "1s"'),
     ],
 )
 def test_what_is_no_delay_is_said_so(delay: str, mistake: str) -> None:

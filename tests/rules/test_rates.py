@@ -36,12 +36,12 @@ def test_a_number_in_a_time(text: Any, rate: float) -> None:
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        ("produce: 10MB", 'a rate is wanted, such as 10MB/s (per: s, m, min, h), found text "10MB"'),
-        ("produce: 10MB/d", 'a rate is wanted, such as 10MB/s (per: s, m, min, h), found text "10MB/d"'),
-        ("produce: 10/s", "a size is wanted, such as 64KiB"),
-        ("requests: 10kB/s", 'a rate is wanted, such as 200/s, found text "10kB/s"'),
-        ("requests: 0/s", "must be more than 0 per second, found 0/s"),
-        ("requests: true", "a number is wanted, found true"),
+        ("produce: 10MB", 'expected a rate such as 10MB/s (per: s, m, min, h), got text "10MB"'),
+        ("produce: 10MB/d", 'expected a rate such as 10MB/s (per: s, m, min, h), got text "10MB/d"'),
+        ("produce: 10/s", "expected a size such as 64KiB"),
+        ("requests: 10kB/s", 'expected a rate such as 200/s, got text "10kB/s"'),
+        ("requests: 0/s", "expected more than 0 per second, got 0/s"),
+        ("requests: true", "expected a number, got true"),
     ],
 )
 def test_what_is_no_rate_is_said_so(text: str, mistake: str) -> None:

@@ -60,19 +60,19 @@ def test_there_is_a_stage_at_any_time(lengths: list[float], elapsed: float) -> N
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        ("stages: []", "r:1:20: at least 1 needed, found 0"),
+        ("stages: []", "r:1:20: expected at least 1 entry, got 0"),
         (
             "stages: [{rules: []}, {rules: []}]",
             'r:1:21: "for" is missing: this stage would never end, and others follow',
         ),
         ("repeat: true, stages: [{rules: []}]", 'r:1:35: "for" is missing: this stage would never end, and it is'),
-        ("stages: [{for: 0s, rules: []}]", "r:1:27: must be at least 0.1 s, found 0s"),
+        ("stages: [{for: 0s, rules: []}]", "r:1:27: expected at least 0.1 s, got 0s"),
         ("stages: [{for: 1s}]", 'r:1:21: "rules" is missing'),
-        ("stages: [{for: 1s, rules: {}}]", "r:1:38: a list is wanted, found a mapping"),
+        ("stages: [{for: 1s, rules: {}}]", "r:1:38: expected a list, got a mapping"),
         ("stages: [{for: 1s, rules: [{name: x}]}]", 'r:1:39: "kind" is missing'),
         ("repeat: 0, stages: [{for: 1s, rules: []}]", "r:1:20: "),
         ("repeats: 2, stages: [{for: 1s, rules: []}]", 'r:1:12: unknown key "repeats", did you mean "repeat"?'),
-        ("{}", "r:1:11: a mapping is wanted, found a list"),
+        ("{}", "r:1:11: expected a mapping, got a list"),
     ],
 )
 def test_mistakes_stand_at_their_places(text: str, mistake: str) -> None:

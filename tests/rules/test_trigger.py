@@ -161,12 +161,12 @@ def test_each_word_only_ever_takes_away(when: dict[str, Any], seed: int) -> None
     [
         ("{once: true, times: 2}", '"once" is the same as "times: 1"'),
         ("{nth: 2, first: 3}", '"nth" names the requests'),
-        ("{nth: 0}", "must be at least 1, found 0"),
-        ("{probability: 1.5}", "must be at most 1"),
+        ("{nth: 0}", "expected at least 1, got 0"),
+        ("{probability: 1.5}", "expected at most 1"),
         ("{seed: 3}", '"seed" is for chances'),
         ("{times: 2, count: all}", '"count" is for numbers of requests, and there is no "nth", "first", "every"'),
         ("{after: 2s, count: all}", '"count" is for numbers of requests'),
-        ("{after: 3 apples}", "a duration is wanted"),
+        ("{after: 3 apples}", "expected a duration"),
         ("{nht: 2}", 'unknown key "nht", did you mean "nth"?'),
     ],
 )

@@ -93,14 +93,14 @@ def test_there_are_fields_of_both() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scenario: {repeat: 0, stages: [{for: 1s, rules: []}]}", "or true for without end, found the number 0"),
-        ("scenario: {repeat: 1.0, stages: [{for: 1s, rules: []}]}", "or true for without end, found the number 1.0"),
-        ("scenario: {repeat: false, stages: [{for: 1s, rules: []}]}", "or true for without end, found false"),
-        ("rules: [{name: r, kind: drop, when: {once: 1}}]", "true is wanted, or to leave it out, found the number 1"),
-        ("rules: [{name: r, kind: drop, when: {nth: true}}]", "found true"),
-        ("rules: [{name: r, kind: require, idempotence: 1.0}]", "or to leave it out, found the number 1.0"),
-        ("rules: [{name: r, kind: drop, match: {acks: true}}]", "acks are 0, 1 or all, found True"),
-        ("rules: [{name: r, kind: drop, match: {acks: 1.0}}]", "acks are 0, 1 or all, found 1.0"),
+        ("scenario: {repeat: 0, stages: [{for: 1s, rules: []}]}", "or true for no end, got the number 0"),
+        ("scenario: {repeat: 1.0, stages: [{for: 1s, rules: []}]}", "or true for no end, got the number 1.0"),
+        ("scenario: {repeat: false, stages: [{for: 1s, rules: []}]}", "or true for no end, got false"),
+        ("rules: [{name: r, kind: drop, when: {once: 1}}]", "expected true or no value, got the number 1"),
+        ("rules: [{name: r, kind: drop, when: {nth: true}}]", "got true"),
+        ("rules: [{name: r, kind: require, idempotence: 1.0}]", "or no value, got the number 1.0"),
+        ("rules: [{name: r, kind: drop, match: {acks: true}}]", "expected acks 0, 1 or all, got True"),
+        ("rules: [{name: r, kind: drop, match: {acks: 1.0}}]", "expected acks 0, 1 or all, got 1.0"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_the_wrong_one(text: str, message: str) -> None:

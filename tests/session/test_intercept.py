@@ -464,10 +464,10 @@ def test_arrays_grow_by_an_element_of_defaults() -> None:
     ("path", "value", "told"),
     [
         ("groups[3]", "d", "groups has 2 elements, [2] would be the next one"),
-        ("groups[0]", 5, "text is wanted for groups[]"),
+        ("groups[0]", 5, "expected text for groups[]"),
         ("groups[]", "d", "one element is changed at a time, write [0] for the first one"),
         ("groups[0]", None, "null is not legal for this element (groups[])"),
-        ("include_authorized_operations", 1, "true or false is wanted for include_authorized_operations"),
+        ("include_authorized_operations", 1, "expected true or false for include_authorized_operations"),
         ("group", "d", 'a DescribeGroups request of version 5 has no such field, did you mean "groups[]"?'),
         ("groups[x]", "d", "is no path"),
     ],
@@ -524,8 +524,8 @@ def test_records_are_edited_with_lengths_and_checksums_anew() -> None:
     [
         ("records[4].value", "x", "there are 4 records here"),
         ("records[0].offset", 5, "of a record key, value, headers can be set"),
-        ("records[0].value", 5, "text, or hex:0a0b, is wanted"),
-        ("records[0].headers", {"a": "b"}, "a list of headers is wanted"),
+        ("records[0].value", 5, "expected text or hex:0a0b"),
+        ("records[0].headers", {"a": "b"}, "expected a list of headers"),
     ],
 )
 def test_of_records_only_what_they_carry_is_edited(path: str, value: Any, told: str) -> None:

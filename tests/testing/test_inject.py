@@ -210,7 +210,7 @@ def test_arguments_that_are_no_rule(kproxy: Kproxy) -> None:
     told = str(raised.value).splitlines()
     assert told[0].startswith('inject(\'error\'): match.topc: unknown selector "topc", did you mean "topic"?')
     assert told[1] == 'inject(\'error\'): error: unknown error "NOT_LEADER", did you mean "NOT_LEADER_OR_FOLLOWER"?'
-    assert told[2] == "inject('error'): when.nth: must be at least 1, found 0"
+    assert told[2] == "inject('error'): when.nth: expected at least 1, got 0"
     assert kproxy.rules == []
 
 

@@ -189,7 +189,7 @@ def test_a_scope_that_is_none(suite: Suite) -> None:
     """What is allowed is said."""
     ran = suite("def test_it(kproxy): pass", ini="kproxy_scope = forever")
 
-    assert "kproxy_scope is one of function, class, module, package, session, found 'forever'" in ran.text
+    assert "expected kproxy_scope as one of function, class, module, package, session, got 'forever'" in ran.text
 
 
 def test_who_does_not_use_it_does_not_pay_for_it(suite: Suite) -> None:

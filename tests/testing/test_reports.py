@@ -23,10 +23,10 @@ pytestmark = pytest.mark.process
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"when": {"nth": "three"}}, "when.nth: a list is wanted"),
-        ({"when": {"first": -1}}, "when.first: must be at least 1"),
+        ({"when": {"nth": "three"}}, "when.nth: expected a list"),
+        ({"when": {"first": -1}}, "when.first: expected at least 1"),
         ({"when": {"first": 1, "nope": 1}}, 'when.nope: unknown key "nope"'),
-        ({"when": "x"}, "when: a mapping is wanted"),
+        ({"when": "x"}, "when: expected a mapping"),
         ({"match": {"api": "Produce", "partition": "x"}}, "match.partition: "),
         ({"match": {}, "error": "NOPE"}, "error: "),
     ],

@@ -69,21 +69,21 @@ def short(name: str, most: int = MOST_SHOWN) -> str:
 def read_truth(text: str) -> bool:
     """Parse "true" or "false". Raises ValueError."""
     if text not in ("true", "false"):
-        raise ValueError(f'"true" or "false" is wanted, found {shown(text)}')
+        raise ValueError(f'expected "true" or "false", got {shown(text)}')
     return text == "true"
 
 
 def check_name(text: str) -> str:
     """Return a name of a ConfigMap or Secret. Raises ValueError."""
     if not _NAME.fullmatch(text):
-        raise ValueError(f"a name has small letters, digits, - and . only, found {shown(text)}")
+        raise ValueError(f"expected a name of small letters, digits, - and ., got {shown(text)}")
     return text
 
 
 def check_quantity(text: str) -> str:
     """Return a quantity of Kubernetes, such as 512Mi. Raises ValueError."""
     if not _QUANTITY.fullmatch(text) or not re.search("[1-9]", text):
-        raise ValueError(f"a quantity is a number with a unit, such as 512Mi or 50m, found {shown(text)}")
+        raise ValueError(f"expected a quantity such as 512Mi or 50m, got {shown(text)}")
     return text
 
 
@@ -96,7 +96,7 @@ def read_pairs(text: str, what: str) -> dict[str, str]:
     for item in items:
         name, equals, value = item.strip().partition("=")
         if not (name and equals and value):
-            raise ValueError(f"{what} is wanted, found {shown(item)}")
+            raise ValueError(f"expected {what}, got {shown(item)}")
         if name in pairs:
             raise ValueError(f"{shown(name)} is there twice")
         pairs[name] = value
@@ -108,7 +108,7 @@ def read_secrets(text: str) -> dict[str, str]:
     pairs = read_pairs(text, "FOLDER=SECRET")
     for folder, secret in pairs.items():
         if not _FOLDER.fullmatch(folder):
-            raise ValueError(f"a folder has up to 48 small letters, digits and -, found {shown(folder)}")
+            raise ValueError(f"expected a folder of up to 48 small letters, digits and -, got {shown(folder)}")
         check_name(secret)
     return pairs
 
@@ -119,7 +119,7 @@ def read_secret_env(text: str) -> dict[str, tuple[str, str]]:
     for variable, place in read_pairs(text, "VARIABLE=SECRET/KEY").items():
         parts = _SECRET_KEY.fullmatch(place)
         if not _VARIABLE.fullmatch(variable) or parts is None:
-            raise ValueError(f"VARIABLE=SECRET/KEY is wanted, found {shown(f'{variable}={place}')}")
+            raise ValueError(f"expected VARIABLE=SECRET/KEY, got {shown(f'{variable}={place}')}")
         if variable in OWN_VARIABLES:
             raise ValueError(f"{variable} is set by the webhook itself")
         places[variable] = check_name(parts[1]), parts[2]
@@ -147,7 +147,7 @@ def read_ports(text: str) -> tuple[tuple[int, int], ...]:
         first = int(parts[1]) if parts else 0
         last = int(parts[2] or first) if parts else 0
         if not 1 <= first <= last <= MOST_PORT:
-            raise ValueError(f"a port from 1 to {MOST_PORT} or FIRST-LAST is wanted, found {shown(item)}")
+            raise ValueError(f"expected a port from 1 to {MOST_PORT} or FIRST-LAST, got {shown(item)}")
         ranges.append((first, last))
     return tuple(ranges)
 
@@ -177,7 +177,7 @@ def read_options(own: Mapping[str, Any], defaults: SidecarOptions) -> tuple[bool
             known = ANNOTATIONS.get(name.removeprefix(DOMAIN))
             try:
                 if not isinstance(text, str):
-                    raise ValueError(f"text is wanted, found {found(text)}")
+                    raise ValueError(f"expected text, got {found(text)}")
                 if name == INJECT:
                     wanted = read_truth(text)
                 elif known is not None:

@@ -73,7 +73,7 @@ def told(reasons: list[str]) -> list[str]:
 def mapping(value: Any, place: str) -> Mapping[Any, Any]:
     """Check that a value is a mapping. Raises PodError."""
     if not isinstance(value, dict):
-        raise PodError(f"{place}: a mapping is wanted, found {found(value)}")
+        raise PodError(f"{place}: expected a mapping, got {found(value)}")
     return value
 
 
@@ -87,7 +87,7 @@ def list_of(parent: Mapping[Any, Any], name: str, before: str = "") -> list[Any]
     """Return the list at this name; empty if absent. Raises PodError."""
     value = parent.get(name)
     if value is not None and not isinstance(value, list):
-        raise PodError(f"{before}{name}: a list is wanted, found {found(value)}")
+        raise PodError(f"{before}{name}: expected a list, got {found(value)}")
     return value or []
 
 
@@ -129,7 +129,7 @@ def conflicts(
             yield f"spec.volumes[{index}]: the pod has a volume {shown(name)}, which is kproxy's"
     seconds = spec.get("terminationGracePeriodSeconds")
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int)):
-        raise PodError(f"spec.terminationGracePeriodSeconds: seconds are wanted, found {found(seconds)}")
+        raise PodError(f"spec.terminationGracePeriodSeconds: expected seconds, got {found(seconds)}")
     mapping_of(spec, "securityContext", "spec.")
 
 

@@ -266,24 +266,24 @@ def read_request(data: bytes) -> AdmissionRequest:
     """Return the request of an AdmissionReview. Raises Problem with all mistakes."""
     document = read_document(data)
     if not isinstance(document, dict):
-        raise invalid([("", f"an {KIND} is a mapping, found {found(document)}")])
+        raise invalid([("", f"expected an {KIND} (mapping), got {found(document)}")])
     mistakes: list[tuple[str, str]] = []
     for name, wanted in (("apiVersion", VERSION), ("kind", KIND)):
         if document.get(name) != wanted:
-            mistakes.append((name, f'"{wanted}" is wanted, found {shown(document.get(name))}'))
+            mistakes.append((name, f'expected "{wanted}", got {shown(document.get(name))}'))
     request = document.get("request")
     if not isinstance(request, dict):
-        raise invalid([*mistakes, ("request", f"a mapping is wanted, found {shown(request)}")])
+        raise invalid([*mistakes, ("request", f"expected a mapping, got {shown(request)}")])
     texts = {
         name: text_of(request, name, mistakes) for name in ("uid", "operation", "subResource", "namespace", "name")
     }
     if not 0 < len(texts["uid"]) <= LONGEST_UID:
-        mistakes.append(("request.uid", f"1 to {LONGEST_UID} characters are wanted, found {len(texts['uid'])}"))
+        mistakes.append(("request.uid", f"expected 1 to {LONGEST_UID} characters, got {len(texts['uid'])}"))
     elif in_line(texts["uid"]) != texts["uid"]:  # it is sent back as it came, and half a character cannot be
-        mistakes.append(("request.uid", f"characters that are seen are wanted, found {shown(texts['uid'])}"))
+        mistakes.append(("request.uid", f"expected visible characters, got {shown(texts['uid'])}"))
     kind = request.get("kind")
     if not isinstance(kind, dict):
-        mistakes.append(("request.kind", f"a mapping is wanted, found {shown(kind)}"))
+        mistakes.append(("request.kind", f"expected a mapping, got {shown(kind)}"))
         kind = {}
     parts = [text_of(kind, name, mistakes, "request.kind.") for name in ("group", "version", "kind")]
     if mistakes:
@@ -319,7 +319,7 @@ def text_of(part: Mapping[Any, Any], name: str, mistakes: list[tuple[str, str]],
     if value is None:
         return ""
     if not isinstance(value, str):
-        mistakes.append((f"{before}{name}", f"text is wanted, found {shown(value)}"))
+        mistakes.append((f"{before}{name}", f"expected text, got {shown(value)}"))
         return ""
     return value
 

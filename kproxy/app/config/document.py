@@ -275,7 +275,7 @@ def config_from(
     may_replace = is_secret if guard is not None else lambda where: True
     value = to_value(source, variables=True, environment=environment, may_replace=may_replace)
     if not isinstance(value, dict):
-        source.note((), f"a config document is a mapping with clusters and listeners, found {found(value)}")
+        source.note((), f"expected a config document (mapping with clusters and listeners), got {found(value)}")
         return None
     config = validate(Config, value, source, context=FileContext(folder, guard))
     if config is not None and guard is not None:

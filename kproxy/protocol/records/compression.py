@@ -48,7 +48,7 @@ def descriptor_end(frame: bytes | bytearray | memoryview) -> int:
         raise RecordsError(f"lz4 data of {len(frame)} bytes does not begin with a frame header")
     end = 6 + (8 if frame[4] & CONTENT_SIZE else 0) + (4 if frame[4] & DICTIONARY else 0)
     if len(frame) <= end:
-        raise RecordsError(f"lz4 frame header needs {end + 1} bytes, found {len(frame)}")
+        raise RecordsError(f"expected {end + 1} bytes of lz4 frame header, got {len(frame)}")
     return end
 
 

@@ -56,7 +56,7 @@ def parse_release(text: str) -> str:
     """
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f'a Kafka release is wanted, such as {RELEASES[-1]}, found text "{text}"')
+        raise ValueError(f'expected a Kafka release such as {RELEASES[-1]}, got text "{text}"')
     numbers = tuple(map(int, match[1].split(".")))
     wanted = numbers[: 3 if numbers[0] == 0 else 2]
     among = [release for release in RELEASES if _numbers(release)[: len(wanted)] == wanted]

@@ -56,7 +56,7 @@ def parse_endpoint(text: str) -> CollectorAddress:
     if parts.path.rstrip("/").endswith(tuple(f"/v1/{signal}" for signal in SIGNALS)):
         raise ValueError(f'"{text}" is the address of one signal, and kproxy appends /v1/metrics and so on itself')
     if port == 0:
-        raise ValueError(f'"{text}" has port 0, a port from 1 to 65535 is wanted')
+        raise ValueError(f'expected a port from 1 to 65535, got "{text}"')
     tls = parts.scheme == "https"
     return CollectorAddress(tls, parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"))
 

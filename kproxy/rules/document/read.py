@@ -35,7 +35,7 @@ def how_often(value: Any) -> int | bool:
     """Return `value` if it is a whole number from 1, or true. Raises ValueError."""
     if value is True or (type(value) is int and value >= 1):
         return value
-    raise ValueError(f"a whole number from 1 is wanted, or true for without end, found {found(value)}")
+    raise ValueError(f"expected a whole number from 1, or true for no end, got {found(value)}")
 
 
 Repetition = Annotated[
@@ -219,7 +219,7 @@ def read_document(source: Source, *, from_api: bool = False, code: bool = True) 
         source.note_at(1, 1, "the document is empty, it begins with rules:")
         return Document(source)
     if not isinstance(document, dict):
-        source.note((), f"a rule document is a mapping that begins with rules:, found {found(document)}")
+        source.note((), f"expected a rule document (mapping with rules:), got {found(document)}")
         return Document(source)
     with counted(source.hints):
         for key in document:
@@ -252,14 +252,14 @@ class _Terms(NamedTuple):
 
 def _read_list(source: Source, at: Where, rules: Any, terms: _Terms, stage: int | None = None) -> list[ParsedRule]:
     if not isinstance(rules, list):
-        source.note(at, f"a list of rules is wanted, found {found(rules)}")
+        source.note(at, f"expected a list of rules, got {found(rules)}")
         return []
     return [_read_rule(source, (*at, index), raw, terms, stage) for index, raw in enumerate(rules)]
 
 
 def _read_rule(source: Source, at: Where, raw: Any, terms: _Terms, stage: int | None) -> ParsedRule:
     if not isinstance(raw, dict):
-        source.note(at, f"a rule is a mapping with name and kind, found {found(raw)}")
+        source.note(at, f"expected a rule (mapping with name and kind), got {found(raw)}")
         return ParsedRule(None, None, source, at, stage)
     name = raw.get("name")
     ttl = None
@@ -286,7 +286,7 @@ def check_ttl(raw: Any) -> float:
     """Return seconds from a number or text such as 30s. Raises ValueError."""
     seconds = parse_duration(raw)
     if not isinstance(seconds, float) or not 0 < seconds <= LONGEST_TTL:
-        raise ValueError(f"a duration of more than 0 s and at most 366 days is wanted, found {found(raw)}")
+        raise ValueError(f"expected a duration of more than 0 s and at most 366 days, got {found(raw)}")
     return seconds
 
 
@@ -316,7 +316,7 @@ def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
     if "kind" not in raw:
         source.note(at, f'"kind" is missing, {ALL_KINDS}')
     elif not isinstance(kind, str):
-        source.note((*at, "kind"), f"a kind is wanted, found {found(kind)}; {ALL_KINDS}")
+        source.note((*at, "kind"), f"expected a kind, got {found(kind)}; {ALL_KINDS}")
     else:
         with counted(source.hints):
             source.note((*at, "kind"), unknown_kind(kind))

@@ -136,7 +136,7 @@ class NumberKind(Kind):
 
     def parse(self, text: str) -> Any:
         if not re.fullmatch("-?[0-9]{1,19}", text):
-            raise ValueError(f'a whole number is wanted, found "{text}"')
+            raise ValueError(f'expected a whole number, got "{text}"')
         return int(text)
 
     def compare(self, operator: str, value: Any) -> Compare:
@@ -161,7 +161,7 @@ class AcksKind(NumberKind):
         if text.lower() == "all":
             return -1
         if text not in ("-1", "0", "1"):
-            raise ValueError(f'acks are 0, 1 or all, found "{text}"')
+            raise ValueError(f'expected acks 0, 1 or all, got "{text}"')
         return int(text)
 
     def show(self, value: Any) -> str:
@@ -203,7 +203,7 @@ class AddressKind(Kind):
         try:
             return str(ipaddress.ip_network(text)) if "/" in text else str(ipaddress.ip_address(text))
         except ValueError as error:
-            raise ValueError(f"an address or a network such as 10.0.0.0/8 is wanted: {error}") from None
+            raise ValueError(f"expected an address or a network such as 10.0.0.0/8: {error}") from None
 
     def among(self, values: Sequence[Any]) -> Compare:
         return address_test(list(values))
@@ -224,9 +224,9 @@ class TimeKind(NumberKind):
         try:
             made = datetime.fromisoformat(text)
         except ValueError:
-            raise ValueError(f'a time such as 2026-11-21T10:11:12 is wanted, found "{text}"') from None
+            raise ValueError(f'expected a time such as 2026-11-21T10:11:12, got "{text}"') from None
         if not re.fullmatch(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?Z?", text):
-            raise ValueError(f'a time in UTC such as {made:%Y-%m-%dT%H:%M:%S} is wanted, found "{text}"')
+            raise ValueError(f'expected a time in UTC such as {made:%Y-%m-%dT%H:%M:%S}, got "{text}"')
         return text.removesuffix("Z")
 
 
@@ -244,7 +244,7 @@ class ChoiceKind(Kind):
         if text.lower() not in self.words:
             close = nearest(text, self.words)
             hint = f', did you mean "{close}"?' if close else ""
-            raise ValueError(f'{self.wanted} is wanted, found "{text}"{hint}')
+            raise ValueError(f'expected {self.wanted}, got "{text}"{hint}')
         return text.lower()
 
 

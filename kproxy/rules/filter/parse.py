@@ -250,7 +250,7 @@ class _Parser:
         if field.kind is ERROR:
             return self.error(field)
         if self.here.what not in ("word", "text") or self.is_word("and", "or"):
-            raise self.wrong(f"{field.kind.wanted} is wanted after ~{token.text}, such as {field.example}")
+            raise self.wrong(f"expected {field.kind.wanted} after ~{token.text}, such as {field.example}")
         return self.valued(field, field.kind.usual)
 
     def error(self, field: Field) -> FieldTest:
@@ -273,13 +273,13 @@ class _Parser:
         if operator != "in":
             return self.valued(field, operator)
         if not self.is_word("("):
-            raise self.wrong('"(" is wanted after in')
+            raise self.wrong('expected "(" after in')
         values: list[Any] = []
         while not values or self.is_word(","):
             self.take()
             values.append(self.value(field, "in"))
         if not self.is_word(")"):
-            raise self.wrong('"," or ")" is wanted after a value')
+            raise self.wrong('expected "," or ")" after a value')
         self.take()
         return FieldTest(field.name, "in", tuple(values))
 
@@ -289,7 +289,7 @@ class _Parser:
     def value(self, field: Field, operator: str) -> Any:
         token = self.take()
         if token.what not in ("word", "text"):
-            raise self.wrong(f"{field.kind.wanted} is wanted here, such as {field.example}", token)
+            raise self.wrong(f"expected {field.kind.wanted} here, such as {field.example}", token)
         try:
             return (field.kind.parse_expression if operator in ("~", "!~") else field.kind.parse)(token.text)
         except ValueError as error:
@@ -306,7 +306,7 @@ def _unknown_short(name: str) -> str:
 
 def _no_field(token: Token) -> str:
     if token.what != "word" or token.text.lower() in WORDS:
-        return f"a field is wanted here{f', found {token.text}' if token.text else ''}"
+        return f"expected a field here{f', got {token.text}' if token.text else ''}"
     close = nearest(token.text, BY_NAME)
     hint = f', did you mean "{close}"?' if close else ", `kproxy help filters` lists them"
     return f'there is no field "{token.text}"{hint}'

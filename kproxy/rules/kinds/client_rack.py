@@ -14,7 +14,7 @@ LONGEST = 249
 
 def _rack(text: str) -> str:
     if not text or len(text) > LONGEST or not text.isprintable() or text != text.strip():
-        raise ValueError(f'a rack is 1 to {LONGEST} characters without control characters or blanks around them, found '
+        raise ValueError(f'expected a rack of 1 to {LONGEST} printable characters without surrounding blanks, got '
                          f'"{text:.50}"')  # fmt: skip
     return text
 

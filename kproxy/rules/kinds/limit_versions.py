@@ -152,7 +152,7 @@ def _check_apis(apis: dict[Any, Any], hide: frozenset[int], release: str | None)
             yield ("apis", name, KEY), str(error)
             continue
         if len(keys) > 1:
-            yield ("apis", name, KEY), f'one API is wanted, "{name}" stands for {len(keys)}'
+            yield ("apis", name, KEY), f'expected one API, got {len(keys)} APIs by "{name}"'
             continue
         (key,) = keys
         if key in first:
@@ -171,13 +171,13 @@ def _check_apis(apis: dict[Any, Any], hide: frozenset[int], release: str | None)
 def _check_span(api: schema.Api, span: Range, release: str | None) -> Iterator[str]:
     has = api.versions.first, api.versions.last
     if span[0] > has[1] or has[1] < span[1] < LARGEST or span[1] < has[0]:
-        yield f"{api.name} has versions {spelled(has)}, found {span}"
+        yield f"expected versions {spelled(has)} of {api.name}, got {span}"
     elif api.key == API_VERSIONS and span[0] > 0:
         yield "ApiVersions needs version 0, clients fall back to it when theirs is not there (KIP-511)"
     elif release is not None:
         have = supported(release).get(api.key, NOTHING)
         if max(have[0], span[0]) > min(have[1], span[1]):
             yield (
-                f"nothing is left of {api.name}: brokers of Kafka {release} have {spelled(have)}, found {span}; "
+                f"no version of {api.name} left: brokers of Kafka {release} have {spelled(have)}, got {span}; "
                 "if that is meant, hide it"
             )

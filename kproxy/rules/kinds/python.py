@@ -66,7 +66,7 @@ def checked(call: str, value: Any) -> UserHook:
     if not callable(value):
         raise ValueError(f"{call} is no function, but {type(value).__name__}")
     if inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value):
-        raise ValueError(f"{call} is asynchronous or a generator; a plain function is wanted, which decides at once")
+        raise ValueError(f"expected a plain function, got an asynchronous function or generator {call}")
     try:
         inspect.signature(value).bind(None, None)
     except TypeError:
@@ -98,7 +98,7 @@ def check(decision: Decision, message: Message) -> None:
             encode(Message(message.api, message.version, {"correlation_id": 0}, body))
         case Fail(code=code):
             if not isinstance(code, int):  # hooks are a user's code, which no type checker may have seen
-                raise TypeError(f"the code of an error is a number, found {code!r}")
+                raise TypeError(f"expected an error code (number), got {code!r}")
             error_number(code)
 
 

@@ -224,7 +224,7 @@ class RequireRule(LiveRule):
             acks = exchange.acks
             if acks not in self.acks:
                 wanted = ", ".join("all" if one == -1 else str(one) for one in self.acks)
-                return INVALID_REQUIRED_ACKS, f"acks {acks} are not allowed here, {wanted} is wanted"
+                return INVALID_REQUIRED_ACKS, f"acks {acks} not allowed, expected {wanted}"
         return None
 
 
@@ -270,7 +270,7 @@ class RequireEffect(Effect):
             return None
         if rule.compression is not None and (codec := codec_name(entry)) not in rule.compression:
             wanted = ", ".join(rule.compression)
-            return UNSUPPORTED_COMPRESSION_TYPE, f"compression {codec} is not allowed here, {wanted} is wanted"
+            return UNSUPPORTED_COMPRESSION_TYPE, f"compression {codec} not allowed, expected {wanted}"
         if rule.idempotence and not is_idempotent(entry):
             return POLICY_VIOLATION, "only idempotent producers may write here: enable.idempotence=true"
         if sizes is not None and (size := sizes.too_large(entry)):

@@ -62,7 +62,7 @@ class SetRecord(SomeRecordsRule):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         if not any(name in raw for name in SETS):
-            yield (), f"something to set is wanted: {', '.join(SETS)}"
+            yield (), f"expected something to set: {', '.join(SETS)}"
         if "value" in raw and "schema_id" in raw:
             yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
 

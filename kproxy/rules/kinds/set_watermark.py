@@ -59,7 +59,7 @@ class SetWatermark(ResponseRule):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         if not any(raw.get(name) not in (None, False) for name in WORDS):
-            yield (), f"something to set is wanted: {', '.join(WORDS)}"
+            yield (), f"expected something to set: {', '.join(WORDS)}"
 
     @property
     def reads_topics(self) -> bool:

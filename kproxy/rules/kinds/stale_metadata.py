@@ -53,7 +53,7 @@ class StaleMetadata(ResponseRule):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         if ("age" in raw) == ("count" in raw):
-            yield (), 'either "age" or "count" is wanted: how old answers are, or how many back'
+            yield (), 'expected either "age" or "count" of older responses'
 
     def start(self) -> Effect:
         return OldAnswers(self)

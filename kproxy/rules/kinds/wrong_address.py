@@ -40,7 +40,7 @@ class WrongAddress(ResponseRule):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         if "host" not in raw and "port" not in raw:
-            yield (), 'a "host" or a "port" is wanted, or both'
+            yield (), 'expected a "host" or a "port", or both'
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         return FrameDepth.BODY if direction == "response" and carries_addresses(key, version) else FrameDepth.NOTHING

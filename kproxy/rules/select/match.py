@@ -140,7 +140,7 @@ def _spans(networks: Iterable[Any]) -> tuple[list[int], list[int]]:
 
 def _pattern(text: str) -> str:
     if not text:
-        raise ValueError("the text is empty and would never match")
+        raise ValueError("expected text, got empty text, which never matches")
     text_test(text)
     return text
 
@@ -149,7 +149,7 @@ def _network(text: str) -> str:
     try:
         ipaddress.ip_network(text)
     except ValueError as error:
-        raise ValueError(f"a network is wanted, such as 10.0.0.0/8, or an address: {error}") from None
+        raise ValueError(f"expected a network such as 10.0.0.0/8, or an address: {error}") from None
     return text
 
 

@@ -86,7 +86,7 @@ def error_number(value: Any) -> int:
         close = nearest(value, error_codes.names())
         hint = f', did you mean "{close}"?' if close else ""
         raise ValueError(f'unknown error "{value}"{hint}')
-    raise ValueError(f"an error is wanted, by name or number, found {value!r}")
+    raise ValueError(f"expected an error name or number, got {value!r}")
 
 
 def _error(value: Any) -> Any:
@@ -120,7 +120,7 @@ def acks_number(value: Any) -> int:
         return -1
     if type(value) is int and value in (-1, 0, 1):
         return value
-    raise ValueError(f"acks are 0, 1 or all, found {value!r}")
+    raise ValueError(f"expected acks 0, 1 or all, got {value!r}")
 
 
 AcksValues = Annotated[
@@ -143,7 +143,7 @@ def parse_sizes(value: Any) -> Range:
             return Range((parse_size(first), parse_size(last)))
     number = parse_size(value)
     if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError(f"a size is wanted, such as >1MB or 1kB-64kB, found {value!r}")
+        raise ValueError(f"expected a size such as >1MB or 1kB-64kB, got {value!r}")
     return Range((number, number))
 
 
@@ -163,7 +163,7 @@ def topic_id(value: Any) -> UUID:
             return UUID(bytes=base64.urlsafe_b64decode(value + "==")) if len(value) == 22 else UUID(value)
         except ValueError:
             pass
-    raise ValueError(f"a topic id is wanted, 22 characters as Kafka's tools print it, found {value!r}")
+    raise ValueError(f"expected a topic id of 22 characters, got {value!r}")
 
 
 TopicIds = Annotated[

@@ -39,7 +39,7 @@ class Address(NamedTuple):
         if isinstance(text, cls):
             return text
         if not isinstance(text, str):
-            raise ValueError(f"an address is wanted, such as b1:9092, found {text}")
+            raise ValueError(f"expected an address such as b1:9092, got {text}")
         if "://" in text:
             raise ValueError(f'"{text}" begins with a protocol, write only host:port')
         host, colon, port = text.rpartition(":")
@@ -64,7 +64,7 @@ class Address(NamedTuple):
 
 def _reachable(address: Address) -> Address:
     if address.port == 0 and not address.host.startswith("/"):
-        raise ValueError(f'"{address}" has port 0, a port from 1 to {LAST_PORT} is wanted')
+        raise ValueError(f'expected a port from 1 to {LAST_PORT}, got "{address}"')
     return address
 
 
@@ -110,7 +110,7 @@ class PortRange(NamedTuple):
         if isinstance(text, cls):
             return text
         if not isinstance(text, str | int) or isinstance(text, bool):
-            raise ValueError(f"a range of ports is wanted, such as 9193-9292, found {text}")
+            raise ValueError(f"expected a range of ports such as 9193-9292, got {text}")
         first, dash, last = str(text).partition("-")
         ports = cls(parse_port(first, 1), parse_port(last if dash else first, 1))
         if ports.first > ports.last:
@@ -132,9 +132,9 @@ def parse_port(text: str, lowest: int) -> int:
     """Return a port number from `lowest` to 65535; raises ValueError."""
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(LAST_PORT))):
-        raise ValueError(f'"{text}" is no port, a number from {lowest} to {LAST_PORT} is wanted')
+        raise ValueError(f'expected a port from {lowest} to {LAST_PORT}, got "{text}"')
     if not lowest <= int(text) <= LAST_PORT:
-        raise ValueError(f"port {text} is out of range, a number from {lowest} to {LAST_PORT} is wanted")
+        raise ValueError(f"expected a port from {lowest} to {LAST_PORT}, got {text}")
     return int(text)
 
 

@@ -197,16 +197,16 @@ def _note(source: Source, where: Where, error: ErrorDetails) -> None:
     source.note(path, "; ".join(_words(source, path, error, key)), key=key)
 
 
-_WANTED = {
-    "string_type": "text is wanted",
-    "int_type": "a whole number is wanted",
-    "int_from_float": "a whole number is wanted",
-    "float_type": "a number is wanted",
-    "bool_type": "true or false is wanted",
-    "list_type": "a list is wanted",
-    "dict_type": "a mapping is wanted",
-    "model_type": "a mapping is wanted",
-    "model_attributes_type": "a mapping is wanted",
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
 }
 _COMPARED = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
 _COMPARISON = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
@@ -221,21 +221,24 @@ def _words(source: Source, where: Where, error: ErrorDetails, key: bool) -> Iter
     elif kind == "string_type" and not isinstance(value, dict | list | None):
         written = source.scalar(where)
         yield _quote_it(value, written.text if written is not None and not key else str(value))
-    elif kind in _WANTED:
-        yield f"{_WANTED[kind]}, found {found(value)}"
+    elif kind in _EXPECTED:
+        yield f"expected {_EXPECTED[kind]}, got {found(value)}"
     elif kind in _COMPARED:
         sign = _COMPARED[kind]
         shown = str(value) if key else _as_written(source, where, value)
-        yield f"must be {_COMPARISON[sign]} {str(context[sign]).removesuffix('.0')}{_unit(shown)}, found {shown}"
+        bound = f"{_COMPARISON[sign]} {str(context[sign]).removesuffix('.0')}{_unit(shown)}"
+        yield f"expected {bound}, got {shown}"
     elif kind == "literal_error":
         yield _choice(value, context["expected"])
     elif kind == "too_short":
-        yield f"at least {context['min_length']} needed, found {context['actual_length']}"
+        least = context["min_length"]
+        yield f"expected at least {least} {'entry' if least == 1 else 'entries'}, got {context['actual_length']}"
     elif kind == "string_too_short":
-        yield "the text is empty" if value == "" else f"at least {context['min_length']} characters, found {len(value)}"
+        text = f"text of at least {context['min_length']} characters, got {len(value)}"
+        yield "expected text, got empty text" if value == "" else f"expected {text}"
     else:
         message = error["msg"]
-        yield f"{message[0].lower()}{message[1:]}, found {found(value)}"
+        yield f"{message[0].lower()}{message[1:]}, got {found(value)}"
 
 
 def _as_written(source: Source, where: Where, value: Any) -> str:
@@ -258,15 +261,15 @@ def _quote_it(value: Any, written: str) -> str:
         kind = f"the boolean {str(value).lower()}"
     else:
         kind = found(value)
-    return f'text is wanted; {written} without quotes is {kind} in YAML, write "{written}"'
+    return f'expected text, got {kind}; write "{written}"'
 
 
 def _choice(value: Any, expected: str) -> str:
     words = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
     words = [word.lower() if word in ("True", "False") else word for word in words]
     if words == ["true"]:
-        return f"true is wanted, or to leave it out, found {found(value)}"
+        return f"expected true or no value, got {found(value)}"
     hint = renamed("value", value, words) if isinstance(value, str) else ""
     close = nearest(value, words) if isinstance(value, str) and not hint else None
     hint = hint or (f', did you mean "{close}"?' if close else "")
-    return f"one of {', '.join(words)} is wanted, found {found(value)}{hint}"
+    return f"expected one of {', '.join(words)}, got {found(value)}{hint}"

@@ -27,19 +27,19 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 def parse_duration(value: Any) -> Any:
     """Return seconds from `10s` or a plain number of seconds. Raises ValueError."""
     if isinstance(value, str):
-        return _quantity(value, _DURATIONS, "a duration is wanted, such as 10s")
+        return _quantity(value, _DURATIONS, "a duration such as 10s")
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def parse_size(value: Any) -> Any:
     """Return bytes from `64KiB` (binary), `100MB` (decimal) or a plain number. Raises ValueError."""
-    return int(_quantity(value, _SIZES, "a size is wanted, such as 64KiB")) if isinstance(value, str) else value
+    return int(_quantity(value, _SIZES, "a size such as 64KiB")) if isinstance(value, str) else value
 
 
 def _quantity(text: str, units: dict[str, Any], wanted: str) -> float:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units:
-        raise ValueError(f'{wanted} (units: {", ".join(units)}), found text "{text}"')
+        raise ValueError(f'expected {wanted} (units: {", ".join(units)}), got text "{text}"')
     return float(match[1]) * float(units[match[2]])
 
 
@@ -63,7 +63,7 @@ def parse_byte_rate(value: Any) -> Any:
     """Return bytes per second from `10MB/s` or a plain number. Raises ValueError."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    size, period = _split(value, "a rate is wanted, such as 10MB/s")
+    size, period = _split(value, "a rate such as 10MB/s")
     return float(parse_size(size)) / period
 
 
@@ -71,18 +71,18 @@ def parse_count_rate(value: Any) -> Any:
     """Return the number per second from `200/s`, `600/min` or a plain number. Raises ValueError."""
     if not isinstance(value, str):
         return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    wanted = "a rate is wanted, such as 200/s"
+    wanted = "a rate such as 200/s"
     number, period = _split(value, wanted)
     try:
         return float(number) / period
     except ValueError:
-        raise ValueError(f'{wanted}, found text "{value}"') from None
+        raise ValueError(f'expected {wanted}, got text "{value}"') from None
 
 
 def _split(text: str, wanted: str) -> tuple[str, float]:
     amount, slash, period = (part.strip() for part in text.partition("/"))
     if not slash or period not in _PERIODS:
-        raise ValueError(f'{wanted} (per: {", ".join(_PERIODS)}), found text "{text}"')
+        raise ValueError(f'expected {wanted} (per: {", ".join(_PERIODS)}), got text "{text}"')
     return amount, _PERIODS[period]
 
 
@@ -128,7 +128,7 @@ def parse_range(value: Any) -> Range:
             low = number + (found[1] == ">") if found[1].startswith(">") else -LARGEST
             high = number - (found[1] == "<") if found[1].startswith("<") else LARGEST
             return Range((low, high))
-    raise ValueError(f"a number or a range such as 0-11 or >=4 is wanted, found {value!r}")
+    raise ValueError(f"expected a number or a range such as 0-11 or >=4, got {value!r}")
 
 
 LARGEST_OFFSET = 2**63 - 1
@@ -205,7 +205,7 @@ LEAST_SEED, LARGEST_SEED = -(2**63), 2**63 - 1
 def checked_seed(number: int) -> int:
     """Return the number. Raises ValueError when it has more than 64 bits."""
     if not LEAST_SEED <= number <= LARGEST_SEED:
-        raise ValueError(f"a number of at most 64 bits is wanted, {LEAST_SEED} to {LARGEST_SEED}, found {number}")
+        raise ValueError(f"expected a number of at most 64 bits, {LEAST_SEED} to {LARGEST_SEED}, got {number}")
     return number
 
 
@@ -261,12 +261,12 @@ def parse_latency(value: Any) -> Latency:
     if not isinstance(value, dict):
         return Latency("fixed", _seconds(value))
     if len(value) != 1:
-        raise ValueError(f"one distribution is wanted, {', '.join(_FORMS)}, found {len(value)}")
+        raise ValueError(f"expected one distribution of {', '.join(_FORMS)}, got {len(value)}")
     ((form, numbers),) = value.items()
     if form not in _FORMS:
         raise ValueError(unknown("distribution", form, _FORMS))
     if not isinstance(numbers, list) or len(numbers) != 2:
-        raise ValueError(f"{form} is written {_FORMS[form]}, found {found(numbers)}")
+        raise ValueError(f"expected {form} as {_FORMS[form]}, got {found(numbers)}")
     first = _seconds(numbers[0])
     second = _sigma(numbers[1]) if form == "lognormal" else _seconds(numbers[1])
     if form == "uniform" and first > second:
@@ -277,13 +277,13 @@ def parse_latency(value: Any) -> Latency:
 def _seconds(value: Any) -> float:
     number = parse_duration(value)
     if not isinstance(number, float) or not 0 <= number <= LONGEST:
-        raise ValueError(f"a duration of 0 to {LONGEST:g}s is wanted, such as 200ms, found {found(value)}")
+        raise ValueError(f"expected a duration of 0 to {LONGEST:g}s such as 200ms, got {found(value)}")
     return number
 
 
 def _sigma(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
-        raise ValueError(f"sigma is a plain number, 0 to 10, such as 0.4, found {found(value)}")
+        raise ValueError(f"expected a plain number for sigma (0 to 10), got {found(value)}")
     return float(value)
 
 

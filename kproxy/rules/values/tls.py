@@ -104,7 +104,7 @@ def _resolve(value: Any, info: ValidationInfo) -> Any:
                 raise ValueError(reason(error)) from None
         return str(files.folder / value)
     if value == "":
-        raise ValueError("a file name is wanted, found nothing")
+        raise ValueError("expected a file name, got nothing")
     return value
 
 

@@ -109,13 +109,13 @@ def test_an_edit_is_checked_before_it_is_sent(fake: FakeView, page: Page) -> Non
     fake.answers["/api/held/17-1"] = shown()
     fake.refused["/api/held/17-1/preview"] = 422, {"error": {
         "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
-        "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip
+        "mistakes": [{"where": "generation_id", "message": "expected a whole number"}]}}  # fmt: skip
     to_frame(page)
     page.keyboard.press("e")
     page.wait_for_selector("dialog .tree")
     page.locator("dialog [role=treeitem]", has_text="generation_id").click()
     page.locator("dialog .value input").fill("soon")
-    page.wait_for_selector("dialog .value .bad >> text=a whole number is wanted")
+    page.wait_for_selector("dialog .value .bad >> text=expected a whole number")
     expect(page.locator("dialog button.primary")).to_be_disabled()
     del fake.refused["/api/held/17-1/preview"]
     fake.answers["/api/held/17-1/preview"] = shown()
@@ -371,7 +371,7 @@ def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) 
     fake.answers |= {"/api/held": {"held": frames, "max_frames": 20, "passed_over": 3}, "/api/held/17-1": shown()}
     fake.refused["/api/held/17-1/preview"] = 422, {"error": {
         "code": "invalid_edit", "message": "nothing was changed: 1 mistake",
-        "mistakes": [{"where": "generation_id", "message": "a whole number is wanted"}]}}  # fmt: skip
+        "mistakes": [{"where": "generation_id", "message": "expected a whole number"}]}}  # fmt: skip
     page = open_page(f"{fake.page}#/held", bypass_csp=True)
     found: dict[str, list[str]] = {}
     for theme in ("light", "dark"):
@@ -384,7 +384,7 @@ def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) 
             if key == "e":
                 page.locator("dialog [role=treeitem]", has_text="generation_id").click()
                 page.locator("dialog .value input").fill("soon")
-                page.wait_for_selector("dialog .value .bad >> text=a whole number is wanted")
+                page.wait_for_selector("dialog .value .bad >> text=expected a whole number")
             found[f"{key} {theme}"] = violations(page)
             page.keyboard.press("Escape")
             page.wait_for_selector("dialog", state="detached")

@@ -73,18 +73,18 @@ def test_review_of_many_or_deep_values_is_refused_early(data: bytes, cost: Cost)
 
 
 ENVELOPES: list[tuple[Any, list[str]]] = [
-    (5, [": an AdmissionReview is a mapping, found the number 5"]),
-    ([], [": an AdmissionReview is a mapping, found a list"]),
-    ({}, ['apiVersion: "admission.k8s.io/v1" is wanted, found nothing',
-          'kind: "AdmissionReview" is wanted, found nothing',
-          "request: a mapping is wanted, found nothing"]),
+    (5, [": expected an AdmissionReview (mapping), got the number 5"]),
+    ([], [": expected an AdmissionReview (mapping), got a list"]),
+    ({}, ['apiVersion: expected "admission.k8s.io/v1", got nothing',
+          'kind: expected "AdmissionReview", got nothing',
+          "request: expected a mapping, got nothing"]),
     ({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND, "request": {"uid": "u", "kind": {}}},
-     ['apiVersion: "admission.k8s.io/v1" is wanted, found "admission.k8s.io/v1beta1"']),
+     ['apiVersion: expected "admission.k8s.io/v1", got "admission.k8s.io/v1beta1"']),
     ({"apiVersion": VERSION, "kind": KIND, "request": {"uid": 5, "operation": [], "kind": {"kind": 1}}},
-     ["request.uid: text is wanted, found the number 5", "request.operation: text is wanted, found a list",
-      "request.uid: 1 to 256 characters are wanted, found 0", "request.kind.kind: text is wanted, found the number 1"]),
+     ["request.uid: expected text, got the number 5", "request.operation: expected text, got a list",
+      "request.uid: expected 1 to 256 characters, got 0", "request.kind.kind: expected text, got the number 1"]),
     ({"apiVersion": VERSION, "kind": KIND, "request": {"uid": "u" * 257, "kind": "Pod"}},
-     ["request.uid: 1 to 256 characters are wanted, found 257", 'request.kind: a mapping is wanted, found "Pod"']),
+     ["request.uid: expected 1 to 256 characters, got 257", 'request.kind: expected a mapping, got "Pod"']),
 ]  # fmt: skip
 
 

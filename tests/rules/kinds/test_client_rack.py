@@ -122,7 +122,7 @@ def test_racks_that_cannot_be_meant_are_refused(mistakes_of: Any, rack: str) -> 
     """Empty ones, those with blanks around them, and control characters."""
     (mistake,) = mistakes_of(f"kind: client_rack, rack: {rack}")
 
-    assert mistake.startswith("a rack is 1 to 249 characters")
+    assert mistake.startswith("expected a rack of 1 to 249 printable")
 
 
 def test_a_rule_behind_one_for_everybody_is_refused() -> None:

@@ -29,7 +29,7 @@ POLICY_VIOLATION = 44  # an error that brokers put nowhere in particular
         ("kind: error, error: 0", "0 is no error (NONE); to let a request succeed"),
         ("kind: error, error: NONE", "0 is no error (NONE)"),
         ("kind: error", '"error" is missing'),
-        ("kind: error, error: 6, at: both", "one of request, response is wanted, found text"),
+        ("kind: error, error: 6, at: both", "expected one of request, response, got text"),
         ("kind: error, error: 6, match: {api: Produce}, level: top",
          "a response of Produce 0-13 has no error code at its top; without `level` it can be said"),
         ("kind: error, error: 6, match: {api: Fetch, version: 0-6}, level: top",

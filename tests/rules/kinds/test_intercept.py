@@ -13,12 +13,12 @@ from kproxy.rules.document.read import parse_rules
     ("text", "told"),
     [
         ('filter: "~k prodduce"', 'there is no API "prodduce", did you mean "Produce"?'),
-        ("hold_for: 50ms", "must be at least 0.1 s"),
-        ("hold_for: 11m", "must be at most 600 s"),
+        ("hold_for: 50ms", "expected at least 0.1 s"),
+        ("hold_for: 11m", "expected at most 600 s"),
         ("on_timeout: fly", "fly"),
         ("on_timeout: {error: NOPE}", "NOPE"),
         ("on_timeout: {error: 0}", "0 is no error"),
-        ("max_frames: 0", "must be at least 1, found 0"),
+        ("max_frames: 0", "expected at least 1, got 0"),
         ("at: broker", "broker"),
     ],
 )

@@ -79,15 +79,15 @@ def test_a_blackhole_begins_at_a_request(selectors: str, hand: Any) -> None:
             'a bandwidth is that of a whole connection, so that "api" cannot be selected on, only listener, cluster, ',
         ),
         ("kind: bandwidth, rate: 1kB/s, when: {nth: 3}", 'a bandwidth is in force for a time, so that "nth" cannot be'),
-        ("kind: bandwidth, rate: 1kB/s, when: {after: 3}", "a bandwidth is in force for a time: a duration is wanted,"),
-        ("kind: slice, bytes: 0", "must be at least 1, found 0"),
+        ("kind: bandwidth, rate: 1kB/s, when: {after: 3}", "a bandwidth is in force for a time: expected a duration"),
+        ("kind: slice, bytes: 0", "expected at least 1, got 0"),
         ("kind: slice, bytes: 1, not: {topic: x}", "the bytes of a whole connection are cut in pieces, so that"),
         ("kind: refuse, match: {client_id: x}", "connections are refused before there is any frame, so that"),
         ("kind: disconnect, after: 1MB, at: request", '"after" closes wherever a frame is just then, "at" cannot be'),
         ("kind: disconnect, age: 1s, close_with: half", 'expected fin or rst with "age", got half'),
         ("kind: disconnect, age: 1s, match: {api: Fetch}", '"age" is about a whole connection, so that "api" cannot'),
         ("kind: disconnect, age: 1s, when: {once: true}", '"age" is in force for a time, so that "once" cannot be'),
-        ("kind: disconnect, after: 0", "must be more than 0, found 0"),
+        ("kind: disconnect, after: 0", "expected more than 0, got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, mistake: str, mistakes_of: Any) -> None:

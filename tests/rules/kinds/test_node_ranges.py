@@ -21,6 +21,4 @@ def test_ids_ranges_and_all(written: str, meant: set[int], hand: Any) -> None:
 
 
 def test_what_is_none(mistakes_of: Any) -> None:
-    assert mistakes_of("kind: hide_node, node: foo") == [
-        "a number or a range such as 0-11 or >=4 is wanted, found 'foo'"
-    ]
+    assert mistakes_of("kind: hide_node, node: foo") == ["expected a number or a range such as 0-11 or >=4, got 'foo'"]

@@ -32,7 +32,7 @@ def test_all_names_of_a_tenant_have_the_prefix() -> None:
         ("prefix: a*", '1:41: the prefix "a*" holds "*", a prefix is literal text'),
         ("prefix: __", '1:41: the prefix "__" is the beginning of the internal topic __cluster_metadata'),
         ("prefix: " + "x" * 249, "1:41: the prefix has 249 characters and leaves none for a topic name"),
-        ("prefix: x, topics: 1", "1:52: true or false is wanted, found the number 1"),
+        ("prefix: x, topics: 1", "1:52: expected true or false, got the number 1"),
         ("prefix: x, topics: false, groups: false, transactional_ids: false", "1:33: the prefix is for nothing"),
         ("topics: true", '1:9: "prefix" is missing'),
         ('prefix: "!unreachable:x", topics: false', 'begins with "!unreachable:", which kproxy keeps for itself'),

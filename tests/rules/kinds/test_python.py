@@ -170,7 +170,7 @@ def test_what_it_returns_is_done() -> None:
         ("nonsense", "TypeError: it returned 'no decision', which is no decision"),
         ("bad_edit", "my_hooks:bad_edit with Heartbeat 3: EncodeError: Heartbeat v3"),
         ("bad_answer", "my_hooks:bad_answer with Heartbeat 3: EncodeError: "),
-        ("bad_code", "TypeError: the code of an error is a number, found 'NOT_COORDINATOR'"),
+        ("bad_code", "TypeError: expected an error code (number), got 'NOT_COORDINATOR'"),
         ("for_responses", "TypeError: Repeat is for responses, this is a request"),
     ],
 )

@@ -453,9 +453,9 @@ def test_only_what_is_limited_is_looked_at(hand: Any) -> None:
             "one of client_id, principal, client_address, client_network, topic, api, node, listener,",
         ),
         ("requests: 1/s, per: [api, api]", '"api" is there already'),
-        ("requests: 1/s, burst: 0s", "must be more than 0"),
-        ("requests: 0/s", "must be more than 0 per second, found 0/s"),
-        ("produce: 0MB/s", "must be more than 0 per second, found 0MB/s"),
+        ("requests: 1/s, burst: 0s", "expected more than 0"),
+        ("requests: 0/s", "expected more than 0 per second, got 0/s"),
+        ("produce: 0MB/s", "expected more than 0 per second, got 0MB/s"),
         ("requests: 1/s, overrides: [{requests: 2/s}]", "an override selects whom it is for, by one of client_id,"),
         ("requests: 1/s, per: [api], overrides: [{api: Fetch}]", "an override has another limit than the rule, one of"),
         (

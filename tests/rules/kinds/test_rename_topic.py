@@ -26,10 +26,10 @@ def test_a_rename_is_bound_to_connections() -> None:
 @pytest.mark.parametrize(
     ("topics", "mistake"),
     [
-        ("{}", "1:47: at least 1 needed, found 0"),
-        ("", "1:47: a mapping is wanted, found nothing"),
-        ("[a]", "1:47: a mapping is wanted, found a list"),
-        ("{a: 1}", '1:51: text is wanted; 1 without quotes is the number 1 in YAML, write "1"'),
+        ("{}", "1:47: expected at least 1 entry, got 0"),
+        ("", "1:47: expected a mapping, got nothing"),
+        ("[a]", "1:47: expected a mapping, got a list"),
+        ("{a: 1}", '1:51: expected text, got the number 1; write "1"'),
         ("{a b: x}", '1:48: the client-side name "a b" holds " "'),
         ("{a: x, b: x}", '1:57: "a" and "b" would both be "x" on the brokers'),
         ("{a: ..}", '1:51: the broker-side name ".." is no topic name'),

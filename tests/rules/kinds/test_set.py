@@ -20,7 +20,7 @@ def setting(line: str) -> Dialogue:
     ("text", "mistake"),
     [
         ("fields: {throttle_time_ms: 1}", "which API is meant? fields have other paths in each, write match"),
-        ("match: {api: Metadata}, fields: {}", "at least 1 needed, found 0"),
+        ("match: {api: Metadata}, fields: {}", "expected at least 1 entry, got 0"),
         ("match: {api: Metadata}", '"fields" is missing'),
         ('match: {api: Metadata}, fields: {"topics[].partitions[].leader_epoh": 1}',
          'a Metadata response has no field "topics[].partitions[].leader_epoh", did you mean "topics[].partitions['),
@@ -31,7 +31,7 @@ def setting(line: str) -> Dialogue:
         ('match: {api: Metadata, version: 0-6}, fields: {"topics[].partitions[].leader_epoch": 1}',
          '"topics[].partitions[].leader_epoch" is in versions 7-13 of the response, selected are 0-6'),
         ("match: {api: Metadata}, fields: {throttle_time_ms: 3000000000}",
-         "throttle_time_ms is int32, from -2147483648 to 2147483647, found 3000000000"),
+         "expected int32 from -2147483648 to 2147483647 for throttle_time_ms, got 3000000000"),
         ('match: {api: Metadata, version: 0-11}, fields: {"topics[].name": null}', "null is not legal for this field"),
         ("match: {api: Produce}, fields: {acks: 0}, at: request",
          "acks 0 would leave the client waiting for a response that never comes"),

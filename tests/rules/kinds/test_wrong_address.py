@@ -49,4 +49,4 @@ def test_it_comes_after_the_proxys_own_addresses(told: Any) -> None:
 
 def test_something_has_to_be_wrong(mistakes_of: Any) -> None:
     """Without host and port the rule is refused."""
-    assert "is wanted" in mistakes_of("kind: wrong_address, node: 2")[0]
+    assert "expected a" in mistakes_of("kind: wrong_address, node: 2")[0]

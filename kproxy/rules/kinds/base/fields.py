@@ -228,7 +228,7 @@ def field_value(slot: Slot, value: Any, *, element: bool) -> Any:
         if value is None:
             return nothing(slot, "array")
         if not isinstance(value, list):
-            raise ValueError(f"a list is wanted for {slot.path}, found {found(value)}")
+            raise ValueError(f"expected a list for {slot.path}, got {found(value)}")
         return [field_value(slot, one, element=True) for one in yielding(value)]
     if value is None:
         return nothing(slot, "field") if not slot.array else nothing(slot, "element")
@@ -246,7 +246,7 @@ def nothing(slot: Slot, what: str) -> None:
 def struct_value(slot: Slot, struct: Struct, value: Any) -> dict[str, Any]:
     """Return the fields of a struct from a mapping; those that are left out have their defaults. Raises ValueError."""
     if not isinstance(value, dict):
-        raise ValueError(f"a mapping of fields is wanted for {slot.path}, found {found(value)}")
+        raise ValueError(f"expected a mapping of fields for {slot.path}, got {found(value)}")
     yield_point()
     fields = {inner.name: inner for inner in struct.all_slots}
     for name in value:
@@ -274,7 +274,7 @@ def plain_value(slot: Slot, value: Any) -> Any:
         return topic_id(value)
     if kind in ("bytes", "records") and isinstance(value, str):
         return bytes.fromhex(value.removeprefix("hex:")) if value.startswith("hex:") else value.encode()
-    raise ValueError(f"{WANTED[kind]} is wanted for {slot.path}, found {found(value)}")
+    raise ValueError(f"expected {WANTED[kind]} for {slot.path}, got {found(value)}")
 
 
 def whole_number(slot: Slot, value: Any) -> int:
@@ -282,9 +282,9 @@ def whole_number(slot: Slot, value: Any) -> int:
     low = 0 if slot.type.startswith("u") else -1 << (bits - 1)
     high = low + (1 << bits) - 1
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"a whole number is wanted for {slot.path}, found {found(value)}")
+        raise ValueError(f"expected a whole number for {slot.path}, got {found(value)}")
     if not low <= value <= high:
-        raise ValueError(f"{slot.path} is {slot.type}, from {low} to {high}, found {value}")
+        raise ValueError(f"expected {slot.type} from {low} to {high} for {slot.path}, got {value}")
     return value
 
 
@@ -292,6 +292,6 @@ WANTED = {
     "bool": "true or false",
     "float64": "a number",
     "string": "text",
-    "bytes": "text, or hex:0a0b,",
-    "records": "text, or hex:0a0b,",
+    "bytes": "text or hex:0a0b",
+    "records": "text or hex:0a0b",
 }

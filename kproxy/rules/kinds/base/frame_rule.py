@@ -229,4 +229,4 @@ def for_a_time(raw: dict[Any, Any], what: str) -> Iterable[Wrong]:
         if word not in TIMES:
             yield ("when", word, KEY), f'{what}, so that "{word}" cannot be said, only {" and ".join(TIMES)}'
         elif word == "after" and isinstance(value, int):
-            yield ("when", word), f"{what}: a duration is wanted, such as {value}s"
+            yield ("when", word), f"{what}: expected a duration such as {value}s"

@@ -55,7 +55,7 @@ def _check_line(key: str, value: str, space: Namespace) -> Iterator[Wrong]:
     if broker is not None:
         yield (key,), f"the broker-side name {broker}"
     if "*" in key and max(len(key), len(value)) > LONGEST_GLOB:
-        yield (key, KEY), f"a glob has at most {LONGEST_GLOB} characters, found {max(len(key), len(value))}"
+        yield (key, KEY), f"expected a glob of at most {LONGEST_GLOB} characters, got {max(len(key), len(value))}"
     elif client is None and broker is None and key.count("*") != value.count("*"):
         have = f"{_stars(key)} on the client side and {_stars(value)} on the broker side"
         yield (key,), f"{have}, both sides need the same"

@@ -72,7 +72,7 @@ def _one_line(text: str) -> str:
     if text in UNADDRESSABLE:
         raise ValueError(f'a rule cannot be called "{text}", which the addresses of the admin API cannot have')
     if not text or len(text) > LONGEST_NAME or not text.isprintable():
-        raise ValueError(f"a rule's name is one line of 1 to {LONGEST_NAME} characters, found {len(text)}")
+        raise ValueError(f"expected a rule name of one line with 1 to {LONGEST_NAME} characters, got {len(text)}")
     return text
 
 

@@ -140,7 +140,7 @@ def check_piece(source: Source, expected: ExpectedFrame, at: Where, piece: Piece
     wants = [one for one in (expected.body, expected.exactly, expected.api, expected.version) if one is not None]
     if not wants and "client_id" not in expected.model_fields_set and expected.readable is not True:
         if expected.readable is False and (message := piece.maybe_message()) is not None:
-            yield f"expected what cannot be read, found a {called(message)}", []
+            yield f"expected an unreadable frame, got a {called(message)}", []
         return
     try:
         message = piece.message()
@@ -167,7 +167,7 @@ def check_bytes(expected: ExpectedFrame, piece: Piece) -> Iterator[Mismatch]:
     if wrong:
         yield "another frame", wrong
     if expected.changed and piece.data in piece.originals.values():
-        yield "expected that something is changed, found the very bytes that went in", []
+        yield "expected a change, got the original bytes", []
 
 
 def check_untouched(piece: Piece) -> Iterator[Mismatch]:
@@ -176,7 +176,7 @@ def check_untouched(piece: Piece) -> Iterator[Mismatch]:
         return
     before = piece.originals.get(piece.correlation)
     if before is None:
-        yield f"expected the bytes that went in, found {piece} of kproxy's own", []
+        yield f"expected the original bytes, got {piece} of kproxy", []
         return
     old, new = replace(piece, data=before).maybe_message(), piece.maybe_message()
     wrong = []

@@ -107,11 +107,11 @@ def _record(source: Source, raw: Any, at: Where, read: ReadBytes) -> dict[str, A
             if isinstance(value, dict):
                 one[name] = {str(key): read(inner, (*where, key)) for key, inner in value.items()}
             else:
-                source.note(where, f"a mapping of headers is wanted, found {found(value)}")
+                source.note(where, f"expected a mapping of headers, got {found(value)}")
         elif isinstance(value, int) and not isinstance(value, bool):
             one[name] = value
         else:
-            source.note(where, f"a whole number is wanted, found {found(value)}")
+            source.note(where, f"expected a whole number, got {found(value)}")
     return one
 
 
@@ -175,7 +175,7 @@ class Reader:
             if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int):
                 pairs.append((pair[0], self.octets(pair[1], (*at, index, 1)) or b""))
             else:
-                self.source.note((*at, index), f"a tag and its bytes are wanted, [10000, {{hex: 00}}], {told(pair)}")
+                self.source.note((*at, index), f"expected a tag and its bytes, [10000, {{hex: 00}}], {told(pair)}")
         return pairs
 
     def value(self, slot: Slot, raw: Any, at: Where) -> Any:
@@ -186,7 +186,7 @@ class Reader:
         if not slot.array:
             return self.one(slot, raw, at)
         if not isinstance(raw, list):
-            self.source.note(at, f"{slot.name} is a list, {told(raw)}")
+            self.source.note(at, f"expected a list for {slot.name}, {told(raw)}")
             return []
         return [self.one(slot, each, (*at, index)) for index, each in enumerate(raw)]
 
@@ -194,7 +194,7 @@ class Reader:
         if slot.struct is not None:
             if isinstance(raw, dict):
                 return self.fields(slot.struct, raw, at)
-            self.source.note(at, f"a mapping with fields of {slot.name} is wanted, {told(raw)}")
+            self.source.note(at, f"expected a mapping with fields of {slot.name}, {told(raw)}")
             return {}
         if slot.type == "records":
             return self.records(raw, at)
@@ -213,7 +213,7 @@ class Reader:
                 return error_number(raw)
             if self.expected and isinstance(raw, str):
                 return parse_range(raw)
-            self.source.note(at, f"{slot.name} is a whole number, {told(raw)}")
+            self.source.note(at, f"expected a whole number for {slot.name}, {told(raw)}")
         except struct.error:
             self.source.note(at, f"{slot.name} is an {slot.type}, the number {raw} does not fit")
         except ValueError as error:
@@ -235,7 +235,7 @@ class Reader:
                     self.source.note(at, str(error))
                     return slot.default()
         wanted = {"bool": "true or false", "float64": "a number", "string": "text", "uuid": "a UUID"}[slot.type]
-        self.source.note(at, f"{slot.name} is {wanted}, {told(raw)}")
+        self.source.note(at, f"expected {wanted} for {slot.name}, {told(raw)}")
         return slot.default()
 
     def octets(self, raw: Any, at: Where) -> bytes | None:
@@ -254,7 +254,7 @@ class Reader:
         except ValueError as error:
             self.source.note((*at, *raw), str(error))
             return b""
-        self.source.note(at, f"bytes are text, {{hex: 00ff}} or {{zeros: 10kB}} of at most 64 MiB, {told(raw)}")
+        self.source.note(at, f"expected text, {{hex: 00ff}} or {{zeros: 10kB}} of at most 64 MiB, {told(raw)}")
         return b""
 
     def records(self, raw: Any, at: Where) -> bytes | RecordsRead | None:
@@ -270,7 +270,7 @@ class Reader:
 
 
 def told(raw: Any) -> str:
-    return f"found {found(raw)}"
+    return f"got {found(raw)}"
 
 
 TEST = ".test"
@@ -338,7 +338,7 @@ def _read(source: Source) -> CaseFile | None:
         return None
     value = to_value(source)
     if not isinstance(value, dict):
-        source.note((), f"a file of tests is a mapping with tests:, found {found(value)}")
+        source.note((), f"expected a test file (mapping with tests:), got {found(value)}")
         return None
     return validate(CaseFile, value, source)
 
@@ -435,7 +435,7 @@ def from_hex(text: str, correlation: int) -> bytes:
     if len(frame) >= 4 and int.from_bytes(frame[:4], "big") == len(frame) - 4:
         del frame[:4]
     if len(frame) < 10:
-        raise EncodeError(f"a request has at least 10 bytes, found {len(frame)}")
+        raise EncodeError(f"expected a request of at least 10 bytes, got {len(frame)}")
     frame[CORRELATION] = correlation.to_bytes(4, "big")
     return sized(bytes(frame))
 

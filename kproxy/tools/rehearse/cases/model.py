@@ -48,7 +48,7 @@ def _expectations(value: Any) -> Any:
     for word in (one for one in _as_list(value) if isinstance(one, str) and one != "untouched"):
         close = nearest(word, ("untouched", "nothing"))
         hint = f', did you mean "{close}"?' if close else ""
-        raise ValueError(f"untouched, nothing or a mapping is wanted, found {found(word)}{hint}")
+        raise ValueError(f"expected untouched, nothing or a mapping, got {found(word)}{hint}")
     return [{"untouched": True} if one == "untouched" else one for one in _as_list(value)]
 
 
@@ -102,7 +102,7 @@ class SentRequest(Model):
         elif isinstance(raw.get("version"), int) and raw["api"] in schema.names():
             versions = schema.load(schema.names()[raw["api"]]).versions
             if raw["version"] not in versions:
-                yield ("version",), f"{raw['api']} has versions {versions}, found {raw['version']}"
+                yield ("version",), f"expected versions {versions} of {raw['api']}, got {raw['version']}"
 
     @property
     def key(self) -> int:

@@ -191,7 +191,7 @@ class Player:
             if one.after is not None and not self.pass_time(one.after, where, connection, side):
                 return
             if not connection.arrived[side]:
-                self.fail(where, f"{word}: expected {counted(len(expected), 'frame')}, found {counted(index, 'frame')}"
+                self.fail(where, f"{word}: expected {counted(len(expected), 'frame')}, got {counted(index, 'frame')}"
                                  + self.why(connection))  # fmt: skip
                 return
             piece = connection.arrived[side].pop(0)
@@ -200,7 +200,7 @@ class Player:
         if rest := connection.take(side):
             found = ", ".join(map(str, rest))
             what = "nothing" if not expected else f"{counted(len(expected), 'frame')} and nothing more"
-            self.fail((word,), f"{word}: expected {what}, found {found}")
+            self.fail((word,), f"{word}: expected {what}, got {found}")
 
     def pass_time(self, after: list[float], where: Where, connection: CaseConnection, side: int) -> bool:
         """Let the time of `after` pass. Return True if nothing came before it, and something when it was over."""

@@ -34,7 +34,7 @@ tests:
     )[:3] == [
         'r.test.yaml:3:5: unknown key "stepps", did you mean "steps"? allowed: ' + ", ".join(Case.keys()),
         'r.test.yaml:5:23: unknown API "Prodce", did you mean Produce?',
-        "r.test.yaml:6:41: Produce has versions 0-13, found 99",
+        "r.test.yaml:6:41: expected versions 0-13 of Produce, got 99",
     ]
 
 
@@ -56,10 +56,10 @@ tests:
     fields = "group_id, generation_id, member_id, group_instance_id"
     assert found == [
         f'r.test.yaml:4:53: unknown field "group", did you mean "group_id"? allowed: {fields}',
-        'r.test.yaml:4:78: generation_id is a whole number, found text "x"',
-        "r.test.yaml:4:92: member_id is text, found the number 7",
+        'r.test.yaml:4:78: expected a whole number for generation_id, got text "x"',
+        "r.test.yaml:4:92: expected text for member_id, got the number 7",
         'r.test.yaml:5:40: unknown error "NOT_COORDINATR", did you mean "NOT_COORDINATOR"?',
-        "r.test.yaml:5:74: a number or a range such as 0-11 or >=4 is wanted, found '>x'",
+        "r.test.yaml:5:74: expected a number or a range such as 0-11 or >=4, got '>x'",
         'r.test.yaml:6:18: there is no rule "slw" that has counters, did you mean "slow"?',
         'r.test.yaml:6:37: there is no rule "r" that has counters; there are: slow',
         'r.test.yaml:7:12: the name "t" is taken, in line 2',
@@ -72,8 +72,8 @@ tests:
     [
         ("{generation_id: 3000000000}", "generation_id is an int32, the number 3000000000 does not fit"),
         ("{group_id: null}", "group_id is never null here"),
-        ("{group_id: [a]}", "group_id is text, found a list"),
-        ("{_tagged_fields: [a]}", 'a tag and its bytes are wanted, [10000, {hex: 00}], found text "a"'),
+        ("{group_id: [a]}", "expected text for group_id, got a list"),
+        ("{_tagged_fields: [a]}", 'expected a tag and its bytes, [10000, {hex: 00}], got text "a"'),
     ],
 )
 def test_values_that_do_not_fit(mistakes: Any, value: str, message: str) -> None:
