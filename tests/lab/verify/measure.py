@@ -1,9 +1,9 @@
 """Measure verification: captures of librdkafka on a real Kafka, which writes records and reads them again, in batches
 of 250 and of one.
 
-    python -m tests.tools.verify.measure [--records N]
+    python -m tests.lab.verify.measure [--records N]
 
-Prints a row of the table in docs/verify.md for each way to look at each capture. Rates are of one process's CPU time.
+Prints a row of the table in tests/lab/verify/RESULTS.md for each way to look at each capture. Rates are of one process's CPU time.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def rounded(number: float) -> str:
 
 def main() -> int:
     """Measure all ways, a row each."""
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.verify.measure")
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.verify.measure")
     parser.add_argument("--records", type=int, default=100_000, help="records in batches of 250; a tenth of it alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kproxy-measure-") as folder, Kafka(1, listeners=[PROXIED]) as kafka:

@@ -3,9 +3,9 @@
 Rows of planted programs have the run that finds the mistake, and the smallest plan. Rows of right programs have the
 outcomes of all runs.
 
-    python -m tests.testing.explore.measure [WORDS…] [--runs N]
+    python -m tests.lab.explore.measure [WORDS…] [--runs N]
 
-Each row is printed at its end, as a row of the tables in docs/explore.md. WORDS choose rows by parts of their names,
+Each row is printed at its end, as a row of the tables in tests/lab/explore/RESULTS.md. WORDS choose rows by parts of their names,
 such as `kafka/right/looks_away` (default: all rows).
 """
 
@@ -112,7 +112,7 @@ def finding_text(finding: dict[str, Any]) -> str:
 
 def main() -> int:
     """Measure what is asked for. Return 1 if an exploration told nothing."""
-    parser = argparse.ArgumentParser(prog="python -m tests.testing.explore.measure")
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.explore.measure")
     parser.add_argument("words", nargs="*", help="parts of the names of rows")
     parser.add_argument("--runs", type=int, default=test_real_kafka.RUNS, help="runs of each right program")
     given = parser.parse_args()
