@@ -18,7 +18,7 @@ ELSEWHERE = {
     "ARCHITECTURE.md": "architecture.md",
     **{
         f"tests/lab/{name}/RESULTS.md": f"results/{name}.md"
-        for name in ("bench", "conformance", "matrix", "soak", "suites")
+        for name in ("bench", "conformance", "explore", "matrix", "soak", "suites", "verify")
     },
 }
 """File of the repository: page of the site."""

@@ -5,8 +5,8 @@ outcomes of all runs.
 
     python -m tests.lab.explore.measure [WORDS…] [--runs N]
 
-Each row is printed at its end, as a row of the tables in tests/lab/explore/RESULTS.md. WORDS choose rows by parts of their names,
-such as `kafka/right/looks_away` (default: all rows).
+Each row is printed at its end, as a row of RESULTS.md. WORDS choose rows by parts of their names, such as
+`kafka/right/looks_away` (default: all rows).
 """
 
 from __future__ import annotations

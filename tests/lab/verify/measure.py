@@ -3,7 +3,7 @@ of 250 and of one.
 
     python -m tests.lab.verify.measure [--records N]
 
-Prints a row of the table in tests/lab/verify/RESULTS.md for each way to look at each capture. Rates are of one process's CPU time.
+Prints a row of RESULTS.md for each view of each capture. Rates are per second of one process's CPU time.
 """
 
 from __future__ import annotations
