@@ -18,7 +18,7 @@ states = [state()]
 import {module}
 states.append(state())
 from kproxy.app import garbage
-garbage.settle()
+garbage.freeze()
 print(json.dumps([*states, state()]))
 """
 
@@ -47,7 +47,7 @@ MOST = """
 import gc, json
 import kproxy.app.start
 from kproxy.app import garbage
-garbage.settle()
+garbage.freeze()
 most = full = 0
 def look(phase, info):
     global most, full
@@ -63,7 +63,7 @@ import gc, json, weakref
 import kproxy.app.start
 from kproxy.app import garbage
 class Thing: pass
-garbage.settle()
+garbage.freeze()
 def cycle():
     one, other = Thing(), Thing()
     one.other, other.one = other, one

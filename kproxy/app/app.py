@@ -384,7 +384,7 @@ class ProxyProcess:
         async with trio.open_nursery(strict_exception_groups=True) as serving:
             await serving.start(self.server.serve)
             self.listening = True
-            garbage.settle()
+            garbage.freeze()
             nursery.start_soon(sweep)
             self.started()
             self.watch_readiness(nursery)

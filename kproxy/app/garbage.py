@@ -36,16 +36,16 @@ class Heap:
     alive = 0
 
 
-def spare() -> None:
-    """Make collections rare until `settle` is called."""
+def postpone() -> None:
+    """Make collections rare until `freeze` is called."""
     gc.set_threshold(FEW)
 
 
-def settle() -> None:
+def freeze() -> None:
     """Freeze all objects that exist, and collect newer ones as usual, each at most once.
 
-    The little garbage among them stays until the first sweep. Does nothing unless `spare` was called before: otherwise
-    this process is not kproxy's own.
+    The little garbage among them stays until the first sweep. Does nothing unless `postpone` was called before:
+    otherwise this process is not kproxy's own.
     """
     if gc.get_threshold()[0] == FEW:
         gc.freeze()

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import garbage
 
-garbage.spare()
+garbage.postpone()
 modules: dict[str, Any] = sys.modules
 if "rich" not in modules:
     modules["rich"] = None  # `import rich` then fails, as if the package were not installed

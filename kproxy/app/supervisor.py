@@ -94,7 +94,7 @@ class Supervisor:
         self.mark = LoopToken()
         self.keeper = PoolRuleKeeper(store, self.pool, self.swap, self.reactor, log, table)
         self.keeper.events = None if config.audit is None else RuleNewsSender(self.pool)
-        self.pool.on_worker += [self.talk, self.keeper.worker_begins]
+        self.pool.on_worker += [self.register_handlers, self.keeper.worker_begins]
         self.pool.on_admit = self.keeper.admit
         self.listening = self.draining = False
         self.drained_since = 0.0
@@ -112,9 +112,9 @@ class Supervisor:
             self.mark.instance, own, worker.restarts,
         )  # fmt: skip
 
-    def talk(self, worker: PoolWorker) -> None:
+    def register_handlers(self, worker: PoolWorker) -> None:
         assert worker.channel is not None
-        self.network.talk(worker)
+        self.network.register_handlers(worker)
         worker.channel.on(SupervisorCalls.leads_back, lambda cluster: self.pool.send(WorkerCalls.leads_back, cluster))
 
     # ---- another config
@@ -247,7 +247,7 @@ class Supervisor:
         self.keeper.started()
         self.announce(self.port_service.by_listener)
         self.log.info("serving", **self.about())
-        garbage.settle()
+        garbage.freeze()
         nursery.start_soon(sweep)
         nursery.start_soon(report_waiting, self.waiting_for, self.log, self.about())
         await self.pool.finished.wait()

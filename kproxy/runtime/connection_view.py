@@ -79,7 +79,7 @@ NO_INVALID: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
 
 
 class ConnectionInfo(SessionWho):
-    """Connection of this process. Values are read on access; `let_go` replaces them by a snapshot."""
+    """Connection of this process. Values are read on access; `keep_snapshot` replaces them by a snapshot."""
 
     __slots__ = ("connection", "end", "invalid", "picture", "server", "stood")
 
@@ -93,7 +93,7 @@ class ConnectionInfo(SessionWho):
         self.server: HostPort = ("0.0.0.0", 0) if sock is None else host_port(sock.getsockname())
         """Local address of the client's socket."""
 
-    def let_go(self) -> None:
+    def keep_snapshot(self) -> None:
         """Replace the ended connection by a snapshot, because exchanges may be stored for a long time."""
         self.connection = EndedConnection(self.connection)  # type: ignore[assignment] # has all attributes used here
         self.session = self.connection.session

@@ -133,7 +133,7 @@ class Probe:
         with trio.fail_after(patience) as limit:
             async with own_connection(self.upstream) as sock:
                 while True:
-                    await talk(sock)
+                    await check_versions(sock)
                     self.silent = False
                     self.found(True)
                     if once:
@@ -154,10 +154,10 @@ class Probe:
     async def ask(self) -> None:
         """Send one probe on a separate connection. Raises OSError."""
         async with own_connection(self.upstream) as sock:
-            await talk(sock)
+            await check_versions(sock)
 
 
-async def talk(sock: socket.SocketType) -> None:
+async def check_versions(sock: socket.SocketType) -> None:
     """Send ApiVersions and check the response. Raises OSError for a missing or invalid response."""
     frame = await send_request(sock, QUESTION, LONGEST)
     if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
@@ -320,7 +320,7 @@ class LoopCheck:
                 race.start()
             await settled.wait()
             with trio.move_on_after(LOOP_TIMEOUT):
-                return bool(sockets) and await self.talk(sockets[0])
+                return bool(sockets) and await self.send_question(sockets[0])
         except OSError:
             pass
         finally:
@@ -330,7 +330,7 @@ class LoopCheck:
                 sock.close()
         return False
 
-    async def talk(self, sock: socket.SocketType) -> bool:
+    async def send_question(self, sock: socket.SocketType) -> bool:
         question = self.mark.question(self.upstream.name)
         await attempt(sock, lambda: sock.send(question))
         return bool(await attempt(sock, lambda: sock.recv(4096)))

@@ -147,7 +147,7 @@ class Tap:
         go = self.from_client(view, n, now)
         begun = thread_time()
         if self.silent:
-            self.let_go()
+            self.report_silent()
         if go and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
         fanout.spend(spent + thread_time() - begun)
@@ -195,7 +195,7 @@ class Tap:
             self.observer.from_client(BUFFER, n, now)
         go = self.from_client(view, n, now)
         if self.silent:
-            self.let_go()
+            self.report_silent()
         if go and self.behind is not None:
             self.behind.from_client(BUFFER, go, now)
         return go
@@ -220,7 +220,7 @@ class Tap:
                 self.observer.to_client(data, len(data), now)
             return
         if self.silent:
-            self.let_go()
+            self.report_silent()
         if self.behind is not None:
             self.behind.from_client(data, len(data), now)
 
@@ -241,7 +241,7 @@ class Tap:
                 self.observer.pass_over(n, now, response=False)
             self.from_client(NOT_LOOKED_AT, n, now)
             if self.silent:
-                self.let_go()
+                self.report_silent()
             if self.behind is not None:
                 self.behind.pass_over(n, now, response=False)
         else:
@@ -253,10 +253,10 @@ class Tap:
 
     # ---- exchanges that are over
 
-    def let_go(self) -> None:
+    def report_silent(self) -> None:
         """Report exchanges without a response, unless the session holds requests for their rules."""
         if self.connection.session.requests.kept is None:
-            self.observer.let_go()
+            self.observer.report_silent()
 
     def hand_out(self, seen: ObservedExchange) -> None:
         step = self.connection.session.plan.get(seen.key << 16 | seen.version & 0xFFFF)
@@ -322,13 +322,13 @@ Watch = Callable[[bytearray, int, float], None]
 
 def watched_requests(tap: Tap, feed: Feed) -> Feed:
     """Return a feed that forwards bytes to the tap's observer and then to `feed`."""
-    watch, silent, let_go = tap.observer.from_client, tap.silent, tap.let_go
+    watch, silent, report_silent = tap.observer.from_client, tap.silent, tap.report_silent
 
     def watched(view: memoryview, n: int, now: float) -> int:
         watch(BUFFER, n, now)
         go = feed(view, n, now)
         if silent:
-            let_go()
+            report_silent()
         return go
 
     return watched

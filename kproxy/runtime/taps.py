@@ -68,7 +68,7 @@ class Taps:
             tap.end(now)
             tap.who.end = ended(connection, tap, now)
             tap.fanout.closed(tap.who, now)
-            tap.who.let_go()
+            tap.who.keep_snapshot()
 
     def stop_reading(self) -> None:
         """Pause reads from clients. Requests in flight are still answered."""

@@ -98,9 +98,9 @@ class PoolNetwork:
 
     def topology(self, cluster: str, config: Config) -> SharedTopology:
         """Return a topology of this cluster without nodes."""
-        return SharedTopology(config.limits.max_nodes, partial(self.met, cluster))
+        return SharedTopology(config.limits.max_nodes, partial(self.share_nodes, cluster))
 
-    def met(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
+    def share_nodes(self, cluster: str, topology: int, nodes: Mapping[int, HostPort]) -> None:
         self.pool.send(WorkerCalls.learn, cluster, topology, nodes)
 
     def terms(self) -> NetworkSettings:
@@ -113,7 +113,7 @@ class PoolNetwork:
 
     # ---- messages from workers
 
-    def talk(self, worker: PoolWorker) -> None:
+    def register_handlers(self, worker: PoolWorker) -> None:
         """Register the handlers for a worker with a new process; its previous process has ended."""
         assert worker.channel is not None
         channel = worker.channel

@@ -264,10 +264,10 @@ class FileOrder:
         one = PairInOrder(None, seen, size) if at_broker else PairInOrder(seen, None, size)
         self.waiting.append(one)
         self.size += size
-        settle((self.matcher.behind if at_broker else self.matcher.front)(seen, one, size))
+        join_pairs((self.matcher.behind if at_broker else self.matcher.front)(seen, one, size))
         while self.waiting:
             if self.size > MOST_BYTES and not self.waiting[0].settled:
-                settle(self.matcher.oldest())
+                join_pairs(self.matcher.oldest())
             if not self.waiting[0].settled:
                 return
             first = self.waiting.popleft()
@@ -276,12 +276,12 @@ class FileOrder:
 
     def flush(self) -> Iterator[BothSides]:
         """Yield all that waits, since nothing more comes."""
-        settle(self.matcher.flush())
+        join_pairs(self.matcher.flush())
         for one in self.waiting:
             yield from one.sides()
 
 
-def settle(pairs: Iterable[tuple[PairInOrder | None, PairInOrder | None]]) -> None:
+def join_pairs(pairs: Iterable[tuple[PairInOrder | None, PairInOrder | None]]) -> None:
     """Pair a broker-side exchange with its front. The front may be yielded then, as may an exchange that stays
     alone."""
     for front, behind in pairs:

@@ -75,7 +75,7 @@ class Pseudonyms:
             return f"{text[: len(text) - len(address)]}{self.address(address)}"
         return self._numbered("host", text)
 
-    def place(self, text: str) -> str:
+    def host_port(self, text: str) -> str:
         """Return the pseudonym of `host:port`; without a port, such as a Unix socket, it is taken for a host."""
         host, colon, port = text.rpartition(":")
         return f"{self.host(host.strip('[]'))}{colon}{port}" if port.isdecimal() else self.host(text)
@@ -177,7 +177,7 @@ class Redaction:
             client_address=names.address(who.client_address),
             server_address=names.address(who.server_address),
             principal=None if who.principal is None else names.principal(who.principal),
-            broker=None if who.broker is None else names.place(who.broker),
+            broker=None if who.broker is None else names.host_port(who.broker),
         )
 
     def client(self, client_id: str | None) -> str | None:

@@ -186,7 +186,7 @@ class ViewSink:
         if self.resent:
             self.resent.pop((who.client_address, who.client_port), None)
 
-    def look_again(self) -> None:
+    def forget_unmatched(self) -> None:
         """Discard exchanges whose counterpart passed while sampling was off."""
         self.matcher = SideMatcher(math.inf)
 

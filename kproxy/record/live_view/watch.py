@@ -254,7 +254,7 @@ class ViewWatch:
     def detach(self) -> None:
         self.attached = False
         self.fanout.remove(self.sink)
-        self.sink.look_again()
+        self.sink.forget_unmatched()
         self.sink.early.clear()
         self.ring.clear()
 
@@ -276,7 +276,7 @@ class ViewWatch:
     def turned(self, looking: bool) -> None:
         """Have nothing shown any more, or all that comes again."""
         if looking:
-            self.sink.look_again()
+            self.sink.forget_unmatched()
         self.fanout.set_sampling(looking)
 
     def scan(self, before: float) -> Iterator[None]:

@@ -261,16 +261,20 @@ class LabelTotals:
             before, self.tables = self.tables, {}
             told = self.telemetry
             for label in config.by:
-                table = before.pop(label, None) or self._rested(label)[0] or LabelTable(config.series, rests=self.rests)
+                table = (
+                    before.pop(label, None)
+                    or self._take_disabled(label)[0]
+                    or LabelTable(config.series, rests=self.rests)
+                )
                 table.use(config.series, chosen[label])
                 self.tables[label] = table
             self._use_lags(config)
             self._use_telemetry(config, telemetry, before.get(CLIENT_TELEMETRY))
             for name, left in before.items():
                 if name != CLIENT_TELEMETRY:
-                    self._rest((name,), left)
+                    self._disable((name,), left)
                 elif told is not None and told is not self.telemetry:
-                    self._rest((name, *told.labels), left, told)
+                    self._disable((name, *told.labels), left, told)
 
         return use
 
@@ -292,7 +296,7 @@ class LabelTotals:
             self.telemetry = None
             return
         if self.telemetry is None or table is None or self.telemetry.labels != list(wanted.labels):
-            table, self.telemetry = self._rested(CLIENT_TELEMETRY, *wanted.labels)
+            table, self.telemetry = self._take_disabled(CLIENT_TELEMETRY, *wanted.labels)
         if table is None or self.telemetry is None:
             table = LabelTable(config.series, text=str, rests=self.rests)
             self.telemetry = TelemetryTotals(wanted)
@@ -301,13 +305,13 @@ class LabelTotals:
         self.telemetry.gauges.use(wanted.interval)
         self.tables[CLIENT_TELEMETRY] = table
 
-    def _rest(self, labels: tuple[str, ...], table: LabelTable, telemetry: TelemetryTotals | None = None) -> None:
+    def _disable(self, labels: tuple[str, ...], table: LabelTable, telemetry: TelemetryTotals | None = None) -> None:
         if self.rests:
             if telemetry is not None:
                 telemetry.forget_workers()
             self.resting[labels] = table, telemetry
 
-    def _rested(self, *labels: str) -> tuple[LabelTable | None, TelemetryTotals | None]:
+    def _take_disabled(self, *labels: str) -> tuple[LabelTable | None, TelemetryTotals | None]:
         return self.resting.pop(labels, (None, None))
 
     def add(

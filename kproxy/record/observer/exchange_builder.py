@@ -77,7 +77,7 @@ class OpenExchange:
         if wanted.depths[which] < Depth.SKETCH:
             return made
         data = bytes(memoryview(frame.data)[SIZE_BYTES:])
-        sketcher, whole = frame.sketcher, frame.whole
+        sketcher, whole = frame.sketcher, frame.is_complete
         if frame.secret:
             made.data, made.form, made.withheld = data, Form.HEAD, frame.secret
         elif not whole and wanted.values[which]:
@@ -120,8 +120,8 @@ class ExchangeBuilder:
     are those that found their request and came to their end. `unread` are responses without a request, and lengths that
     cannot be: from such a length on, only the bytes of its direction are counted.
 
-    `silent`: exchanges that are due no response (acks=0), each with the time when it was over, until `let_go`: by then
-    the session has looked at them, and has told what rules did. None: without a session.
+    `silent`: exchanges that are due no response (acks=0), each with the time when it was over, until `report_silent`:
+    by then the session has looked at them, and has told what rules did. None: without a session.
     """
 
     silent: list[OpenEntry] | None = None
@@ -185,9 +185,9 @@ class ExchangeBuilder:
             return
         self.silent.append(entry)
         if len(self.silent) > MOST_SILENT:
-            self.let_go(1)
+            self.report_silent(1)
 
-    def let_go(self, most: int = MOST_SILENT) -> None:
+    def report_silent(self, most: int = MOST_SILENT) -> None:
         """Count and hand out the oldest `most` exchanges that are due no response."""
         if self.silent:
             oldest, self.silent[:most] = self.silent[:most], ()

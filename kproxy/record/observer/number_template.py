@@ -100,7 +100,7 @@ class NumberTemplate:
         self.overhead, self.batch = overhead, overhead > 0
         self.compact, self.length_at, self.behind = False, 0, b""
 
-    def whole(self, length_at: int, compact: bool, behind: bytes) -> None:
+    def complete(self, length_at: int, compact: bool, behind: bytes) -> None:
         """Have `fits` check the rest of a frame with a batch.
 
         `length_at`: index of the field that is the records' length, a varint if `compact`. `behind`: the bytes after
@@ -335,7 +335,7 @@ class FormWriter:
         numbered = self.numbers + [at for _, _, at in told]
         template = NumberTemplate(self.form, self.constants, numbered, self.overhead)
         if self.behind is not None:
-            template.whole(self.length_at, self.compact, self.behind)
+            template.complete(self.length_at, self.compact, self.behind)
         fields = template.unpack(len(self.frame).to_bytes(4, "big") + self.frame, 0)
         numbers = template.numbers(fields)
         if min(numbers[2:], default=0) < 0:

@@ -57,7 +57,7 @@ class PartialFrame:
         return int.from_bytes(self.data[:SIZE_BYTES], "big", signed=True)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.settled and self.got >= self.total
 
     def take(self, buf: Buffer, pos: int, n: int) -> int:

@@ -274,7 +274,7 @@ class ConnectionObserver(JournalRecorder):
         self.incoming.cut(now)
         while self.open:
             self.give_up(self.materialise(self.open.popleft()), now)
-        self.let_go()
+        self.report_silent()
         del self.incoming.builder, self.outgoing.builder, self.take  # breaks the cycles: no garbage to collect
 
     def abandon(self) -> None:

@@ -47,7 +47,7 @@ def answered_version(key: int, version: int) -> int:
 
 
 @cache
-def place(key: int, version: int, *, throttle: bool = False) -> tuple[int, bool] | None:
+def error_position(key: int, version: int, *, throttle: bool = False) -> tuple[int, bool] | None:
     """Return the offset of the top-level error code of responses, or of throttle_time_ms; None if it is not fixed.
 
     The offset is in bytes of the frame with its length field. The flag is True if an empty tag buffer of the response
@@ -70,7 +70,7 @@ def place(key: int, version: int, *, throttle: bool = False) -> tuple[int, bool]
 def throttle_at(key: int, version: int, head: Buffer) -> int:
     """Return throttle_time_ms of a response that begins with `head` (length field first); 0 if that does not show it,
     as for versions without a fixed offset of the field."""
-    where = place(key, version, throttle=True)
+    where = error_position(key, version, throttle=True)
     if where is None or len(head) < where[0] + 4 or (where[1] and head[CORRELATION_ID_ENDS]):
         return 0
     return max(0, int.from_bytes(head[where[0] : where[0] + 4], "big", signed=True))
@@ -81,7 +81,7 @@ def moves_throttle(key: int, version: int) -> bool:
     """Return True if responses have throttle_time_ms at an offset that is not fixed, as Produce has. Not for responses
     with credentials, which are not read."""
     version = answered_version(key, version)
-    if not is_known(key, version) or place(key, version, throttle=True) is not None:
+    if not is_known(key, version) or error_position(key, version, throttle=True) is not None:
         return False
     if withheld_body(key, version, RESPONSE):
         return False
@@ -109,7 +109,7 @@ def error_at(key: int, version: int, head: Buffer) -> int | None:
 
     None if such responses have no code at a fixed offset, or `head` ends before it.
     """
-    where = place(key, version)
+    where = error_position(key, version)
     if where is None or len(head) < where[0] + 2 or (where[1] and head[CORRELATION_ID_ENDS]):
         return None
     return int.from_bytes(head[where[0] : where[0] + 2], "big", signed=True)
@@ -123,7 +123,7 @@ def has_errors_inside(key: int, version: int) -> bool:
         return False
     if moves_throttle(key, version):
         return True
-    return len(list(code_slots(layout.body(key, version, RESPONSE)))) > (place(key, version) is not None)
+    return len(list(code_slots(layout.body(key, version, RESPONSE)))) > (error_position(key, version) is not None)
 
 
 def errors_in(key: int, version: int, buf: Buffer, pos: int, end: int) -> Errors:

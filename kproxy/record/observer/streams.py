@@ -69,13 +69,13 @@ class FrameStream:
         frame = self.frame
         if frame is None:
             frame = self.frame = PartialFrame(now)
-        while pos < n and not frame.whole:
+        while pos < n and not frame.is_complete:
             pos = frame.take(buf, pos, n)
             while not frame.settled and len(frame.data) >= frame.need:
                 self.advance(frame, now)
                 if self.lost:
                     return n
-        if frame.whole:
+        if frame.is_complete:
             self.frame = None
             self.over(frame, now)
         return pos
@@ -90,7 +90,7 @@ class FrameStream:
         frame = self.frame
         assert frame is not None, "some were of no concern"
         frame.pass_over(size)
-        if frame.whole:
+        if frame.is_complete:
             self.frame = None
             self.over(frame, now)
 

@@ -32,7 +32,7 @@ from .exchange_builder import OpenEntry, OpenExchange
 from .number_template import RECORDS_AT, NumberTemplate, TemplateFamily, batch_place, is_one_batch, shortened, spans
 from .observation import SIZE_BYTES, Observation
 from .partition_rows import PartitionRow, produce_rows, topic_of
-from .response_errors import ERROR_HEAD, error_at, errors_in, place, throttle_in
+from .response_errors import ERROR_HEAD, error_at, error_position, errors_in, throttle_in
 from .summary import FOLD_AT, LONGEST, ExchangeCounts, Summary
 from .summary_rows import SILENT, WELL, ApiKey
 
@@ -373,10 +373,10 @@ def learn_response(template: RequestTemplate, frame: bytes, size: int) -> Respon
     `frame`: the response without its length field; its records may have been cut out (`shortened`).
     """
     wanted = template.wanted
-    where = place(wanted.key, wanted.version) if wanted.counted else None
+    where = error_position(wanted.key, wanted.version) if wanted.counted else None
     if where is not None and error_at(wanted.key, wanted.version, bytes(4) + frame[:20]) != 0:
         return None
-    told = place(wanted.key, wanted.version, throttle=True) if wanted.counted else None
+    told = error_position(wanted.key, wanted.version, throttle=True) if wanted.counted else None
     if told is not None and (len(frame) < told[0] or (told[1] and frame[4])):
         return None  # a template of this few bytes would match responses with a throttle time
     if wanted.counted and throttle_in(wanted.key, wanted.version, bytes(4) + frame, 0, 4 + len(frame)):

@@ -375,13 +375,13 @@ class TraceSink:
             try:
                 delivery = self.exporter.send(batch, len(batch), self._deadline - time.monotonic())
             except Exception:  # such as one that cannot be encoded: it would block all others
-                self._leave(batch, len(batch))
+                self._drop(batch, len(batch))
                 raise
             if not delivery.taken and not delivery.wrong:
                 return
-            self._leave(batch, len(batch) if delivery.wrong else delivery.rejected)
+            self._drop(batch, len(batch) if delivery.wrong else delivery.rejected)
 
-    def _leave(self, batch: Sequence[Tree], lost: int) -> None:
+    def _drop(self, batch: Sequence[Tree], lost: int) -> None:
         """Drop the first spans, and count them as lost."""
         with self._lock:
             for _ in batch:

@@ -313,11 +313,11 @@ class LocalPorts:
                 next(job)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
-            self.reactor.soon(self.go_on)
+            self.reactor.soon(self.run_first_job)
         self.jobs.append((job, then))
         return None
 
-    def go_on(self) -> None:
+    def run_first_job(self) -> None:
         """Run the next part of the first job."""
         job, then = self.jobs.popleft()
         try:
@@ -328,7 +328,7 @@ class LocalPorts:
             self.jobs.appendleft((job, then))
         finally:
             if self.jobs:
-                self.reactor.soon(self.go_on)
+                self.reactor.soon(self.run_first_job)
 
     def use_rules(self, rules: Sequence[Advertise]) -> None:
         """Set the rules with advertise settings, and open their fixed ports."""

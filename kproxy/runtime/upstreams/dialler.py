@@ -189,7 +189,7 @@ class Race:
             else:
                 self.targets.extend((server, endpoint) for endpoint in endpoints)
         if begun is not None:
-            self.go_on(Attempt(self, *self.targets.popleft(), begun))
+            self.await_connect(Attempt(self, *self.targets.popleft(), begun))
             self.wait()
         else:
             self.next()
@@ -237,9 +237,9 @@ class Race:
             self.tried[show(server)] = error.strerror or str(error)
             return False
         attempt = Attempt(self, server, endpoint, sock)
-        return self.go_on(attempt) if code == EINPROGRESS else self.finish_attempt(attempt, code)
+        return self.await_connect(attempt) if code == EINPROGRESS else self.finish_attempt(attempt, code)
 
-    def go_on(self, attempt: Attempt) -> bool:
+    def await_connect(self, attempt: Attempt) -> bool:
         """Register a pending attempt with the reactor."""
         self.attempts.append(attempt)
         self.reactor.add(attempt.fd, attempt.ready, OUT)

@@ -170,7 +170,7 @@ class Login:
         login = None
         try:
             with self.scope, trio.move_on_after(upstream.handshake_timeout):
-                login = await talk(self.sock, log_in(credentials))
+                login = await send_steps(self.sock, log_in(credentials))
         except (LoginFailed, OSError) as error:
             failed = error
         finally:
@@ -194,7 +194,7 @@ class Login:
         caller.unreachable(f"{show(self.server)}: {event}: {reason}", refused=refused)
 
 
-async def talk(sock: socket.SocketType, steps: Steps) -> LoggedIn:
+async def send_steps(sock: socket.SocketType, steps: Steps) -> LoggedIn:
     """Send the requests of `steps` and feed the responses back. Raises LoginFailed and OSError."""
     try:
         request = next(steps)

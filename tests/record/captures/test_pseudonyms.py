@@ -32,7 +32,7 @@ def test_the_same_name_is_the_same_everywhere() -> None:
         "client-2", "User:user-1", "user-1",
     ]  # fmt: skip
     assert (names.address("1.2.3.4"), names.of("client_address", "/1.2.3.4")) == ("10.0.0.1", "/10.0.0.1")
-    assert (names.place("kafka-1:9092"), names.place("[2001:db8::1]:9092"), names.host("kafka-1")) == (
+    assert (names.host_port("kafka-1:9092"), names.host_port("[2001:db8::1]:9092"), names.host("kafka-1")) == (
         "host-1:9092", "fd00::1:9092", "host-1",
     )  # fmt: skip
 
@@ -68,4 +68,4 @@ def test_no_field_with_such_a_name_is_forgotten() -> None:
 
 def test_a_unix_socket_is_one_name() -> None:
     """Nothing of its path is left."""
-    assert Pseudonyms().place("unix:/run/secret/b1.sock") == "host-1"
+    assert Pseudonyms().host_port("unix:/run/secret/b1.sock") == "host-1"

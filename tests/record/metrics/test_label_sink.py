@@ -49,7 +49,7 @@ def write(labelled: Labelled, topic: str, error: int = 0, acks: int = -1, client
         talk(labelled, PRODUCE, 9, asked, answered, client)
     else:
         labelled.hear(CLIENT, request(PRODUCE, 9, 1, client, **asked))
-        labelled.observer.let_go()
+        labelled.observer.report_silent()
 
 
 def commit(labelled: Labelled, group: str, offset: int, error: int = 0) -> None:

@@ -172,7 +172,7 @@ class Timed(Dialogue):
             go = take(view, len(data), self.now)
             passed = bytes(view[:go])
         if side == CLIENT:
-            self.let_go()
+            self.report_silent()
         self.leaves(1 - side, passed)
         self.obey()
         return self
@@ -184,7 +184,7 @@ class Timed(Dialogue):
             for one in self.observers:
                 one.pass_over(len(data), self.now, response=False)
             self.session.from_client(NOT_LOOKED_AT, len(data), self.now)
-            self.let_go()
+            self.report_silent()
             self.sent.take(data, self.now)
         else:
             self.given.take(data, self.now)
@@ -202,7 +202,7 @@ class Timed(Dialogue):
             for one in self.observers:
                 one.to_client(bytearray(data), len(data), self.now)
         else:
-            self.let_go()
+            self.report_silent()
             self.sent.take(data, self.now)
             self.think()
 
@@ -224,10 +224,10 @@ class Timed(Dialogue):
         assert step.request == HEAD
         return step.acks(frame, 4, len(frame), int.from_bytes(frame[12:14], "big"))
 
-    def let_go(self) -> None:
+    def report_silent(self) -> None:
         if self.session.requests.kept is None:
             for one in self.observers:
-                one.let_go()
+                one.report_silent()
 
     def run(self, seconds: float, *, then: Callable[[], object] = lambda: None, at: float = 0.0) -> Timed:
         """Let time pass; `then` is called once, after `at` seconds."""

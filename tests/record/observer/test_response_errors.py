@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import NO_ERRORS, Form, Frame, ObservedExchange
-from kproxy.record.observer.response_errors import error_at, errors_of, place
+from kproxy.record.observer.response_errors import error_at, error_position, errors_of
 from kproxy.tools.rehearse.dialogue import defaults, response
 from tests.support.capture_files import client
 
@@ -14,7 +14,7 @@ def test_it_is_what_was_written() -> None:
     found = set()
     for api in schema.apis():
         for version in api.versions:
-            if place(api.key, version) is not None:
+            if error_position(api.key, version) is not None:
                 assert "error_code" in defaults(api.key, version, "response")
                 frame = response(api.key, version, 5, error_code=-7)
                 assert -7 == error_at(api.key, version, frame[:24]), f"{api} v{version}"
