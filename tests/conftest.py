@@ -210,7 +210,7 @@ def watched(proxy: Proxy, watch: ConnectionWatch) -> Iterator[Proxy]:
 
 def assert_clean(proxy: Proxy) -> None:
     """Whatever went through a proxy: it stopped no frame, logged no error, and ends on SIGTERM with 0."""
-    stopped, log = proxy.samples("kproxy_stopped_total"), proxy.logs(100_000)
+    stopped, log = proxy.samples("kproxy_requests_blocked_total"), proxy.logs(100_000)
     errors = [line for line in log.splitlines() if '"level": "error"' in line or "Traceback" in line]
 
     assert ([], []) == (stopped, errors)

@@ -306,7 +306,7 @@ def show_frames(console: Console, proxy: Proxy) -> None:
     for labels, number in sorted(proxy.samples("kproxy_requests_total"), key=lambda sample: -sample[1]):
         table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["plan"])
     console.print(table)
-    console.print("opaque: passed on unread · walk: names and addresses found in place · full: decoded", soft_wrap=True)
+    console.print("none: forwarded unread · fields: names and addresses found in place · full: decoded", soft_wrap=True)
     for labels, number in proxy.samples("kproxy_rewritten_total"):
         console.print(f"rewritten: {labels['what']}, {number:.0f} times")
 

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -210,7 +210,7 @@ class Expiry:
 
 
 class ProcessCollector(Collector):
-    """Collector of `kproxy_build_info`, `kproxy_ready`, `kproxy_cluster_ready` and `kproxy_certificate_expiry_seconds`.
+    """Collector of build information, readiness and the end of certificates.
 
     The scrape sets `ready` and `clusters`, since workers have to be queried for them. `look` is called before it with
     the current `files`, in a thread.
@@ -235,13 +235,13 @@ class ProcessCollector(Collector):
             clusters.add_metric([cluster], int(ready))
         yield clusters
         expiry = GaugeMetricFamily(
-            "kproxy_certificate_expiry_seconds",
-            "Seconds until the first certificate of a listener or cluster expires, negative afterwards.",
+            "kproxy_certificate_not_after_timestamp_seconds",
+            "UNIX time at which the first certificate of a listener or cluster expires.",
             labels=["side", "name"],
         )
         for (side, name), file in self.certificates.items():
             if (read := self.read.get(file)) is not None and read.at is not None:
-                expiry.add_metric([side, name], (read.at - datetime.now(UTC)).total_seconds())
+                expiry.add_metric([side, name], read.at.timestamp())
         yield expiry
 
     @property

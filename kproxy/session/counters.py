@@ -52,7 +52,7 @@ class Counters:
     """Values changed on their way: `addresses`, `node_endpoints`, `topic_names` …"""
     stopped: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Frames that were not let through, by API name: their answer would have shown a broker's address, a rule cannot
-    read them, or one does not allow them (the event `stopped_by_rule`)."""
+    read them, or one does not allow them (the event `requests_blocked_by_rule`)."""
     proxy_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))
     """Time that kproxy spends on the bytes of one read, from the kernel and back to it."""
     held_time: Histogram = field(default_factory=lambda: Histogram(PROXY_BOUNDS))

@@ -132,12 +132,12 @@ class Step:
 
     @property
     def depth(self) -> str:
-        """Return the plan's word for metrics: opaque, head, walk, full or stop."""
-        words = {None: "opaque", HEAD: "head", WHOLE: "walk", STREAM: "walk", STOP: "stop"}
+        """Return the decode depth for metrics and events: none, header, fields or full."""
+        words = {None: "none", HEAD: "header", WHOLE: "fields", STREAM: "fields", STOP: "none"}
         if self.api == "ApiVersions" or (self.program is not None and self.program.reads_bodies):
             return "full"
         if self.program is not None:
-            return "head"
+            return "header"
         return words[max((self.request or 0), (self.response or 0)) or None]
 
 

@@ -29,7 +29,7 @@ def test_an_answer_to_acks_0_is_dropped_and_counted(mock_cluster: MockCluster, k
             producer.send("orders", f"zero-{number}".encode())
             producer.flush(20)
         # Its connection is kept until all are answered: closed before, the mock may lose what it has not read yet.
-        until(lambda: proxy.metric("kproxy_events_total", event="acks0_response_dropped") == 10)
+        until(lambda: proxy.metric("kproxy_acks0_response_dropped_total") == 10)
     consumer = Consumer(
         {"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
     )

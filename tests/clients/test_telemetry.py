@@ -81,7 +81,7 @@ def test_java(kafka3: Kafka, java: JavaProgram, kproxy_process: Proxies) -> None
     assert 0 < found[topic_total] <= report["acknowledged"]
     assert not [name for name in found if name[0].endswith("_rate")]
     assert report["errors"] == []
-    assert not proxy.metric("kproxy_events_total", event="telemetry_invalid")
+    assert not proxy.metric("kproxy_telemetry_invalid_total")
 
 
 def test_librdkafka(kafka3: Kafka, kproxy_process: Proxies) -> None:
@@ -101,13 +101,13 @@ def test_librdkafka(kafka3: Kafka, kproxy_process: Proxies) -> None:
     assert names >= {"producer_node_request_latency_avg", "producer_record_queue_time_avg"}
 
     def pushes() -> float:
-        return proxy.metric("kproxy_events_total", event="telemetry_pushes")
+        return proxy.metric("kproxy_telemetry_pushes_total")
 
     before = pushes()
     for producer in producers:
         producer.close()
     until(lambda: pushes() >= before + 2)
-    assert not proxy.metric("kproxy_events_total", event="telemetry_unreadable")
+    assert not proxy.metric("kproxy_telemetry_unreadable_total")
 
 
 @pytest.mark.deep
@@ -146,7 +146,7 @@ def test_a_subscription_that_changes(kafka3: Kafka, java: JavaProgram, kproxy_pr
     finally:
         report = java("traffic_stop", name="told-anew")
     assert report["errors"] == []
-    assert not proxy.metric("kproxy_events_total", event="telemetry_invalid")
+    assert not proxy.metric("kproxy_telemetry_invalid_total")
 
 
 def reconfigured(proxy: Proxy, telemetry: dict[str, Any] | None) -> None:
@@ -160,6 +160,6 @@ def reconfigured(proxy: Proxy, telemetry: dict[str, Any] | None) -> None:
 
 def pushes_within(proxy: Proxy, seconds: float) -> float:
     """Return how many payloads come in the next seconds."""
-    before = proxy.metric("kproxy_events_total", event="telemetry_pushes")
+    before = proxy.metric("kproxy_telemetry_pushes_total")
     time.sleep(seconds)
-    return proxy.metric("kproxy_events_total", event="telemetry_pushes") - before
+    return proxy.metric("kproxy_telemetry_pushes_total") - before

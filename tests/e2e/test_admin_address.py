@@ -75,12 +75,23 @@ def test_metrics_are_well_formed(fake: Callable[..., Any], kproxy_process: Calla
     assert (requests["Metadata"].value, requests["Metadata"].labels["version"]) == (30, "4")
     assert sum(sample.value for sample in families["kproxy_connections_opened"].samples) == 1
     assert {sample.labels["side"] for sample in families["kproxy_read_bytes"].samples} == {"client", "broker"}
-    for name in ("kproxy_broker_seconds", "kproxy_proxy_seconds", "kproxy_held_seconds"):
+    for name in (
+        "kproxy_upstream_request_duration_seconds",
+        "kproxy_processing_duration_seconds",
+        "kproxy_buffered_duration_seconds",
+    ):
         assert families[name].type == "histogram"
         buckets = [sample for sample in families[name].samples if sample.name.endswith("_bucket")]
         counts = [sample.value for sample in buckets if sample.labels.get("api", "Metadata") == "Metadata"]
         assert counts == sorted(counts)
-        assert counts[-1] >= {"kproxy_broker_seconds": 30, "kproxy_proxy_seconds": 16, "kproxy_held_seconds": 1}[name]
+        assert (
+            counts[-1]
+            >= {
+                "kproxy_upstream_request_duration_seconds": 30,
+                "kproxy_processing_duration_seconds": 16,
+                "kproxy_buffered_duration_seconds": 1,
+            }[name]
+        )
     assert families["process_resident_memory_bytes"].samples[0].value > 1e6
 
 

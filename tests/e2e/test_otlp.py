@@ -14,7 +14,7 @@ from tests.support.otlp_collector import Collector, TakenTelemetry, samples_of
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
-MOVING = ("process_", "kproxy_otlp_", "kproxy_audit_", "kproxy_proxy_seconds", "kproxy_certificate_")
+MOVING = ("process_", "kproxy_otlp_", "kproxy_audit_", "kproxy_processing_duration_seconds", "kproxy_certificate_")
 """Numbers that change while nothing passes."""
 
 

@@ -28,7 +28,7 @@ def test_no_broker_is_there_at_first(fake: Callable[..., Any], proxy_with: Calla
     assert closed[0]["reason"] == f"127.0.0.1:{port}: connection refused"
     assert closed[0]["level"] == "warning"
     assert proxy.said("no broker could be reached", node=None, cluster="main")
-    assert proxy.metric("kproxy_unreachable_total", cluster="main") >= 1
+    assert proxy.metric("kproxy_upstream_connect_failures_total", cluster="main") >= 1
     assert proxy.get("/livez")[0] == 200
     status, why = proxy.get("/readyz")
     assert (status, f"cluster main: 127.0.0.1:{port}: connection refused" in why) == (503, True)
@@ -46,7 +46,7 @@ def test_one_of_two_bootstrap_servers_is_dead(fake: Callable[..., Any], proxy_wi
     for _ in range(6):
         with RawClient(proxy.bootstrap) as client:
             assert len(client.brokers()) == 1
-    assert proxy.metric("kproxy_unreachable_total") == 0
+    assert proxy.metric("kproxy_upstream_connect_failures_total") == 0
     assert proxy.metric("kproxy_connections_closed_total", cause="unreachable") == 0
 
 
@@ -138,7 +138,7 @@ def test_a_range_too_small_hides_nodes(fake: Callable[..., Any], proxy_with: Cal
     hidden = {1, 2, 3} - set(places)
     (line,) = proxy.said("node cannot be given an address, clients will not see it")
     assert (line["level"], {line["node"]}) == ("warning", hidden)
-    assert proxy.metric("kproxy_events_total", event="nodes_hidden") == 1
+    assert proxy.metric("kproxy_nodes_hidden_total") == 1
 
 
 def test_a_port_of_the_range_is_taken(fake: Callable[..., Any], kproxy_process: Callable[..., Any]) -> None:

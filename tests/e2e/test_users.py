@@ -41,12 +41,7 @@ def test_librdkafka_logs_in_again_and_is_known(proxy_with: Callable[..., Any], t
                 "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "secret",
             }
         )  # fmt: skip
-        until(
-            lambda: (
-                client.list_topics(timeout=60).brokers
-                and proxy.metric("kproxy_events_total", event="client_logins") >= 4
-            )
-        )
+        until(lambda: client.list_topics(timeout=60).brokers and proxy.metric("kproxy_client_logins_total") >= 4)
         listed = json.loads(proxy.get("/api/connections")[1])["connections"]
         assert {one["principal"] for one in listed} == {"alice"}
         assert proxy.metric("kproxy_connections_opened_total") == 2
@@ -80,7 +75,7 @@ def test_users_come_and_go(proxy_with: Callable[..., Any], fake: Callable[..., A
         assert [comes_in(name) for name in ("alice", "bob")] == [False, True]
         assert len(stays.brokers()) == 1
     assert len(proxy.said("users changed and cannot be used, the old ones stay")) == 1
-    assert proxy.metric("kproxy_events_total", event="client_logins_refused") == 3
+    assert proxy.metric("kproxy_client_logins_refused_total") == 3
     assert proxy.metric("kproxy_connections_closed_total", cause="authentication") == 3
     (first,) = proxy.said("connection closed", cause="authentication")  # the others are in its throttle
     assert first["reason"] == "authentication failed: an unknown user (PLAIN)"
@@ -100,7 +95,7 @@ def test_who_guesses_passwords_keeps_nobody_waiting(
     proxy = proxy_with(fake().address, listener={"sasl": sasl})
 
     def refused() -> float:
-        return float(proxy.metric("kproxy_events_total", event="client_logins_refused"))
+        return float(proxy.metric("kproxy_client_logins_refused_total"))
 
     with ExitStack() as stack:
         good = stack.enter_context(RawClient(proxy.bootstrap))

@@ -123,12 +123,14 @@ def test_a_rule_acts_on_the_third_request_wherever_it_comes_in(two: Two) -> None
 def test_metrics_are_added_up(two: Two) -> None:
     """Counters and histograms of both workers, exactly."""
     before = two.proxy.metric("kproxy_requests_total", api="Metadata")
-    answered = two.proxy.metric("kproxy_broker_seconds_count", api="Metadata")
+    answered = two.proxy.metric("kproxy_upstream_request_duration_seconds_count", api="Metadata")
     two.ask(times=5)
 
     assert two.proxy.metric("kproxy_requests_total", api="Metadata") == before + 20
-    assert two.proxy.metric("kproxy_broker_seconds_count", api="Metadata") == answered + 20
-    assert two.proxy.metric("kproxy_broker_seconds_bucket", api="Metadata", le="+Inf") == answered + 20
+    assert two.proxy.metric("kproxy_upstream_request_duration_seconds_count", api="Metadata") == answered + 20
+    assert (
+        two.proxy.metric("kproxy_upstream_request_duration_seconds_bucket", api="Metadata", le="+Inf") == answered + 20
+    )
     assert two.proxy.metric("kproxy_connections_open", listener="main") == 4
     assert two.proxy.metric("kproxy_workers", state="ready") == 2
     assert len(two.proxy.samples("kproxy_rules_info")) == 1

@@ -102,7 +102,7 @@ def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy_process: Proxies) -
             client.send(client.request(FETCH, version, body))
             assert client.rest() == b""
 
-    assert proxy.metric("kproxy_stopped_total", api="Fetch") == 2
+    assert proxy.metric("kproxy_requests_blocked_total", api="Fetch") == 2
     assert proxy.metric("kproxy_address_leaks_total", how="stopped") == 0
     assert 'Fetch 3: the rule \\"older brokers\\" allows 4-11' in proxy.logs(1000)
 
@@ -127,7 +127,7 @@ def test_java_clients_live_with_an_older_broker(
     assert done["copied"] == COUNT
     assert sorted(row[2] for row in rows) == sorted({row[2] for row in rows})
     assert len(rows) == COUNT
-    assert proxy.samples("kproxy_stopped_total") == []
+    assert proxy.samples("kproxy_requests_blocked_total") == []
     seen = {
         (labels["api"], int(labels["version"])) for labels, value in proxy.samples("kproxy_requests_total") if value
     }
@@ -155,7 +155,7 @@ def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy_process: Pro
         consumer.close()
 
     assert sorted(found) == sorted(f"v{number}" for number in range(COUNT))
-    assert proxy.samples("kproxy_stopped_total") == []
+    assert proxy.samples("kproxy_requests_blocked_total") == []
 
 
 @pytest.mark.deep

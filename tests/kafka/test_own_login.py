@@ -160,7 +160,7 @@ def test_with_workers(sasl_ssl: Kafka, authority: Authority, kproxy_process: Pro
     consumer.close()
     assert message.value() == b"two"
     assert proxy.metric("kproxy_broker_logins_total", cluster="main") >= 3
-    assert proxy.metric("kproxy_events_total", event="client_logins") >= 3
+    assert proxy.metric("kproxy_client_logins_total") >= 3
 
 
 def test_a_clients_own_sasl_goes_nowhere(proxy: Proxy) -> None:
@@ -175,7 +175,7 @@ def test_sessions_are_renewed_under_load(proxy: Proxy) -> None:
     """Two clients that have requests in flight without a pause, and one that is idle, all with sessions of two
     seconds: two of each pass by unseen, every answer comes, in order, and no connection has ended. By SCRAM, and with a
     token that is read anew each time."""
-    before = proxy.metric("kproxy_events_total", event="broker_sessions_renewed")
+    before = proxy.metric("kproxy_broker_sessions_renewed_total")
     opened = proxy.metric("kproxy_connections_opened_total")
     with (
         RawClient(at(proxy, "short")) as scram,
@@ -185,7 +185,7 @@ def test_sessions_are_renewed_under_load(proxy: Proxy) -> None:
         assert len(idle.brokers()) == 1
         asked = 0
         limit = time.monotonic() + SECONDS
-        while proxy.metric("kproxy_events_total", event="broker_sessions_renewed") < before + 6:
+        while proxy.metric("kproxy_broker_sessions_renewed_total") < before + 6:
             assert time.monotonic() < limit
             for client in (scram, token):
                 client.send(b"".join(client.request(3, 4, METADATA, asked + one) for one in range(50)))
@@ -331,13 +331,13 @@ def test_a_clients_session_is_renewed_or_ends(proxy: Proxy) -> None:
         answer = client.call(36, 1, {"auth_bytes": token})
         assert (answer["error_code"], answer["session_lifetime_ms"]) == (0, SESSION_MS)
 
-    before = proxy.metric("kproxy_events_total", event="broker_sessions_renewed")
+    before = proxy.metric("kproxy_broker_sessions_renewed_total")
     with RawClient(at(proxy, "ended-short")) as client, RawClient(at(proxy, "ended-short")) as lazy:
         log_in(client)
         log_in(lazy)
         places, last = client.brokers(), time.monotonic()
         assert lazy.brokers() == places
-        while proxy.metric("kproxy_events_total", event="broker_sessions_renewed") < before + 4:
+        while proxy.metric("kproxy_broker_sessions_renewed_total") < before + 4:
             if time.monotonic() - last > 1.1:
                 log_in(client)
                 last = time.monotonic()

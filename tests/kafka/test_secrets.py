@@ -235,7 +235,7 @@ def use_all_of_them(proxy: Any, authority: Authority, wheres: dict[str, str]) ->
         assert client.brokers() and other.brokers()
 
         def renewed() -> float:
-            found = re.search(r'event="broker_sessions_renewed"\} ([\d.]+)', page(proxy, "/metrics"))
+            found = re.search(r"kproxy_broker_sessions_renewed_total ([\d.]+)", page(proxy, "/metrics"))
             return float(found[1]) if found is not None else 0
 
         until(lambda: renewed() >= 3)

@@ -190,13 +190,13 @@ def test_java_clients_log_in_to_kproxy_again_and_again(
     java("traffic_start", name="ended", topic="ren-ended", producer=base | {"acks": "all"}, consumer=consumer)
     for _ in range(200):
         java("traffic_wait", name="ended")
-        if proxy.metric("kproxy_events_total", event="client_logins") >= 10:
+        if proxy.metric("kproxy_client_logins_total") >= 10:
             break
     report = java("traffic_stop", name="ended")
 
     assert (report["errors"], report["missing"]) == ([], [])
-    assert proxy.metric("kproxy_events_total", event="client_logins") >= 10
-    assert proxy.metric("kproxy_events_total", event="broker_sessions_renewed") >= 2
+    assert proxy.metric("kproxy_client_logins_total") >= 10
+    assert proxy.metric("kproxy_broker_sessions_renewed_total") >= 2
     assert proxy.metric("kproxy_connections_closed_total", cause="unauthenticated") == 0
     with pytest.raises(JavaError, match="SaslAuthenticationException: Authentication failed"):
         java("admin", config=java_sasl(proxy.bootstrap, "wrong"), steps=[["list"]])

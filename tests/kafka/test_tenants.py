@@ -71,7 +71,7 @@ def tenants(cluster: Kafka, java: JavaProgram) -> Iterator[tuple[Tenant, Tenant]
     ):
         yield Tenant("a", a, java), Tenant("b", b, java)
         for proxy in (a, b):
-            assert proxy.samples("kproxy_stopped_total") == []
+            assert proxy.samples("kproxy_requests_blocked_total") == []
 
 
 def expected(letter: str, topic: str, count: int = 5) -> list[tuple[str, str]]:
@@ -211,7 +211,7 @@ def test_a_foreign_topic_id_is_an_unknown_one(cluster: Kafka, tenants: Any) -> N
     (entry,) = one_request.ask(node, 8, 10, commit)["topics"]
     assert (entry["topic_id"], entry["partitions"][0]["error_code"]) == (uuid(foreign), UNKNOWN_TOPIC_ID)
 
-    assert a.proxy.metric("kproxy_events_total", event="topic_ids_unreachable") > 0
+    assert a.proxy.metric("kproxy_topic_ids_unreachable_total") > 0
     assert b.consume("reader", 3, topics=["secret"]) == expected("b", "secret", 3)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kproxy.record.metrics.traffic import TrafficCollector, exposition, registry
+import kproxy
+from kproxy.record.metrics.traffic import EVENT_COUNTERS, TrafficCollector, exposition, registry
 from kproxy.runtime.capacity import ConnectionCounts
 from kproxy.session.counters import BROKER_BOUNDS, Counters, Histogram, Tallies
 
@@ -35,11 +38,11 @@ def test_what_was_counted_is_shown() -> None:
     counters, counts = Counters(), ConnectionCounts()
     tallies = Tallies()
     for key, version, api, depth in (
-        (0, 9, "Produce", "head"),
-        (0, 9, "Produce", "head"),
-        (3, 12, "Metadata", "walk"),
-        (12, 77, "Heartbeat", "opaque"),
-        (12, 78, "Heartbeat", "opaque"),
+        (0, 9, "Produce", "header"),
+        (0, 9, "Produce", "header"),
+        (3, 12, "Metadata", "fields"),
+        (12, 77, "Heartbeat", "none"),
+        (12, 78, "Heartbeat", "none"),
     ):
         tally = tallies.of(key, version, api, depth)
         tally.requests += 5
@@ -52,15 +55,15 @@ def test_what_was_counted_is_shown() -> None:
 
     found = samples(TrafficCollector(counters, counts, tallies.values, Live(), lambda: {"request": 50}))
 
-    assert found["kproxy_requests_total", ("9", "Produce", "head")] == 10
-    assert found["kproxy_responses_total", ("9", "Produce", "head")] == 6
-    assert found["kproxy_requests_total", ("12", "Metadata", "walk")] == 5
-    assert found["kproxy_requests_total", ("Heartbeat", "opaque", "unknown")] == 10
-    assert found["kproxy_broker_seconds_count", ("Produce",)] == 6
-    assert found["kproxy_broker_seconds_bucket", ("0.001", "Produce")] == 0
-    assert found["kproxy_broker_seconds_bucket", ("0.0025", "Produce")] == 6
-    assert abs(found["kproxy_broker_seconds_sum", ("Produce",)] - 0.012) < 1e-9
-    assert found["kproxy_proxy_seconds_count", ()] == 16
+    assert found["kproxy_requests_total", ("9", "Produce", "header")] == 10
+    assert found["kproxy_responses_total", ("9", "Produce", "header")] == 6
+    assert found["kproxy_requests_total", ("12", "Metadata", "fields")] == 5
+    assert found["kproxy_requests_total", ("Heartbeat", "none", "unknown")] == 10
+    assert found["kproxy_upstream_request_duration_seconds_count", ("Produce",)] == 6
+    assert found["kproxy_upstream_request_duration_seconds_bucket", ("0.001", "Produce")] == 0
+    assert found["kproxy_upstream_request_duration_seconds_bucket", ("0.0025", "Produce")] == 6
+    assert abs(found["kproxy_upstream_request_duration_seconds_sum", ("Produce",)] - 0.012) < 1e-9
+    assert found["kproxy_processing_duration_seconds_count", ()] == 16
     assert found["kproxy_rewritten_total", ("brokers",)] == 3
     assert found["kproxy_address_leaks_total", ("stopped",)] == 4
     assert found["kproxy_address_leaks_total", ("hidden",)] == 2
@@ -82,3 +85,13 @@ def test_a_histogram_counts_at_its_bounds_and_beyond() -> None:
     assert (histogram.buckets[0], histogram.buckets[-2], histogram.buckets[-1]) == (2, 1, 1)
     assert (histogram.count, other.count) == (4, 8)
     assert other.total == 2 * histogram.total
+
+
+def test_every_counted_event_has_a_metric() -> None:
+    folder = Path(kproxy.__file__).parent
+    texts = [file.read_text() for part in ("session", "app") for file in (folder / part).rglob("*.py")]
+    literals = {word for text in texts for word in re.findall(r"""ount(?:ers)?\.count\("(\w+)\"""", text)}
+    literals |= {word for text in texts for word in re.findall(r"""context\.count\("(\w+)\"""", text)}
+
+    assert len(literals) > 25
+    assert literals <= EVENT_COUNTERS.keys()

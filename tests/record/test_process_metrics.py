@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -49,14 +50,14 @@ def test_version_and_readiness_are_told() -> None:
 
 
 def test_the_expiry_of_each_certificate_is_told(tmp_path: Path) -> None:
-    """Seconds that are left, negative for one that has expired; those without TLS have no line."""
+    """A UNIX time, also for an expired certificate; listeners without TLS have no line."""
     good, over = certificate(tmp_path / "good.pem", 30), certificate(tmp_path / "over.pem", -2)
     found = samples(ProcessCollector(certificate_files([("outside", good), ("inside", None)], [("main", over)])))
 
-    expiries = {name: value for name, value in found.items() if "expiry" in name}
+    expiries = {name: value for name, value in found.items() if "not_after" in name}
     assert expiries == {
-        "kproxy_certificate_expiry_seconds{outside,client}": pytest.approx(30 * DAY, abs=60),
-        "kproxy_certificate_expiry_seconds{main,broker}": pytest.approx(-2 * DAY, abs=60),
+        "kproxy_certificate_not_after_timestamp_seconds{outside,client}": pytest.approx(time.time() + 30 * DAY, abs=60),
+        "kproxy_certificate_not_after_timestamp_seconds{main,broker}": pytest.approx(time.time() - 2 * DAY, abs=60),
     }
 
 
@@ -64,11 +65,11 @@ def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
     """Once its file has changed, and not before; a file that is gone or is none has no line."""
     file = tmp_path / "cert.pem"
     collector = ProcessCollector({("client", "a"): certificate(file, 1)})
-    name = "kproxy_certificate_expiry_seconds{a,client}"
-    assert samples(collector)[name] == pytest.approx(DAY, abs=60)
+    name = "kproxy_certificate_not_after_timestamp_seconds{a,client}"
+    assert samples(collector)[name] == pytest.approx(time.time() + DAY, abs=60)
 
     certificate(file, 50)
-    assert samples(collector)[name] == pytest.approx(50 * DAY, abs=60)
+    assert samples(collector)[name] == pytest.approx(time.time() + 50 * DAY, abs=60)
     file.write_text("no certificate")
     assert name not in samples(collector)
     os.remove(file)
@@ -90,4 +91,4 @@ def test_what_is_told_reads_no_file(tmp_path: Path) -> None:
     collector.read_expiries(collector.files)
     os.remove(file)
     told = {sample.name for metric in collector.collect() for sample in metric.samples}
-    assert "kproxy_certificate_expiry_seconds" in told
+    assert "kproxy_certificate_not_after_timestamp_seconds" in told

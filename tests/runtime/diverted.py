@@ -99,7 +99,7 @@ def redirect(workers: int, iptables: bool) -> dict[str, Any]:
             "six": six.address, "opened": proxy.metric("kproxy_connections_opened_total"),
             "brokers": sorted({one["broker"] for one in via} - {None}), "ports": ports,
             "nodes": {one["broker"]: one["node"] for one in via if one["broker"]},
-            "unreachable": proxy.metric("kproxy_unreachable_total"), **strangers(proxy),
+            "unreachable": proxy.metric("kproxy_upstream_connect_failures_total"), **strangers(proxy),
         }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ async def test_a_sink_is_told_of_connections_and_exchanges(net: Any, driver: str
     assert seen.response_body["error_code"] == 27
     assert seen.request is not None
     assert seen.request.size == len(asked)
-    assert seen.depth == "opaque"
+    assert seen.depth == "none"
     assert sink.open == sink.over == [seen.who]
     end = seen.who.end  # type: ignore[attr-defined]  # a live connection's
     assert (end.cause, end.requests, end.responses, end.request_bytes) == ("client_closed", 1, 1, len(asked))

@@ -122,7 +122,7 @@ def test_a_frame_that_ignores_the_limits_closes(
 
     assert (talk.closed.message if talk.closed else "") == reason
     assert talk.shared.counters.stopped["Fetch"] == bool(reason)
-    assert talk.shared.counters.events["stopped_by_rule"] == bool(reason)
+    assert talk.shared.counters.events["requests_blocked_by_rule"] == bool(reason)
     assert talk.to_broker == (b"" if reason else frame)
 
 

@@ -177,7 +177,7 @@ REQUEST_EVENT = EventType(
         Column("api", "string", "name of the API"),
         Column("api_key", "int", "number of the API"),
         Column("version", "int", "version of the request"),
-        Column("depth", "string", "how deep kproxy looked at it to do its work: opaque, head, walk, full"),
+        Column("depth", "string", "how much of the frames kproxy decoded for its work: none, header, fields, full"),
         Column("outcome", "string", "answered; no_answer_due (acks=0); unanswered; closed (kproxy closed instead)"),
         Column("answered_by", "string", "broker, or kproxy when a rule answered in its place"),
         Column("request_bytes", "long", "size of the frame, its length field included", "bytes"),

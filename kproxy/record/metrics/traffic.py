@@ -1,6 +1,6 @@
 """Prometheus metrics, made from plain counters at each scrape; the hot path does not use Prometheus.
 
-Labels are bounded by the protocol's table and by the configuration: api, version, plan, listener, cause, event.
+Labels are bounded by the protocol's table and by the configuration: api, version, decode_depth, listener, cause.
 """
 
 from __future__ import annotations
@@ -26,6 +26,58 @@ OPEN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 MOST_AT_ONCE = 500
 """Lines that are written in one go: a few milliseconds."""
 
+EVENT_COUNTERS = {
+    "acks0_response_dropped": "Responses to Produce with acks=0 that were dropped.",
+    "acl_deletions_refused": "ACL deletions that were refused, since they concern hidden names.",
+    "acl_prefix_straddles": "ACLs whose prefix covers names inside and outside of a tenant.",
+    "api_versions_unreadable": "ApiVersions responses that could not be decoded.",
+    "broker_renewals_failed": "Failed renewals of kproxy's SASL sessions at brokers.",
+    "broker_sessions_renewed": "Renewed SASL sessions of kproxy at brokers.",
+    "client_logins": "Successful SASL logins of clients at kproxy.",
+    "client_logins_refused": "Failed SASL logins of clients at kproxy.",
+    "client_sessions_ended": "SASL sessions of clients that expired without a new login.",
+    "elect_leaders_refused": "ElectLeaders requests for all partitions that were refused.",
+    "endpoints_blanked": "Broker addresses in responses that were replaced by empty ones.",
+    "fetch_session_too_large": "Fetch and share sessions beyond the limit of partitions of a connection.",
+    "fetch_session_unknown": "Requests for fetch and share sessions that kproxy does not know.",
+    "fetch_sessions_unreachable": "Fetches of hidden topics.",
+    "group_bytes_unreadable": "Subscriptions and assignments of groups that could not be decoded.",
+    "groups_hidden": "Groups that were removed from responses.",
+    "groups_unreachable": "Requests for hidden groups.",
+    "hold_passed_over": "Requests that a rule could not hold.",
+    "nodes_hidden": "Brokers that were removed from responses.",
+    "own_metadata_unreadable": "Responses to kproxy's own Metadata requests that could not be decoded.",
+    "principal_unreadable": "SASL messages whose principal could not be read.",
+    "requests_blocked_by_rule": "Requests that rules blocked; also counted in kproxy_requests_blocked_total.",
+    "response_unreadable": "Responses that could not be decoded for a rule.",
+    "rules_failed": "Rules that failed with an error.",
+    "sessions_without_room": "Fetch and share sessions beyond limits.session_partitions.",
+    "telemetry_invalid": "Telemetry requests with an invalid field.",
+    "telemetry_points_left_out": "Data points of telemetry that were left out.",
+    "telemetry_pushes": "Accepted pushes of telemetry.",
+    "telemetry_subscriptions": "Telemetry subscriptions that clients received.",
+    "telemetry_throttled": "Telemetry requests that came too early.",
+    "telemetry_too_large": "Pushes of telemetry beyond the size limit.",
+    "telemetry_unknown_subscriptions": "Pushes of telemetry for an old subscription.",
+    "telemetry_unreadable": "Pushes of telemetry that could not be decoded.",
+    "telemetry_without_room": "Pushes of telemetry that were dropped because the queue was full.",
+    "throttle_not_told": "Throttle times that a response has no field for.",
+    "topic_ids_hidden": "Topic ids that were removed from responses.",
+    "topic_ids_unknown": "Requests with topic ids that kproxy does not know.",
+    "topic_ids_unreachable": "Requests with ids of hidden topics.",
+    "topic_regex_invalid": "Subscriptions with an invalid regular expression.",
+    "topic_regex_too_dear": "Subscriptions with a regular expression beyond the limit of its automaton.",
+    "topic_regex_too_long": "Subscriptions with a regular expression beyond the limit of its length.",
+    "topics_hidden": "Topics that were removed from responses.",
+    "topics_unreachable": "Requests for hidden topics.",
+    "trailing_bytes": "Frames with bytes after the last field.",
+    "transactional_id_regex_invalid": "Lists of transactions with an invalid regular expression.",
+    "transactional_id_regex_too_dear": "Lists of transactions with a regular expression beyond the limit.",
+    "transactional_ids_hidden": "Transactional ids that were removed from responses.",
+    "transactional_ids_unreachable": "Requests for hidden transactional ids.",
+}
+"""Help texts of the metrics `kproxy_EVENT_total`, by event of `Counters.events`."""
+
 ReadTallies = Callable[[], Iterable[ApiTally]]
 
 
@@ -46,12 +98,16 @@ class TrafficCollector(Collector):
         yield from self.connections()
         yield from self.frames()
         counters = self.counters
-        yield counter_family("kproxy_events", "Things worth counting, by event.", "event", counters.events)
+        events = dict(counters.events)
+        for event, text in EVENT_COUNTERS.items():
+            yield CounterMetricFamily(f"kproxy_{event}", text, value=events.get(event, 0))
         yield counter_family("kproxy_rewritten", "Values changed on their way, by what.", "what", counters.rewritten)
         yield counter_family(
             "kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks()
         )
-        yield counter_family("kproxy_stopped", "Frames not let through, by API.", "api", counters.stopped)
+        yield counter_family(
+            "kproxy_requests_blocked", "Requests that were not forwarded, by API.", "api", counters.stopped
+        )
         held = GaugeMetricFamily("kproxy_held_bytes", "Bytes of frames that are held back now.", labels=["direction"])
         for direction, size in self.held().items():
             held.add_metric([direction], size)
@@ -61,7 +117,7 @@ class TrafficCollector(Collector):
         """Return how often a broker's own address was kept from a client: stopped, left out, or blanked."""
         events = self.counters.events
         return {
-            "stopped": sum(self.counters.stopped.values()) - events.get("stopped_by_rule", 0),
+            "stopped": sum(self.counters.stopped.values()) - events.get("requests_blocked_by_rule", 0),
             "hidden": events.get("nodes_hidden", 0),
             "blanked": events.get("endpoints_blanked", 0),
         }
@@ -74,7 +130,10 @@ class TrafficCollector(Collector):
             "kproxy_connections_refused", "Client connections refused, by cause.", "cause", ends.refused
         )
         yield counter_family(
-            "kproxy_unreachable", "Times that no broker could be reached.", "cluster", ends.unreachable
+            "kproxy_upstream_connect_failures",
+            "Attempts that reached no broker of a cluster.",
+            "cluster",
+            ends.unreachable,
         )
         yield counter_family("kproxy_broker_logins", "kproxy's own logins at brokers.", "cluster", ends.logins)
         refused = ends.logins_refused
@@ -102,13 +161,15 @@ class TrafficCollector(Collector):
                 latency[tally.api].merge(tally.latency)
         for name, numbers in (("requests", requests), ("responses", responses)):
             family = CounterMetricFamily(
-                f"kproxy_{name}", f"Kafka {name} by API, version and plan.", labels=["api", "version", "plan"]
+                f"kproxy_{name}",
+                f"Kafka {name} by API, version and decode depth.",
+                labels=["api", "version", "decode_depth"],
             )
             for labels, number in numbers.items():
                 family.add_metric(labels, number)
             yield family
         broker = HistogramMetricFamily(
-            "kproxy_broker_seconds",
+            "kproxy_upstream_request_duration_seconds",
             "Seconds from sending a request to the broker to reading its response's header.",
             labels=["api"],
         )
@@ -117,12 +178,12 @@ class TrafficCollector(Collector):
         yield broker
         for name, text, times in (
             (
-                "kproxy_proxy_seconds",
+                "kproxy_processing_duration_seconds",
                 "Seconds of work on one read, measured in one turn of 16.",
                 self.counters.proxy_time,
             ),
             (
-                "kproxy_held_seconds",
+                "kproxy_buffered_duration_seconds",
                 "Seconds for which frames were held, for their rest or an answer.",
                 self.counters.held_time,
             ),

@@ -154,7 +154,7 @@ def _unanswered(view: View) -> bool:
     return view.get("outcome") in ("unanswered", "closed")
 
 
-DEPTHS = ("opaque", "head", "walk", "full")
+DEPTHS = ("none", "header", "fields", "full")
 OUTCOMES = ("answered", "no_answer_due", "unanswered", "closed")
 WHAT, WHO, RESULT, DATA, PROXY = "what was asked", "who asked", "what came of it", "records", "what kproxy did"
 
@@ -238,7 +238,7 @@ FIELDS = (
           *flag(lambda view: view.get("answered_by") == "kproxy")),
     Field(PROXY, "unread", "undec", FLAG, "its request or its response could not be read", "~undec",
           *flag(lambda view: view.get("unread") is not None, FieldDepth.FIELDS)),
-    Field(PROXY, "depth", "", ChoiceKind(DEPTHS), f"how deep kproxy looked at it: {', '.join(DEPTHS)}",
+    Field(PROXY, "depth", "", ChoiceKind(DEPTHS), f"how much kproxy decoded: {', '.join(DEPTHS)}",
           "depth == full", *column("depth")),
     Field(PROXY, "rule_time", "", DURATION, "time held by rules", "rule_time > 0ms", *column("rule_ms")),
     Field(PROXY, "wait_time", "", DURATION, "time in kproxy for other causes, such as lookups", "wait_time > 5ms",

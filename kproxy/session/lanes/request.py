@@ -100,7 +100,7 @@ class RequestLane(RequestScan):
         counters = self.session.counters
         counters.stopped[step.api] += 1
         if self.plan.refusal(step.key, step.version):
-            counters.count("stopped_by_rule")
+            counters.count("requests_blocked_by_rule")
         return Reject("stopped", step.stop, "client")
 
     # ---- rewrite

@@ -131,7 +131,7 @@ async def test_a_scrape_tells_what_became_of_pods(tmp_path: Path) -> None:
     first, last = ([numbers(text)[f'kproxy_webhook_reviews_total{{outcome="{one}"}}'] for one in outcomes]
                    for text in (before, after))  # fmt: skip
     assert (status, first, last) == (200, [0, 0, 0, 0, 1], [2, 1, 1, 2, 0])
-    assert numbers(after)['kproxy_certificate_expiry_seconds{name="webhook",side="client"}'] > 0
+    assert numbers(after)['kproxy_certificate_not_after_timestamp_seconds{name="webhook",side="client"}'] > 0
 
 
 @BY_COST

@@ -112,7 +112,7 @@ def passage(way: str, brokers: Brokers) -> Iterator[Passage]:
                 yield found
                 found.requests = proxy.metric("kproxy_requests_total")
                 found.troubles += [
-                    f"stopped {labels}: {count:g}" for labels, count in proxy.samples("kproxy_stopped_total")
+                    f"stopped {labels}: {count:g}" for labels, count in proxy.samples("kproxy_requests_blocked_total")
                 ]
                 found.troubles += [f"somebody went past kproxy to port {port}" for port in sorted(watch.strangers)]
                 lines = proxy.logs(1_000_000).splitlines()

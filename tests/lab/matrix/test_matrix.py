@@ -176,5 +176,5 @@ def check_brokers(place: Place, lanes: dict[str, Lane]) -> None:
         assert not names.upstream or names.topic not in found
         assert not names.upstream or names.group not in found
     errors = [line for line in place.proxy.logs(100_000).splitlines() if '"level": "error"' in line]
-    assert (set(), [], []) == (place.watch.strangers, place.proxy.samples("kproxy_stopped_total"), errors)
+    assert (set(), [], []) == (place.watch.strangers, place.proxy.samples("kproxy_requests_blocked_total"), errors)
     assert place.watch.seen > 0

@@ -24,7 +24,7 @@ def test_produce() -> None:
             {"index": 2, "base_offset": 9}]}],
         "throttle_time_ms": 20,
     }  # fmt: skip
-    exchange = seen("Produce", 10, request, response, who=KNOWN, acks=-1, depth="walk", rules=["slow", "limit"])
+    exchange = seen("Produce", 10, request, response, who=KNOWN, acks=-1, depth="fields", rules=["slow", "limit"])
     exchange.rule_wait, exchange.other_wait = (0.002, 0.001), (0.0, 0.0005)
     assert exchange.request is not None and exchange.response is not None
 
@@ -32,7 +32,7 @@ def test_produce() -> None:
         "connection": 3, "cluster": "main", "listener": "inside", "client_address": "10.1.2.3", "client_port": 40000,
         "node": 1, "broker": "b1:9092", "principal": "User:alice", "software_name": "librdkafka",
         "software_version": "2.16.0", "client_id": "tester", "correlation_id": 7, "api": "Produce", "api_key": 0,
-        "version": 10, "depth": "walk", "outcome": "answered", "answered_by": "broker", "acks": -1,
+        "version": 10, "depth": "fields", "outcome": "answered", "answered_by": "broker", "acks": -1,
         "request_bytes": exchange.request.size, "response_bytes": exchange.response.size,
         "request_in": "2026-11-21T10:00:01.000000Z", "request_out": "2026-11-21T10:00:01.002000Z",
         "response_in": "2026-11-21T10:00:01.011000Z", "response_out": "2026-11-21T10:00:01.012500Z",

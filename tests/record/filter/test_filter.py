@@ -22,7 +22,7 @@ PRODUCE: Mapping[str, Any] = {
     "connection": 7, "cluster": "main", "listener": "inner", "client_address": "10.1.2.3", "client_port": 5000,
     "node": 2, "broker": "kafka-2:9092", "principal": "alice", "software_name": "librdkafka",
     "software_version": "1.9.2", "client_id": "etl-1", "correlation_id": 17, "api": "Produce", "api_key": 0,
-    "version": 9, "depth": "head", "outcome": "answered", "answered_by": "broker", "request_bytes": 2_000_000,
+    "version": 9, "depth": "header", "outcome": "answered", "answered_by": "broker", "request_bytes": 2_000_000,
     "response_bytes": 80, "request_in": "2026-11-21T10:11:12.500000Z", "latency_ms": 250.5, "broker_ms": 240.0,
     "rule_ms": 5.0, "wait_ms": 0.5, "throttle_ms": 0, "rules": ["slow", "odd"], "error": "NOT_LEADER_OR_FOLLOWER",
     "errors": ["NOT_LEADER_OR_FOLLOWER", "INVALID_RECORD"], "acks": -1, "transactional_id": "pay-1",
@@ -77,7 +77,7 @@ def holds(text: str, event: Mapping[str, Any]) -> bool:
         ("bytes > 1MB", PRODUCE), ("codec == none", PRODUCE), ("codec in (lz4, zstd)", PRODUCE),
         ("codec != gzip", PRODUCE), ("producer_id == 4000", PRODUCE), ("producer_id == 4001", PRODUCE),
         ("offset == 10", PRODUCE), ("ruled", PRODUCE), ("rule == odd", PRODUCE), ("injected", CREATE),
-        ("unread", HEARTBEAT), ("depth == head", PRODUCE), ("rule_time > 0ms", PRODUCE), ("wait_time < 1ms", PRODUCE),
+        ("unread", HEARTBEAT), ("depth == header", PRODUCE), ("rule_time > 0ms", PRODUCE), ("wait_time < 1ms", PRODUCE),
         ("", HEARTBEAT), ("~k produce ~t orders", PRODUCE), ("~k fetch or ~q", CREATE), ("not ~k fetch", PRODUCE),
     ],
 )  # fmt: skip

@@ -69,7 +69,7 @@ class Traffic:
     """What a process counts of its traffic."""
 
     def __init__(self) -> None:
-        self.tally = ApiTally("Heartbeat", "4", "opaque")
+        self.tally = ApiTally("Heartbeat", "4", "none")
         self.slow: list[ObservedExchange] = []
 
     def tallies(self) -> Iterable[ApiTally]:

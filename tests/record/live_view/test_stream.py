@@ -218,7 +218,7 @@ async def test_each_second_it_says_what_passed(
     """All that did by what the metrics count; what was matched; the counters of rules."""
     monkeypatch.setattr("kproxy.admin.backend.FRESH", -1.0)
     async with viewing(api.app, "filter=~t+orders") as reader:
-        tally = api.proxy.tallies.of(0, 9, "Produce", "opaque")
+        tally = api.proxy.tallies.of(0, 9, "Produce", "none")
         tally.requests += 5
         tally.latency.add(0.003, 5)
         for topic in ("bills", "orders"):

@@ -45,7 +45,7 @@ class Everything(MetricsCollector):
         for word, value in (("nan", math.nan), ("much", math.inf), ("little", -math.inf)):
             lag.add_metric([word], value)
         yield lag
-        seconds = HistogramMetricFamily("kproxy_broker_seconds", "Seconds.", labels=["api"])
+        seconds = HistogramMetricFamily("kproxy_upstream_request_duration_seconds", "Seconds.", labels=["api"])
         seconds.add_metric(["Produce"], [("0.001", 1), ("0.25", 4), ("+Inf", 9)], 3.5)
         seconds.add_metric(["Fetch"], [("0.001", 0), ("0.25", 0), ("+Inf", 0)], 0.0)
         yield seconds
@@ -101,7 +101,8 @@ def test_the_numbers_are_those_of_a_scrape(collector: Collector, export: Any, en
     assert (metric.sum.is_monotonic, metric.sum.aggregation_temporality) == (True, 2)
     assert 0 < metric.sum.data_points[0].start_time_unix_nano <= metric.sum.data_points[0].time_unix_nano
     assert {name: one.unit for name, one in collector.metrics().items() if one.unit} == {
-        "kproxy.held.bytes": "By", "kproxy.broker.seconds": "s", "kproxy.client.broker.seconds": "s",
+        "kproxy.held.bytes": "By", "kproxy.upstream.request.duration.seconds": "s",
+        "kproxy.client.broker.seconds": "s",
     }  # fmt: skip
     resource = {one.key: one.value.string_value for one in collector.taken[0].resource_metrics[0].resource.attributes}
     assert resource.keys() == {"service.name", "service.instance.id", "service.version"}
