@@ -20,7 +20,7 @@ from tests.support.helm import BROKERS, CHART, EVERYTHING, helm, refused
 pytestmark = pytest.mark.tools("helm")
 MISTAKES = yaml.safe_load((Path(__file__).parent / "helm_mistakes.yaml").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-NOT_HERE = "a secret does not belong into values, write file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"
+NOT_HERE = "secrets are not allowed in values, use file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`"
 
 
 def whole(values: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def whole(values: dict[str, Any]) -> dict[str, Any]:
 def test_a_mistake_is_told_at_its_place(case: dict[str, Any]) -> None:
     """In one line, after Helm's own words, and nothing else with it."""
     said = refused(whole(case["values"]))
-    found = said.partition("values are wrong:\n")[2] or said.partition("kproxy:\n- ")[2]
+    found = said.partition("invalid values:\n")[2] or said.partition("kproxy:\n- ")[2]
     assert found.strip() == case["message"], said
     assert "hunter2" not in said
 
@@ -71,7 +71,7 @@ def test_a_key_without_a_value_is_none_or_a_mistake(place: tuple[str, ...]) -> N
         below[place[-1]] = None
         done = helm("template", "kproxy", str(CHART), "--values", "-", stdin=json.dumps(values))
         if done.returncode:
-            assert "meet the specifications of the schema" in done.stderr or "values are wrong:" in done.stderr
+            assert "meet the specifications of the schema" in done.stderr or "invalid values:" in done.stderr
             assert "<nil>" not in done.stderr and "nil pointer" not in done.stderr
         else:
             assert "<nil>" not in done.stdout
@@ -80,7 +80,7 @@ def test_a_key_without_a_value_is_none_or_a_mistake(place: tuple[str, ...]) -> N
 @pytest.mark.parametrize("release", ["1kproxy", "my.kproxy", "2026"])
 def test_a_release_whose_service_could_not_be_made_is_told(release: str) -> None:
     done = helm("template", release, str(CHART), "--values", "-", stdin=json.dumps(BROKERS))
-    assert "fullnameOverride: missing, a service cannot be called" in done.stderr
+    assert "fullnameOverride: required, since" in done.stderr
     named = {**BROKERS, "fullnameOverride": "kproxy"}
     assert helm("template", release, str(CHART), "--values", "-", stdin=json.dumps(named)).returncode == 0
 

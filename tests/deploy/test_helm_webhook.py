@@ -93,9 +93,9 @@ def test_the_authority_is_told() -> None:
     ("webhook", "message"),
     [
         ({"certSecret": ""},
-         "webhook.certSecret: missing, a Secret with tls.crt and tls.key for kproxy-webhook.default.svc"),
-        ({"certManager": ""}, "webhook.caBundle: missing, the authority of the certificate, without which"),
-        ({"caBundle": "YQ=="}, "webhook.caBundle: certManager is given, too; the authority comes from one of them"),
+         "webhook.certSecret: required, a Secret with tls.crt and tls.key for kproxy-webhook.default.svc"),
+        ({"certManager": ""}, "webhook.caBundle: required, the CA of the certificate"),
+        ({"caBundle": "YQ=="}, "webhook.caBundle: expected either caBundle or certManager, got both"),
         ({"failurePolicy": "Maybe"}, "at '/webhook/failurePolicy': value must be one of 'Fail', 'Ignore'"),
         ({"timeoutSeconds": 31}, "at '/webhook/timeoutSeconds': maximum: got 31, want 30"),
     ],
