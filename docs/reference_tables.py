@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self, cast
 
+import click
 from prometheus_client.metrics_core import Metric
 
 
@@ -114,9 +115,43 @@ def commands() -> str:
     """Return the table of the commands: name, description in one line."""
     from kproxy.cli import COMMANDS
 
-    rows = ["| command | what |", "|---|---|"]
+    rows = ["| command | effect |", "|---|---|"]
     rows += [f"| `kproxy {name}` | {text} |" for name, (_, text) in COMMANDS.items()]
     return "\n".join(rows) + "\n"
+
+
+def options() -> str:
+    """Return a section for each command with its arguments and options."""
+    from kproxy.cli import main
+
+    return "\n".join(command_sections(main, click.Context(main, info_name="kproxy")))
+
+
+def command_sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield the sections of a command and its subcommands."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from command_sections(found, click.Context(found, info_name=name, parent=context))
+        return
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    text = " ".join((command.help or "").partition("\n\n")[0].split())
+    rows = [record for one in command.params if (record := one.get_help_record(context)) and record[1]]
+    lines = ["| option | effect |", "|---|---|"]
+    lines += [f"| `{pipe(name)}` | {cell(effect)} |" for name, effect in rows if "--help" not in name]
+    table = "\n".join(lines) + "\n" if len(lines) > 2 else ""
+    yield f"### {context.command_path}\n\n{cell(text)}\n\n```\n{usage}\n```\n\n{table}"
+
+
+def pipe(text: str) -> str:
+    """Return a text with pipes escaped for a table."""
+    return text.replace("|", "\\|")
+
+
+def cell(text: str) -> str:
+    """Return a text of the command line for a page."""
+    return pipe(" ".join(text.split())).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
 def explored_faults() -> str:

@@ -20,8 +20,8 @@ def table_rows(name: str, head: str) -> Iterator[list[str]]:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table of a page."""
-    lines = [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]]
-    return "\n".join(lines) + "\n"
+    first, *lines = [f"| {' | '.join(row)} |" for row in [head, *rows]]
+    return "\n".join([first, "|" + "---|" * len(head), *lines]) + "\n"
 
 
 def tested_clients() -> str:

@@ -155,7 +155,7 @@ def _section(kind: str, level: str) -> str:
     paragraphs = (" ".join(text.split()) for text in (model.__doc__ or "").split("\n\n"))
     parts = [f"{level} {kind}", *(_wrapped(text) for text in paragraphs if text)]
     if own := list(_own_rows(model)):
-        parts.append("\n".join(["| key | what | default | |", "|---|---|---|---|", *own]))
+        parts.append("\n".join(["| key | type | default | description |", "|---|---|---|---|", *own]))
     else:
         parts.append("It has no fields of its own.")
     parts.append(f"```yaml\nrules:\n{textwrap.indent(model.example.rstrip(), '  ')}\n```")

@@ -38,7 +38,7 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_examples_of_the_wire_page() -> None:
+def test_examples_of_the_python_api_run() -> None:
     """They run on a Metadata request and its response; their own assertions hold."""
     metadata = next(api for api in apis() if api.name == "Metadata")
     header = {"request_api_key": 3, "request_api_version": 12, "correlation_id": 1, "client_id": "tester"}
@@ -49,8 +49,8 @@ def test_the_examples_of_the_wire_page() -> None:
         "response_frame": encode(Message(metadata, 12, {"correlation_id": 1}, {"brokers": [broker]})),
     }
 
-    for block in python_blocks("wire.md"):
-        exec(compile(block, "wire.md", "exec"), names)
+    for block in python_blocks("reference.md"):
+        exec(compile(block, "reference.md", "exec"), names)
 
     assert b"elsewhere" in names["changed"]
 

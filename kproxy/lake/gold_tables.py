@@ -333,7 +333,7 @@ def answers() -> str:
 def _chapter(answer: GoldAnswer) -> str:
     made_of = ", ".join(f"`{name}`" for name in answer.reads)
     lines = [f"### {answer.name}", "", f"{answer.question} {answer.text} Made of {made_of}.", ""]
-    lines += ["| column | type | unit | |", "|---|---|---|---|", *map(_row, answer.columns)]
+    lines += ["| column | type | unit | description |", "|---|---|---|---|", *map(_row, answer.columns)]
     return "\n".join(lines) + "\n"
 
 

@@ -48,7 +48,7 @@ def test_the_transcript_of_check_is_what_check_says(tmp_path: Path) -> None:
 
 def test_the_transcripts_of_protocol_and_decode(tmp_path: Path) -> None:
     """`kproxy protocol` prints what the page of the protocol shows; the frame in it can be decoded."""
-    first, *rest = block("wire.md", "$ kproxy protocol")
+    first, *rest = block("reference.md", "$ kproxy protocol")
     shown, decode = "\n".join(rest[:-1]), rest[-1]
 
     printed = kproxy(first.removeprefix("$ kproxy "), tmp_path)

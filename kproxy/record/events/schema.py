@@ -395,7 +395,7 @@ def column_schema(column: Column) -> dict[str, Any]:
 
 def markdown_table(columns: EventType | tuple[Column, ...]) -> str:
     """Return the columns as a table in Markdown, those of structs below them under their paths."""
-    lines = ["| column | type | unit | since | |", "|---|---|---|---|---|"]
+    lines = ["| column | type | unit | since | description |", "|---|---|---|---|---|"]
     for path, column in walk_columns(columns.columns if isinstance(columns, EventType) else columns):
         kind = f"{column.type}[]" if column.array else column.type
         meaning = column.meaning.replace("|", "&#124;")

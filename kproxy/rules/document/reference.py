@@ -40,7 +40,7 @@ def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
 
 def markdown_table(model: type[BaseModel]) -> str:
     """Return the rows of a model as a Markdown table for a page."""
-    lines = ["| key | what | default | |", "|---|---|---|---|"]
+    lines = ["| key | type | default | description |", "|---|---|---|---|"]
     for row in rows(model):
         default = f"`{row.default}`" if row.default else "**required**"
         lines.append(f"| `{row.key}` | {row.what} | {default} | {row.text.replace('|', '&#124;')} |")

@@ -12,7 +12,7 @@ PARTS = Column("parts", "struct", "what it has", array=True, columns=(NAME, Colu
 def test_columns_of_structs_follow_under_their_path() -> None:
     """One row a column, in the order of declaration; bars in words do not end a cell."""
     expected = (
-        "| column | type | unit | since | |\n"
+        "| column | type | unit | since | description |\n"
         "|---|---|---|---|---|\n"
         "| `parts` | struct[] |  | 0.1 | what it has |\n"
         "| `parts[].name` | string |  | 0.1 | its name, a&#124;b |\n"
