@@ -155,10 +155,10 @@ def cell(text: str) -> str:
 
 
 def explored_faults() -> str:
-    """Return the table of the faults that explorations try: API, fault, class, and where Kafka's source says so."""
+    """Return the table of the faults that explorations try: API, fault, class, place in Kafka's source."""
     from kproxy.testing.explore.plan import fault_table
 
-    rows = ["| API | fault | class | where Kafka's source says so |", "|---|---|---|---|"]
+    rows = ["| API | fault | class | place in Kafka's source |", "|---|---|---|---|"]
     for api, faults in fault_table().by_api.items():
         for number, fault in enumerate(faults):
             source = "no broker does it" if fault.source == "none" else fault.source
