@@ -1,6 +1,7 @@
-"""Draws two pictures, each for light and dark pages: `python docs/tables.py` writes them as SVG.
+"""Draws pictures, each for light and dark pages: `python docs/tables.py` writes them as SVG.
 
 `picture-*.svg` of the README shows a frame's stages. `ports-*.svg` of concepts.md shows listeners, ports and brokers.
+`addresses-*.svg` of networks.md shows the replaced addresses of a Metadata response.
 
 Strategy: words come from elsewhere. The groups of rules are those of `kproxy rules kinds`, split by when their rules
 take effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
@@ -57,7 +58,35 @@ def pictures() -> dict[str, str]:
         files[f"ports-{name}.svg"] = svg(
             "Ports of a listener, and the brokers behind them", 330, _ports(palette), palette
         )
+        files[f"addresses-{name}.svg"] = svg(
+            "Broker addresses in a response, and the connection that follows", 300, _addresses(palette), palette
+        )
     return files
+
+
+def _addresses(palette: Palette) -> list[str]:
+    """Return a Metadata exchange with replaced addresses, and the connection to a broker's port, from top to bottom."""
+    parts = []
+    for x, name in ((100, "client"), (480, "kproxy"), (860, "brokers")):
+        parts += [
+            _box(x - 92, 12, 184, 36, palette.panel, palette.accent if x == 480 else palette.line),
+            _text(x, 35, name, palette.text, size=13, bold=True),
+            f'<line x1="{x}" y1="48" x2="{x}" y2="288" stroke="{palette.line}" stroke-dasharray="4 4"/>',
+        ]
+    for y, forward, client_side, broker_side in (
+        (92, True, "Metadata to kafka.example.com:9092", "Metadata to b1.internal:9092"),
+        (162, False, "1: kafka.example.com:9101", "1: b1.internal:9092"),
+        (252, True, "Fetch to kafka.example.com:9102", "Fetch to b2.internal:9092"),
+    ):
+        for left, right, text in ((100, 480, client_side), (480, 860, broker_side)):
+            start, end = (left, right) if forward else (right, left)
+            parts += [
+                _arrow(start, y, end, y, palette.line),
+                _text((left + right) // 2, y - 8, text, palette.text, size=13),
+            ]
+    for x, text in ((290, "2: kafka.example.com:9102"), (670, "2: b2.internal:9092")):
+        parts.append(_text(x, 180, text, palette.text, size=13))
+    return [*parts, _text(480, 206, "addresses replaced", palette.accent, size=12)]
 
 
 def _ports(palette: Palette) -> list[str]:

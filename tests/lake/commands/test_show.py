@@ -247,7 +247,7 @@ def test_a_lake_without_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_commands_of_pages_are_right(lake: Path) -> None:
     """Tables, options and columns that pages ask for are there."""
     docs = Path(__file__).parents[3] / "docs"
-    pages = ("audit-reports.md", "kinds-addresses.md")
+    pages = ("audit-reports.md", "networks.md")
     commands = [
         (page, line)
         for page in pages

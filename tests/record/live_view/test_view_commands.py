@@ -48,7 +48,7 @@ def test_live_view_page_commands_print_what_it_shows(tmp_path: Path) -> None:
 def test_live_view_page_filters_are_valid() -> None:
     """Filters of commands on a running proxy, and those of the table that explains them."""
     page = (DOCS / "live-view.md").read_text()
-    table = page.partition("| written | it holds |")[2].partition("<!-- table:")[0]
+    table = page.partition("| written | it holds |")[2].partition("\n\n")[0]
     live = [text for line in re.findall(r"^kproxy tail.*$", page, re.MULTILINE) for text in re.findall("'(.*?)'", line)]
     shown = [text for row in re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE) for text in re.findall("`(.*?)`", row)]
 
