@@ -195,24 +195,24 @@ def test_the_rules_of_the_admin_page_are_right() -> None:
         assert len(parse_rules(block, f"admin-api.md block {number}")) > 0
 
 
-def test_the_security_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commands print what it shows, and its documents have no mistake where the files that they name are."""
+def test_tls_page_commands_and_configs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands print the shown output; configs are valid if their files exist."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "ALICES_PASSWORD": "wonderland", "BOBS_PASSWORD": "builder",
     }  # fmt: skip
-    for command, expected in console_examples("security.md"):
+    for command, expected in console_examples("tls.md"):
         ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)  # fmt: skip
         assert ran.stdout == expected.rstrip("\n") + "\n" * bool(expected.strip()), command
-    page = (DOCS / "security.md").read_text()
+    page = (DOCS / "tls.md").read_text()
     documents = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name in re.findall(r"[\w-]+\.pem", page):
         (tmp_path / name).touch()
     monkeypatch.setenv("KPROXY_PASSWORD", "secret")
     for document in documents:
-        source = Source("security.md", document)
+        source = Source("tls.md", document)
         config_from(source, tmp_path)
         assert source.lines() == []
     assert len(documents) >= 2
