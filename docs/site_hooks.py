@@ -16,6 +16,8 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     **{
         f"tests/lab/{name}/RESULTS.md": f"results/{name}.md"
         for name in ("bench", "conformance", "explore", "matrix", "soak", "suites", "verify")

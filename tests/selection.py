@@ -88,7 +88,7 @@ SECONDS = {
     "three brokers": 130,
     "Java's messages": 50,
     "recordings": 35,
-    "tests/docs/test_develop_pages.py": 40,
+    "tests/docs/test_contributing.py": 40,
     "tests/tools/verify/test_recorded_clean.py": 45,
     "tests/test_docs.py": 30,
     "tests/testing/test_pytest_plugin.py": 30,

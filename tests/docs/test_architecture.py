@@ -17,7 +17,7 @@ FOLDERS = (ROOT, ROOT / "kproxy", ROOT / "tests")
 PAGES = (
     ROOT / "ARCHITECTURE.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
-    *sorted((ROOT / "docs" / "develop").glob("*.md")),
+    ROOT / "CONTRIBUTING.md",
 )
 FILES = re.compile(r"(?<![\w/.-])((?:\w[\w-]*/)+\w[\w-]*\.(?:py|yaml|md|toml)|(?:\w[\w-]*/){2,})(?![\w/*-])")
 

@@ -6,7 +6,7 @@ count.total       # lines executed in all
 count.longest     # lines between two places where other connections may run (kproxy/base/cooperative.py)
 
 Long calls of C code, such as a regular expression, count as one line. Only a clock can measure these: see the marker
-`measured` in docs/develop/tests.md.
+`measured` in CONTRIBUTING.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rule kinds: one module per kind; base classes are in `base`.
 
 The module's name is the word under `kind:`. The class has a field `kind` with this word. Guide to a new kind:
-docs/develop/new-kind.md. Imports: select, names, values, exchange, trigger. Entry point: `KINDS`.
+CONTRIBUTING.md. Imports: select, names, values, exchange, trigger. Entry point: `KINDS`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A kind is one file: a frozen model with its parameters as fields, with its `group` and an `example`. `kproxy rules
 kinds` shows the first sentence of its docstring. Errors, schema, lists and reference pages are generated from the
-model. Guide: docs/develop/new-kind.md.
+model. Guide: CONTRIBUTING.md.
 
 The engine in `session` evaluates selectors and trigger, calls the effect, and applies its decisions.
 """
