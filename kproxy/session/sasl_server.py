@@ -103,7 +103,7 @@ class EarlyVersions:
         if not sent or then is not None:  # answered by kproxy, dropped by a rule, or the last that comes
             return pos
         if sent[4:8] != buf[pos + 4 : pos + 8] or len(sent) - 4 != int.from_bytes(sent[:4], "big", signed=True):
-            session.close("stopped", "a rule has made of ApiVersions what brokers do not answer")
+            session.close("api_blocked", "a rule has made of ApiVersions what brokers do not answer")
             return pos
         correlation = sent[8:12]
         if session.observer is not None:

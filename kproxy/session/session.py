@@ -153,13 +153,13 @@ class Session(LanePair):
             if self.responses.speaks_tls:
                 self.close("not_kafka", NOT_PLAIN, "broker")
             elif not self.responses.at_boundary:
-                self.close("broker_cut", "broker closed in the middle of a frame", "broker")
+                self.close("broker_closed_mid_frame", "broker closed in the middle of a frame", "broker")
             elif awaited:
                 self.close("broker_closed", f"broker closed with {awaited} requests unanswered", "broker")
             else:
                 self.close("broker_closed", "broker closed")
         elif not self.requests.at_boundary:
-            self.close("client_cut", "client closed in the middle of a frame", "client")
+            self.close("client_closed_mid_frame", "client closed in the middle of a frame", "client")
         elif not self.inflight.fifo and self.responses.at_boundary:
             self.close("client_closed", "client closed")
 

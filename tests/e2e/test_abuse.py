@@ -350,7 +350,7 @@ def test_lengths_that_cannot_be(proxy: Proxy, who: str, size: int) -> None:
 
     Answers have no limit but that of what is held, since brokers make long ones, and this one has to be held.
     """
-    cause = "held_memory" if who == "broker" and size > 0 else "frame_size"
+    cause = "buffer_limit" if who == "broker" and size > 0 else "frame_size"
     before = ended(proxy, cause)
     with Watch(proxy) as watch, RawClient(proxy.bootstrap) as one:
         if who == "client":

@@ -47,7 +47,7 @@ def talks_nonsense(broker: FakeBroker, stream: socket.socket, request: Message) 
 @pytest.mark.parametrize(
     ("answer", "passed", "cause", "reason"),
     [
-        (dies_in_a_frame, 12, "broker_cut", "broker closed in the middle of a frame"),
+        (dies_in_a_frame, 12, "broker_closed_mid_frame", "broker closed in the middle of a frame"),
         (hangs_up, 0, "broker_closed", "broker closed with 1 requests unanswered"),
         (
             mixes_up,
@@ -131,7 +131,7 @@ def test_clients_that_break_off(fake: Callable[..., Any], kproxy_process: Callab
 
         lines = until(lambda: (found := proxy.said("connection closed")) and len(found) == 2 and found)
         assert [(line["cause"], line["level"]) for line in lines] == [
-            ("client_cut", "warning"),
+            ("client_closed_mid_frame", "warning"),
             ("client_reset", "info"),
         ]
         assert lines[0]["reason"] == "client closed in the middle of a frame"
@@ -164,4 +164,4 @@ def test_a_frame_that_is_rewritten_and_cut(fake: Callable[..., Any], kproxy_proc
     with RawClient(proxy.bootstrap) as client, pytest.raises(EndOfStream) as ended:
         client.brokers()
     assert ended.value.args == (b"",)
-    until(lambda: proxy.said("connection closed", cause="broker_cut"))
+    until(lambda: proxy.said("connection closed", cause="broker_closed_mid_frame"))

@@ -22,7 +22,7 @@ HTTP = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
         (HTTP, "not_kafka", "client speaks HTTP to a listener of plain Kafka"),
         (b"\xff" * 100, "frame_size", "request frame of -1 bytes, expected 10 to 104857600"),
         (bytes(100), "frame_size", "request frame of 0 bytes, expected 10 to 104857600"),
-        (b"\x00\x00\x00\x20" + b"\x7f" * 32, "stopped", "api key 32639 is not known"),
+        (b"\x00\x00\x00\x20" + b"\x7f" * 32, "api_blocked", "api key 32639 is not known"),
     ],
     ids=["TLS", "HTTP", "ones", "zeros", "unknown API"],
 )

@@ -159,7 +159,7 @@ def test_what_cannot_be_rewritten_is_stopped_and_counted(dialogue: Any, key: int
 
     talk = dialogue(ADVERTISE).client(bytes(frame))
 
-    assert talk.closed is not None and talk.closed.cause == "stopped"
+    assert talk.closed is not None and talk.closed.cause == "api_blocked"
     assert schema.load(key).name in talk.closed.message
     assert talk.to_broker == b""
     assert sum(talk.shared.counters.stopped.values()) == 1
@@ -320,7 +320,7 @@ def test_frame_longer_than_its_memory_closes(dialogue: Any) -> None:
 
     talk = dialogue(ADVERTISE, shared).client(request(METADATA, 9, 1)).broker(said[:500])
 
-    assert talk.closed is not None and talk.closed.cause == "held_memory"
+    assert talk.closed is not None and talk.closed.cause == "buffer_limit"
     assert str(shared.responses.largest) in talk.closed.message and str(len(said)) in talk.closed.message
 
 

@@ -231,7 +231,7 @@ def test_each_held_frame_takes_its_own_memory(dialogue: Any) -> None:
     assert talk.session.idle
 
 
-@pytest.mark.parametrize(("more", "cause"), [(b"", "broker_closed"), (b"\x00\x00\x00", "broker_cut")])
+@pytest.mark.parametrize(("more", "cause"), [(b"", "broker_closed"), (b"\x00\x00\x00", "broker_closed_mid_frame")])
 def test_the_end_of_a_broker_is_judged_when_what_came_before_has_gone(dialogue: Any, more: bytes, cause: str) -> None:
     """A whole response waits for a port, and the broker closes: the client still gets it."""
     talk = dialogue(ADVERTISE).client(request(METADATA, 9, 1))

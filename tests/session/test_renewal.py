@@ -158,7 +158,7 @@ def test_a_clients_sasl_goes_nowhere(dialogue: Any) -> None:
     assert [one.body["error_code"] for one in said] == [0, 34, 34]
     assert sent(talk) == [HEARTBEAT]
     talk.client(b"\0\0\0\x0e\0\x11\0\x09\0\0\0\x05\0\0wxyz")
-    assert talk.closed is not None and talk.closed.cause == "stopped"
+    assert talk.closed is not None and talk.closed.cause == "api_blocked"
 
 
 # ---- whatever the order

@@ -142,7 +142,7 @@ def test_a_produce_version_that_is_not_known_closes_the_connection(dialogue: Any
     talk = dialogue(PASSIVE).client(bytes(frame))
 
     assert talk.closed is not None
-    assert talk.closed.cause == "stopped"
+    assert talk.closed.cause == "api_blocked"
     assert "14" in talk.closed.message and "13" in talk.closed.message
     assert talk.to_broker == b""
 
@@ -307,7 +307,7 @@ def test_a_drain_in_the_middle_of_a_request_waits_for_its_rest(dialogue: Any) ->
     ("side", "sent", "cause"),
     [
         (BROKER, "nothing", "broker_closed"),
-        (BROKER, "half", "broker_cut"),
+        (BROKER, "half", "broker_closed_mid_frame"),
         (CLIENT, "nothing", None),
     ],
 )

@@ -544,7 +544,7 @@ class SessionMachine(RuleBasedStateMachine):
             cause = self.talk.closed.cause
             assert cause in ((*WRONG_CAUSES,) if self.wrong else ()) + (
                 ("rule",) if self.acted_on or self.refused else ()
-            ) + (("stopped",) if self.forbids and self.is_unread_next else ()), cause
+            ) + (("api_blocked",) if self.forbids and self.is_unread_next else ()), cause
 
     @invariant()
     def counts_are_right(self) -> None:

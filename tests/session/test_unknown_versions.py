@@ -71,7 +71,7 @@ def test_what_may_be_forbidden_does_not_pass_unread(rules: str, api: str) -> Non
 
     assert talk.to_broker == b""
     assert talk.closed is not None
-    assert (talk.closed.cause, talk.closed.blame) == ("stopped", "client")
+    assert (talk.closed.cause, talk.closed.blame) == ("api_blocked", "client")
     assert f"{api} 99 is not known, and the rule" in talk.closed.message
 
 

@@ -263,7 +263,7 @@ class Assembler(Forwarder):
         allows."""
         if size > self.memory.largest:
             text = f"a frame of {size} bytes must be held, at most {self.memory.largest} bytes are allowed"
-            self.session.close("held_memory", text)
+            self.session.close("buffer_limit", text)
         else:
             others = self.memory.reserve(self, size)
             if self.reserved is None:

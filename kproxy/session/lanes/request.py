@@ -101,7 +101,7 @@ class RequestLane(RequestScan):
         counters.stopped[step.api] += 1
         if self.plan.refusal(step.key, step.version):
             counters.count("requests_blocked_by_rule")
-        return Reject("stopped", step.stop, "client")
+        return Reject("api_blocked", step.stop, "client")
 
     # ---- rewrite
 

@@ -97,7 +97,7 @@ class TailStream:
     def begin_tail(self, buf: Buffer, pos: int, n: int, now: float) -> None:
         if self.left > LONGEST_TAIL:
             text = f"{self.step.api} response has {self.left} bytes behind its records, the limit is {LONGEST_TAIL}"
-            self.lane.session.close("tail", text, "broker")
+            self.lane.session.close("frame_too_large", text, "broker")
             return
         self.length = self.left
         self.lane.kept, self.lane.need = bytearray(), self.length

@@ -177,7 +177,7 @@ class Soak:
         restarts, killed = vitals.total("kproxy_worker_restarts_total"), self.chaos.killed_workers
         requests, responses = (vitals.total(f"kproxy_{what}_total") for what in ("requests", "responses"))
         opened, closed = (vitals.total(f"kproxy_connections_{what}_total") for what in ("opened", "closed"))
-        rejected, stopped = (vitals.total(f"kproxy_{what}_total") for what in ("rules_rejected", "stopped"))
+        rejected, stopped = (vitals.total(f"kproxy_{what}_total") for what in ("rules_rejected", "requests_blocked"))
         self.told.facts.append(
             f"{requests:.0f} requests, {responses:.0f} responses, {restarts:.0f} workers restarted, "
             f"{opened:.0f} connections opened, {closed:.0f} closed"
