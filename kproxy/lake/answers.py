@@ -117,8 +117,8 @@ CLIENT_LATENCY = GoldAnswer(
     columns=columns(*("cluster", "client_id", "principal", *SOFTWARE, "api", "requests"), *_TIMED),
 )
 
-CLIENT_SAYS = GoldAnswer(
-    "client_says",
+CLIENT_METRICS = GoldAnswer(
+    "client_metrics",
     "What clients say",
     "What do clients say of themselves, and what did kproxy see of them?",
     "One row per client that pushed its metrics (KIP-714, `telemetry` with `to: [audit]`), all its instances "

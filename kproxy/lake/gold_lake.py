@@ -32,7 +32,7 @@ from kproxy.lake.lake import BatchLedger, Lake, spark_type, struct
 from kproxy.lake.spark import SMALL, Run, side_by_side, suited_to
 from kproxy.lake.tables import TABLES
 from kproxy.lake.transforms.gold.aggregates import Bases, bases, cast
-from kproxy.lake.transforms.gold.client_telemetry import CLIENT_SAYS
+from kproxy.lake.transforms.gold.client_telemetry import CLIENT_METRICS
 from kproxy.lake.transforms.gold.clients import EMPTY_FETCHES, KAFKA4_READINESS, PRODUCER_HYGIENE, ZONES
 from kproxy.lake.transforms.gold.groups import GROUP_HEALTH, GROUP_LAG
 from kproxy.lake.transforms.gold.health import (
@@ -46,10 +46,10 @@ from kproxy.lake.transforms.gold.health import (
 from kproxy.lake.transforms.gold.topics import (
     DORMANT_CLIENTS,
     PARTITION_SKEW,
+    TOPIC_CONSUMERS,
+    TOPIC_PRODUCERS,
     TRAFFIC,
     UNUSED_TOPICS,
-    WHO_READS,
-    WHO_WRITES,
 )
 from kproxy.lake.transforms.gold.violations import VIOLATIONS
 
@@ -58,14 +58,14 @@ from .answers import GoldAnswer
 ANSWER_TRANSFORMS = {
     "traffic": TRAFFIC,
     "zones": ZONES,
-    "who_writes": WHO_WRITES,
-    "who_reads": WHO_READS,
+    "topic_producers": TOPIC_PRODUCERS,
+    "topic_consumers": TOPIC_CONSUMERS,
     "kafka4_readiness": KAFKA4_READINESS,
     "unused_topics": UNUSED_TOPICS,
     "dormant_clients": DORMANT_CLIENTS,
     "latency": LATENCY,
     "client_latency": CLIENT_LATENCY,
-    "client_says": CLIENT_SAYS,
+    "client_metrics": CLIENT_METRICS,
     "throttled": THROTTLED,
     "errors_and_denials": ERRORS_AND_DENIALS,
     "group_health": GROUP_HEALTH,

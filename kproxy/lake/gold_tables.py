@@ -11,7 +11,7 @@ from kproxy.record.events.column import Column
 from .answers import (
     CLIENT,
     CLIENT_LATENCY,
-    CLIENT_SAYS,
+    CLIENT_METRICS,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,
     GROUP_LAG,
@@ -110,8 +110,8 @@ ZONES = GoldAnswer(
     ),
 )
 
-WHO_WRITES = GoldAnswer(
-    "who_writes",
+TOPIC_PRODUCERS = GoldAnswer(
+    "topic_producers",
     "Who writes",
     "Who writes to each topic?",
     "One row per topic and client. Records are those of which a broker has said that it stored them: not those that "
@@ -127,8 +127,8 @@ WHO_WRITES = GoldAnswer(
     ),
 )
 
-WHO_READS = GoldAnswer(
-    "who_reads",
+TOPIC_CONSUMERS = GoldAnswer(
+    "topic_consumers",
     "Who reads",
     "Who reads each topic?",
     "One row per topic and client. One that waits for records and gets none, or was refused, has a row with its "
@@ -288,14 +288,14 @@ EMPTY_FETCHES = GoldAnswer(
 ANSWERS = (
     TRAFFIC,
     ZONES,
-    WHO_WRITES,
-    WHO_READS,
+    TOPIC_PRODUCERS,
+    TOPIC_CONSUMERS,
     KAFKA4_READINESS,
     UNUSED_TOPICS,
     DORMANT_CLIENTS,
     LATENCY,
     CLIENT_LATENCY,
-    CLIENT_SAYS,
+    CLIENT_METRICS,
     THROTTLED,
     ERRORS_AND_DENIALS,
     GROUP_HEALTH,

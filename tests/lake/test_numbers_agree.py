@@ -337,17 +337,19 @@ def summed(rows: list[dict[str, Any]], cluster: str, *names: str, by: tuple[str,
 
 def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[str], list[dict[str, Any]]]) -> None:
     """As stats: requests, errors and bytes by API; as the clients: records by client and topic."""
-    tables = {name: answers(name) for name in ("traffic", "zones", "who_writes", "who_reads", "errors_and_denials")}
+    tables = {
+        name: answers(name) for name in ("traffic", "zones", "topic_producers", "topic_consumers", "errors_and_denials")
+    }
     columns = ("requests", "errors", "request_bytes", "response_bytes")
     for detail, one in lived.items():
         of_stats = +Counter({(row["api"], name): row[name] for row in one.events["apis"] for name in columns})
         assert summed(tables["traffic"], detail, *columns, by=("api",)) == of_stats
         assert summed(tables["zones"], detail, *columns[2:]) == summed(tables["traffic"], detail, *columns[2:])
-        records = summed(tables["who_writes"], detail, "records", by=("client_id", "topic"))
+        records = summed(tables["topic_producers"], detail, "records", by=("client_id", "topic"))
         assert records == +Counter({(*key, "records"): number for key, number in one.counts.stored.items()})
-        unconfirmed = summed(tables["who_writes"], detail, "unconfirmed_records", by=("client_id", "topic"))
+        unconfirmed = summed(tables["topic_producers"], detail, "unconfirmed_records", by=("client_id", "topic"))
         assert unconfirmed == {(*key, "unconfirmed_records"): number for key, number in one.counts.sent.items()}
-        read_records = summed(tables["who_reads"], detail, "records", by=("client_id", "topic"))
+        read_records = summed(tables["topic_consumers"], detail, "records", by=("client_id", "topic"))
         assert read_records == {(*key, "records"): number for key, number in one.counts.read.items()}
         by = ("api", "error", "what", "answered_by")
         partitions = {

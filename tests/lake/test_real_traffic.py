@@ -31,7 +31,7 @@ RULES = [
      "when": {"first": 3}, "error": "NOT_LEADER_OR_FOLLOWER"},
 ]  # fmt: skip
 SIZE = 100
-READ = ("who_writes", "who_reads", "unused_topics", "errors_and_denials", "group_health", "group_lag",
+READ = ("topic_producers", "topic_consumers", "unused_topics", "errors_and_denials", "group_health", "group_lag",
         "producer_hygiene", "rules_effect")  # fmt: skip
 """The answers that are asked for here. test_numbers_agree.py has all of them made, of real traffic, too."""
 
@@ -148,7 +148,7 @@ def answers(lived: tuple[Path, Counts], spark: SparkSession, tmp_path_factory: p
 def test_who_wrote_and_how_much(answers: Callable[[str], Any], lived: tuple[Path, Counts]) -> None:
     """Each client's acknowledged records, and those of acks=0, by topic; the renamed topic has both names."""
     found: Counter[tuple[str, str]] = Counter()
-    for row in answers("who_writes"):
+    for row in answers("topic_producers"):
         assert row["unconfirmed_records" if row["client_id"] != "careless" else "records"] == 0
         found[row["client_id"], row["topic"]] += row["records"] + row["unconfirmed_records"]
         assert row["broker_topic"] == {"audit-orders": "prod.audit-orders"}.get(row["topic"], row["topic"])
@@ -159,7 +159,7 @@ def test_who_wrote_and_how_much(answers: Callable[[str], Any], lived: tuple[Path
 def test_who_read_and_how_much(answers: Callable[[str], Any], lived: tuple[Path, Counts]) -> None:
     """Each record that a client got, and no other; librdkafka may fetch a little again after it closes a partition."""
     found: Counter[tuple[str, str]] = Counter()
-    for row in answers("who_reads"):
+    for row in answers("topic_consumers"):
         found[row["client_id"], row["topic"]] += row["records"]
 
     assert found == lived[1].read

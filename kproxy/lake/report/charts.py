@@ -232,8 +232,8 @@ def rules(rows: DataFrame) -> Any:
 
 CHARTS = {
     "traffic": Chart("Requests over time (UTC), by API.", traffic),
-    "who_writes": Chart("Topics by records written.", writers),
-    "who_reads": Chart("Topics by records read.", readers),
+    "topic_producers": Chart("Topics by records written.", writers),
+    "topic_consumers": Chart("Topics by records read.", readers),
     "kafka4_readiness": Chart("Clients by their worst verdict.", readiness),
     "latency": Chart("The slowest APIs and nodes: what half, 95 % and 99 % of the requests took at most.", latency),
     "client_latency": Chart(

@@ -227,10 +227,10 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
     verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
     level, blind = F.col("level"), F.col("check") == "not-checked"
     entries: dict[str, tuple[HeadlineCount, ...]] = {
-        "who_writes": (
+        "topic_producers": (
             ("clients write", _clients((F.col("records") > 0) | (F.col("unconfirmed_records") > 0)), False),
         ),
-        "who_reads": (("clients read", _clients(F.col("bytes") > 0), False),),
+        "topic_consumers": (("clients read", _clients(F.col("bytes") > 0), False),),
         "kafka4_readiness": (
             ("clients would break on Kafka 4", _clients(verdict == "breaks"), True),
             ("clients with an old library", _clients(verdict == "old software"), True),
@@ -244,7 +244,7 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
             ("clients", F.count(F.lit(1)), False),
             ("of them dormant", F.count_if(F.col("dormant")), True),
         ),
-        "client_says": (
+        "client_metrics": (
             ("clients say what they measure", F.count(F.lit(1)), False),
             ("clients slow before kproxy", _findings("slow before kproxy"), True),
         ),
@@ -362,7 +362,7 @@ def facts_of(rows: list[Row]) -> list[str]:
 
 
 def _overview(gold: GoldLake, days: tuple[str, ...], facts: dict[str, Row], period: Period) -> Overview:
-    traffic, written, read = facts["traffic"], facts["who_writes"], facts["who_reads"]
+    traffic, written, read = facts["traffic"], facts["topic_producers"], facts["topic_consumers"]
     clusters: set[str] = set().union(*(row["clusters"] for row in facts.values() if "clusters" in row))
     figures = (
         ("requests", grouped(traffic["requests"] or 0)),

@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "audit-reports.md"
 EVENTS = PAGE.with_name("events.md")
 NOT_HERE = ("--kafka", "--every", "s3a://")
 """What needs something else, or does not end; such commands have tests of their own."""
-HEADED = ("traffic", "who_writes", "who_reads", "dormant_clients")
+HEADED = ("traffic", "topic_producers", "topic_consumers", "dormant_clients")
 """Answers that the head of a report's page is made of."""
 
 
@@ -86,7 +86,7 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack."""
-    asked = tuple(map(answer_named, ("client_says", "zones")))
+    asked = tuple(map(answer_named, ("client_metrics", "zones")))
     some = (*map(answer_named, HEADED), *asked)
     for module in (gold_lake, report_builder):
         monkeypatch.setattr(module, "ANSWERS", some)

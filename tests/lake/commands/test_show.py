@@ -131,35 +131,37 @@ def test_rows_are_chosen_as_spark_chooses_them(gold: GoldLake, lake: Path) -> No
         return sorted(row[long] for row in gold.read(answer_named(name)).where(condition).collect())
 
     topic, client = F.col("topic"), F.col("client_id")
-    assert of("who_writes", "--topic", "orders") == spark("who_writes", topic == "orders") != []
-    assert of("who_writes", "--topic", "orders*") == spark("who_writes", topic.startswith("orders")) != []
-    assert of("who_writes", "--topic", "*") == spark("who_writes", topic.isNotNull())
-    assert of("who_writes", "--topic", "x", "--topic", "orders") == spark("who_writes", topic.isin("x", "orders"))
-    assert of("who_writes", "--topic", "x*", "--client-id", "a*b") == spark(
-        "who_writes", (topic == "x") & client.rlike("(?s)^a.*b$")
+    assert of("topic_producers", "--topic", "orders") == spark("topic_producers", topic == "orders") != []
+    assert of("topic_producers", "--topic", "orders*") == spark("topic_producers", topic.startswith("orders")) != []
+    assert of("topic_producers", "--topic", "*") == spark("topic_producers", topic.isNotNull())
+    assert of("topic_producers", "--topic", "x", "--topic", "orders") == spark(
+        "topic_producers", topic.isin("x", "orders")
     )
-    assert of("who_writes", "--topic", ".*") == []  # no regular expression
+    assert of("topic_producers", "--topic", "x*", "--client-id", "a*b") == spark(
+        "topic_producers", (topic == "x") & client.rlike("(?s)^a.*b$")
+    )
+    assert of("topic_producers", "--topic", ".*") == []  # no regular expression
     assert of("group_lag", "--where", "partition=07") == spark("group_lag", F.col("partition") == 7) != []
     assert of("group_lag", "--where", "partition=-1") == spark("group_lag", F.col("partition") == -1)
     assert of("storms", "--where", "storm=true") == spark("storms", F.col("storm")) != []
     assert of("storms", "--where", "storm=false") == spark("storms", ~F.col("storm")) != []
     found = F.array_contains("findings", "x")
     assert of("producer_hygiene", "--where", "findings=x") == spark("producer_hygiene", found) != []
-    assert of("who_writes", "--where", "topic=ü\u202e") == spark("who_writes", topic == "ü\u202e") != []
+    assert of("topic_producers", "--where", "topic=ü\u202e") == spark("topic_producers", topic == "ü\u202e") != []
 
 
 def test_other_forms(lake: Path) -> None:
     """CSV has a line of names and is read back; the table has the columns in which there is something."""
-    rows = told(show(lake, "who_writes", "-o", "json"))
-    text = show(lake, "who_writes", "-o", "csv").stdout
+    rows = told(show(lake, "topic_producers", "-o", "json"))
+    text = show(lake, "topic_producers", "-o", "csv").stdout
     read = list(csv.DictReader(io.StringIO(text)))
     assert [row["topic"] for row in read] == [(row["topic"] or "").replace("\u202e", "\\u202e") for row in rows]
     assert [row["records"] for row in read] == [str(row["records"]) for row in rows]
-    table = show(lake, "who_writes", "--topic", "orders")
+    table = show(lake, "topic_producers", "--topic", "orders")
     assert table.stdout.split()[0] == "cluster"
-    assert show(lake, "who_writes", "--topic", "nobody's").stdout == "no rows of who_writes\n"
-    assert show(lake, "who_writes", "--topic", "nobody's", "-o", "json").stdout == ""
-    assert "\u202e" not in show(lake, "who_writes").stdout
+    assert show(lake, "topic_producers", "--topic", "nobody's").stdout == "no rows of topic_producers\n"
+    assert show(lake, "topic_producers", "--topic", "nobody's", "-o", "json").stdout == ""
+    assert "\u202e" not in show(lake, "topic_producers").stdout
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.name)
@@ -177,8 +179,8 @@ def test_csv_has_the_numbers_that_json_has(lake: Path, answer: GoldAnswer) -> No
 def test_it_needs_no_spark(lake: Path) -> None:
     """Nor Java; in a process of its own it takes a second or so."""
     code = (
-        "import sys; sys.modules['pyspark'] = None; sys.argv = ['kproxy', 'audit', 'show', 'who_writes', '-o', 'csv',"
-        f"'--lake', {str(lake)!r}]; from kproxy.cli import main; main()"
+        "import sys; sys.modules['pyspark'] = None; sys.argv = ['kproxy', 'audit', 'show', 'topic_producers', '-o', "
+        f"'csv', '--lake', {str(lake)!r}]; from kproxy.cli import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PATH": "", "JAVA_HOME": ""}
@@ -189,11 +191,11 @@ def test_it_needs_no_spark(lake: Path) -> None:
 
 def test_a_table_that_is_being_replaced_is_waited_for(lake: Path) -> None:
     """Gold puts a table in the place of another in two steps."""
-    place = lake / "gold" / "who_writes"
+    place = lake / "gold" / "topic_producers"
     aside = place.rename(lake / "gold" / "aside")
     putting_back = threading.Thread(target=lambda: (time.sleep(0.5), aside.rename(place)))
     putting_back.start()
-    assert len(told(show(lake, "who_writes", "-o", "json"))) == ROWS
+    assert len(told(show(lake, "topic_producers", "-o", "json"))) == ROWS
     putting_back.join()
 
 
@@ -260,11 +262,11 @@ def test_the_commands_of_pages_are_right(lake: Path) -> None:
 
 
 def test_show_options_choose_by_brokers_names_without_others() -> None:
-    """`violations` has no clients' names, `who_writes` has both."""
+    """`violations` has no clients' names, `topic_producers` has both."""
     named: dict[str, tuple[str, ...]] = dict.fromkeys(NAMED, ()) | {"topic": ("a",)}
 
     assert [column.name for column in conditions(answer_named("violations"), (), named)] == ["broker_topic"]
-    assert [column.name for column in conditions(answer_named("who_writes"), (), named)] == ["topic"]
+    assert [column.name for column in conditions(answer_named("topic_producers"), (), named)] == ["topic"]
 
 
 def test_list_prints_each_table() -> None:

@@ -52,7 +52,7 @@ MADE = ("producer_connection_creation_total", "consumer_connection_creation_tota
 FARTHER_MS, FARTHER_TIMES = 10, 2
 """Difference in ms, and factor, between a client's latency and kproxy's that indicate a slow network between them."""
 
-CLIENT_SAYS_PARTIAL = Partial(
+CLIENT_METRICS_PARTIAL = Partial(
     keys=("cluster", "client_id", "principal", "software_name", "software_version"),
     measures={
         "first_seen": FIRST,
@@ -81,9 +81,9 @@ CLIENT_SAYS_PARTIAL = Partial(
 """`…_count`: number of pushes with a mean, or of timed requests."""
 
 
-def client_says_daily(bases: Bases) -> DataFrame:
+def client_metrics_daily(bases: Bases) -> DataFrame:
     """Sum client metrics, requests and connections by client."""
-    return CLIENT_SAYS_PARTIAL.gathered(
+    return CLIENT_METRICS_PARTIAL.gathered(
         from_clients(bases.telemetry), seen_requests(bases.requests), seen_connections(bases.connections)
     )
 
@@ -92,7 +92,7 @@ def from_clients(telemetry: DataFrame) -> DataFrame:
     """Sum the numbers of pushes by client, over all its instances."""
     means = [(name, F.col(f"{column}_avg")) for name, column in SAID.items()]
     created = reduce(add, [F.coalesce(name, F.lit(0.0)) for name in MADE])
-    return telemetry.groupBy("dt", *CLIENT_SAYS_PARTIAL.keys).agg(
+    return telemetry.groupBy("dt", *CLIENT_METRICS_PARTIAL.keys).agg(
         F.min("time").alias("first_seen"),
         F.max("time").alias("last_seen"),
         F.count(F.lit(1)).alias("pushes"),
@@ -110,7 +110,7 @@ def seen_requests(requests: DataFrame) -> DataFrame:
     number = reduce(add, [F.coalesce(f"b{bucket}", F.lit(0)) for bucket in range(BUCKETS)])
     apart = [(name, F.col("api").isin(*apis)) for name, apis in SEEN.items()]
     work = requests.where(F.col("api").isNull() | ~F.col("api").isin(*PUSHING))
-    return work.groupBy("dt", *CLIENT_SAYS_PARTIAL.keys).agg(
+    return work.groupBy("dt", *CLIENT_METRICS_PARTIAL.keys).agg(
         F.sum("count").alias("seen_requests"),
         F.sum("latency_ms").alias("latency_ms"),
         F.max("latency_max_ms").alias("max_ms"),
@@ -129,15 +129,15 @@ def seen_requests(requests: DataFrame) -> DataFrame:
 def seen_connections(connections: DataFrame) -> DataFrame:
     """Count closed connections by client. The client of a connection is unknown when it opens."""
     closed = connections.where(F.col("what") == "close")
-    return closed.groupBy("dt", *CLIENT_SAYS_PARTIAL.keys).agg(F.count(F.lit(1)).alias("seen_connections"))
+    return closed.groupBy("dt", *CLIENT_METRICS_PARTIAL.keys).agg(F.count(F.lit(1)).alias("seen_connections"))
 
 
-def client_says_combine(partials: DataFrame) -> DataFrame:
+def client_metrics_combine(partials: DataFrame) -> DataFrame:
     """Merge the days, one row per client with metrics."""
-    said = CLIENT_SAYS_PARTIAL.merged(partials).where(F.col("pushes") > 0).select("*", timed())
+    said = CLIENT_METRICS_PARTIAL.merged(partials).where(F.col("pushes") > 0).select("*", timed())
     counts = ("seen_connections", "seen_requests", "seen_throttled", "seen_errors", "seen_retriable", "seen_cut_off")
     rated = said.select(
-        *CLIENT_SAYS_PARTIAL.keys,
+        *CLIENT_METRICS_PARTIAL.keys,
         *("first_seen", "last_seen", "pushes"),
         F.hll_sketch_estimate("instances").alias("instances"),
         F.col("connections").try_cast("bigint").alias("connections"),
@@ -170,4 +170,4 @@ def _farther(said: Column, seen: Column) -> Column:
     return F.coalesce((said > seen * FARTHER_TIMES) & (said > seen + FARTHER_MS), F.lit(False))
 
 
-CLIENT_SAYS = AnswerTransforms(CLIENT_SAYS_PARTIAL, client_says_daily, client_says_combine)
+CLIENT_METRICS = AnswerTransforms(CLIENT_METRICS_PARTIAL, client_metrics_daily, client_metrics_combine)

@@ -266,7 +266,7 @@ def traffic_combine(partials: DataFrame) -> DataFrame:
 TRAFFIC = AnswerTransforms(TRAFFIC_PARTIAL, traffic_daily, traffic_combine)
 
 
-WHO_WRITES_PARTIAL = Partial(
+TOPIC_PRODUCERS_PARTIAL = Partial(
     keys=("cluster", "topic", "broker_topic", *WHO[1:]),
     measures={
         "first_seen": FIRST,
@@ -280,9 +280,9 @@ WHO_WRITES_PARTIAL = Partial(
 )
 
 
-def who_writes_daily(bases: Bases) -> DataFrame:
+def topic_producers_daily(bases: Bases) -> DataFrame:
     """Sum the writes that a broker stored; a refused partition is one error."""
-    written = bases.writes.groupBy("dt", *WHO_WRITES_PARTIAL.keys).agg(
+    written = bases.writes.groupBy("dt", *TOPIC_PRODUCERS_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
         F.sum("count").alias("requests"),
@@ -291,18 +291,18 @@ def who_writes_daily(bases: Bases) -> DataFrame:
         F.sum(unconfirmed("records")).alias("unconfirmed_records"),
         F.sum(failed("count")).alias("errors"),
     )
-    return WHO_WRITES_PARTIAL.select(written)
+    return TOPIC_PRODUCERS_PARTIAL.select(written)
 
 
-def who_writes_combine(partials: DataFrame) -> DataFrame:
+def topic_producers_combine(partials: DataFrame) -> DataFrame:
     """Merge the days, one row per topic and client."""
-    return WHO_WRITES_PARTIAL.merged(partials).fillna(0, ["records", "bytes", "unconfirmed_records", "errors"])
+    return TOPIC_PRODUCERS_PARTIAL.merged(partials).fillna(0, ["records", "bytes", "unconfirmed_records", "errors"])
 
 
-WHO_WRITES = AnswerTransforms(WHO_WRITES_PARTIAL, who_writes_daily, who_writes_combine)
+TOPIC_PRODUCERS = AnswerTransforms(TOPIC_PRODUCERS_PARTIAL, topic_producers_daily, topic_producers_combine)
 
 
-WHO_READS_PARTIAL = Partial(
+TOPIC_CONSUMERS_PARTIAL = Partial(
     keys=("cluster", "topic", "broker_topic", *WHO[1:]),
     measures={
         "first_seen": FIRST,
@@ -316,9 +316,9 @@ WHO_READS_PARTIAL = Partial(
 )
 
 
-def who_reads_daily(bases: Bases) -> DataFrame:
+def topic_consumers_daily(bases: Bases) -> DataFrame:
     """Sum reads. A partition with an error counts as one error without data."""
-    read = bases.reads.groupBy("dt", *WHO_READS_PARTIAL.keys).agg(
+    read = bases.reads.groupBy("dt", *TOPIC_CONSUMERS_PARTIAL.keys).agg(
         F.min("first_seen").alias("first_seen"),
         F.max("last_seen").alias("last_seen"),
         F.sum("count").alias("requests"),
@@ -327,15 +327,15 @@ def who_reads_daily(bases: Bases) -> DataFrame:
         F.sum(went_well("bytes")).alias("bytes"),
         F.sum(failed("count")).alias("errors"),
     )
-    return WHO_READS_PARTIAL.select(read)
+    return TOPIC_CONSUMERS_PARTIAL.select(read)
 
 
-def who_reads_combine(partials: DataFrame) -> DataFrame:
+def topic_consumers_combine(partials: DataFrame) -> DataFrame:
     """Merge the days, one row per topic and client."""
-    return WHO_READS_PARTIAL.merged(partials).fillna(0, ["empty", "records", "bytes", "errors"])
+    return TOPIC_CONSUMERS_PARTIAL.merged(partials).fillna(0, ["empty", "records", "bytes", "errors"])
 
 
-WHO_READS = AnswerTransforms(WHO_READS_PARTIAL, who_reads_daily, who_reads_combine)
+TOPIC_CONSUMERS = AnswerTransforms(TOPIC_CONSUMERS_PARTIAL, topic_consumers_daily, topic_consumers_combine)
 
 
 DORMANT_DAYS = 7

@@ -22,9 +22,9 @@ from tests.support.report_page import without_drawings_ids
 
 pytestmark = pytest.mark.timeout(600)
 WRITE = {"api": "Produce", "topic": "orders", "partition": 0, "client_id": "shop", "records": 5, "bytes": 500}
-FEW = ("who_writes", "rules_effect")
+FEW = ("topic_producers", "rules_effect")
 COMPILED = "spark.sql.codegen.wholeStage"
-OF_THE_REPORT = ("traffic", "who_writes", "who_reads", "dormant_clients", "kafka4_readiness")
+OF_THE_REPORT = ("traffic", "topic_producers", "topic_consumers", "dormant_clients", "kafka4_readiness")
 
 
 @pytest.fixture(params=[FEW])
@@ -66,7 +66,7 @@ def put(run, silver):
 
 
 def written(gold):
-    return {row["topic"]: row["records"] for row in gold.read(answer_named("who_writes")).collect()}
+    return {row["topic"]: row["records"] for row in gold.read(answer_named("topic_producers")).collect()}
 
 
 @pytest.mark.deep
@@ -77,15 +77,15 @@ def test_late_rows_of_an_old_day_change_that_day_only(run, put):
     gold = GoldLake(run.lake)
     put("b1", produce_partitions=[{**WRITE, "time": f"2026-11-{day} 10:00:00"} for day in (18, 19)])
     first = job.gold(run)
-    files = {day: run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-{day}/*") for day in (18, 19)}
+    files = {day: run.lake.files.glob(f"{gold.daily_path('topic_producers')}/dt=2026-11-{day}/*") for day in (18, 19)}
     again = job.gold(run)
     put("b2", produce_partitions=[{**WRITE, "time": "2026-11-18 23:00:00"}])
     late = job.gold(run)
 
     assert ([date(2026, 11, 18), date(2026, 11, 19)], [], [date(2026, 11, 18)]) == (first.days, again.days, late.days)
     assert (True, False, True) == (first.combined, again.combined, late.combined)
-    assert files[19] == run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-19/*")
-    assert files[18] != run.lake.files.glob(f"{gold.daily_path('who_writes')}/dt=2026-11-18/*")
+    assert files[19] == run.lake.files.glob(f"{gold.daily_path('topic_producers')}/dt=2026-11-19/*")
+    assert files[18] != run.lake.files.glob(f"{gold.daily_path('topic_producers')}/dt=2026-11-18/*")
     assert {"orders": 15} == written(gold)
 
 

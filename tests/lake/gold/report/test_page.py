@@ -39,7 +39,7 @@ class Tags(HTMLParser):
 
 
 def report(name=HOSTILE, rows=1):
-    answer = answer_named("who_writes")
+    answer = answer_named("topic_producers")
     values = {"topic": name, "client_id": name, "principal": name, "records": 7}
     row = tuple(cell(values.get(column.name), column) for column in answer.columns)
     heads = (Headline(1, "clients write", calls=False), Headline(3, "storms", calls=True))
@@ -72,7 +72,7 @@ def test_rows_that_are_left_out_are_counted():
     """With the table where all of them are."""
     text = page(report(rows=2), Period())
 
-    assert "2 of 7 rows, 5 left out; all are in <code>gold/who_writes</code>" in text
+    assert "2 of 7 rows, 5 left out; all are in <code>gold/topic_producers</code>" in text
 
 
 @pytest.mark.parametrize("name", ["<b>bold</b>", "<a href='http://x'>here</a>", "a&lt;b"])

@@ -15,7 +15,7 @@ def test_writes_are_summed_by_topic_and_client(answer):
         {**WRITE, "acks": 0, "records": 4, "bytes": 400},
         {**WRITE, "client_id": "till", "broker_topic": "eu.orders", "records": 1, "bytes": 10, "principal": "User:t"},
     ]  # fmt: skip
-    found = {row["client_id"]: row for row in answer("who_writes", produce_partitions=rows)}
+    found = {row["client_id"]: row for row in answer("topic_producers", produce_partitions=rows)}
 
     shop, till = found["shop"], found["till"]
     assert (11, 75, 7500, 2) == (shop["requests"], shop["records"], shop["bytes"], shop["errors"])

@@ -70,7 +70,7 @@ def test_what_instances_say_is_beside_what_was_seen_of_them(answer: Callable[...
     closes = [{**SHOP, "what": what} for what in ("open", "close", "close")]
     rows = {
         (row["principal"], row["software_version"]): row
-        for row in answer("client_says", telemetry=pushes, requests=requests, connections=closes)
+        for row in answer("client_metrics", telemetry=pushes, requests=requests, connections=closes)
     }
     shop = rows["User:shop", "2.16"]
 
@@ -104,7 +104,7 @@ def test_slow_before_kproxy(answer: Callable[..., Any]) -> None:
     }
     told = [push(client_id=name, **case[0]) for name, case in cases.items()]
     requests = [seen(case[2], client_id=name, api=case[1]) for name, case in cases.items()]
-    rows = answer("client_says", telemetry=told, requests=requests)
+    rows = answer("client_metrics", telemetry=told, requests=requests)
 
     assert {row["client_id"]: row["findings"] for row in rows} == {name: case[3] for name, case in cases.items()}
 
@@ -127,7 +127,7 @@ def test_claims_are_told_as_they_are(answer: Callable[..., Any]) -> None:
         recorded(),
     ]
     rows = {
-        row.get("client_id"): row for row in answer("client_says", telemetry=pushes, requests=[seen(1.0, **nobody)])
+        row.get("client_id"): row for row in answer("client_metrics", telemetry=pushes, requests=[seen(1.0, **nobody)])
     }
 
     assert set(rows) == {HOSTILE, None, "shop", "recorded"}
@@ -156,7 +156,7 @@ def test_days_merge_in_any_order(silver: Callable[..., Any]) -> None:
         for api in ("Produce", "Fetch", "Metadata") * 10
     ]  # fmt: skip
     tables = silver(telemetry=pushes, requests=requests)
-    how = ANSWER_TRANSFORMS["client_says"]
+    how = ANSWER_TRANSFORMS["client_metrics"]
     daily = how.daily(bases(tables)).persist()
     days = [daily.where(F.col("dt") == f"2026-11-{day}") for day in (20, 18, 19, 17)]
     late = days[0].unionByName(days[1]).unionByName(days[2]).unionByName(days[3])

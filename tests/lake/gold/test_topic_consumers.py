@@ -10,6 +10,6 @@ def test_reads_are_summed_by_topic_and_client(answer):
         {**READ, "detail": "summary", "count": 60, "records": 30, "bytes": 3000, "empty": 50},
         {**READ, "count": 3, "error": "OFFSET_OUT_OF_RANGE"},
     ]
-    [row] = answer("who_reads", fetch_partitions=rows)
+    [row] = answer("topic_consumers", fetch_partitions=rows)
 
     assert (64, 50, 35, 3500, 3) == (row["requests"], row["empty"], row["records"], row["bytes"], row["errors"])
