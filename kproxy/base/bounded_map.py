@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from weakref import ref
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -111,3 +112,17 @@ class SharedBudget:
             if len(fullest) <= 1:
                 return
             fullest.evict()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def unheld(method: F) -> F:
+    """Return a function that calls this bound method while other code holds its object."""
+    bound = cast("Any", method)
+    owner, function = ref(bound.__self__), bound.__func__
+
+    def call(*args: Any) -> Any:
+        return function(owner(), *args)
+
+    return cast("F", call)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import unheld
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.allow_from import AllowFrom

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import unheld
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.access import AccessRule

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import unheld
 from kproxy.protocol.framing import produce_acks
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import has_no_endpoints

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import unheld
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.exchange import FrameDepth

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from kproxy.base.bounded_map import BoundedMap
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import BoundedMap, unheld
 from kproxy.rules.select.match import Texts, text_test
 from kproxy.rules.values.model import Model, Wrong
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from kproxy.base.weak_method import unheld
+from kproxy.base.bounded_map import unheld
 
 from .layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID, Layer, NamePattern, Namespace, PrefixLayer, RenameEntry
 
