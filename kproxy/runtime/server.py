@@ -37,7 +37,7 @@ from .timeouts import MaxAges, Sweep
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config
     from kproxy.app.workers.supervisor_client import RemotePorts
-    from kproxy.session.lanes.host import LaneHost
+    from kproxy.session.lanes.services import LaneHost
 
 MANY = 64
 """Connection count that triggers loop detection, as does each doubling of it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kproxy.rules.exchange import TrafficShape
 
 if TYPE_CHECKING:
-    from .lanes.host import LaneHost
+    from kproxy.session.lanes.services import LaneHost
 
 CLIENT: Final = 0
 BROKER: Final = 1

@@ -24,7 +24,7 @@ from kproxy.session.frame import Disposition, Need, Replace, Wait
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.rewrite.response_cache import NeedsLookup
 
-from .host import LaneHost
+from .services import LaneHost
 
 if TYPE_CHECKING:
     from kproxy.session.frame import LongFrame

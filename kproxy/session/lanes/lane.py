@@ -35,7 +35,7 @@ from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.sasl.principal import LONGEST_TOKEN
 
 from .assembler import Assembler
-from .host import LaneHost
+from .services import LaneHost
 
 if TYPE_CHECKING:
     from kproxy.session.frame import LongFrame

@@ -15,9 +15,9 @@ from kproxy.session.session_state import CLOSING, DRAINING, NOWHERE, OVER, STALL
 from kproxy.session.shared import ClusterState
 
 from .assembler import Assembler
-from .host import LaneHost
 from .request import RequestLane
 from .response import ResponseLane
+from .services import LaneHost
 
 
 class LanePair(LaneHost):

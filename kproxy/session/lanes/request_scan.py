@@ -18,8 +18,8 @@ from kproxy.session.plan import HEAD, LIVE, WHOLE, Step
 from kproxy.session.sasl.login import GSSAPI_FIRST, MAX_TOKEN, RawTokens
 from kproxy.session.session_state import NEW, OPEN
 
-from .host import LaneHost
 from .lane import Lane, NewHeads
+from .services import LaneHost
 
 HEADER = REQUEST_HEAD.unpack_from
 HEADER_BYTES = 14

@@ -33,9 +33,9 @@ from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.session_state import DRAINING
 
 from .assembler import joined
-from .host import LaneHost
 from .lane import Lane, NewHeads
 from .request_rules import FifoNote
+from .services import LaneHost
 
 HEADER = RESPONSE_BEGINS.unpack_from
 HEADER_BYTES = 8
