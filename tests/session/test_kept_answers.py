@@ -20,7 +20,7 @@ from kproxy.session.counters import Counters
 from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.addresses import AddressRewrite
 from kproxy.session.rewrite.context import GONE
-from kproxy.session.rewrite.names.answers import TopicAnswers
+from kproxy.session.rewrite.names.metadata import TopicAnswers
 from kproxy.session.rewrite.names.rewrites import NameRewrite
 from kproxy.session.rewrite.response_cache import MOST_ANSWERS, CachedResponse, Dependencies, ResponseCache, Rewriter
 from kproxy.session.session_state import NOWHERE

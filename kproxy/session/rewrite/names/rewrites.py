@@ -40,7 +40,7 @@ from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.response_cache import Apply, NeedsLookup, Rewrite, Splice, Splicer
 
 from . import groups, resources
-from .answers import AllTopicsRequest, CursorName, TopicAnswers
+from .metadata import AllTopicsRequest, CursorName, TopicAnswers
 from .regex import DescribedRegex, HeartbeatRegex, MatchingOnly, PatternAside, TopologyRegexes
 from .tenant_denials import (
     MESSAGES_FROM,
