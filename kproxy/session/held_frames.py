@@ -19,7 +19,7 @@ from kproxy.protocol.framing import framed
 from kproxy.rules.exchange import AfterDrop, Hold, How
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.rule_set import ActiveRule, HowGone
-from kproxy.session.respond.answer import Failure, fail
+from kproxy.session.respond.error_responses import Failure, fail
 
 if TYPE_CHECKING:
     from .frame import FrameView

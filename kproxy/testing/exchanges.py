@@ -29,7 +29,7 @@ from kproxy.session.fetch_sessions import NOT_FOUND, FetchSessions
 from kproxy.session.live.entity_resolver import unlisted
 from kproxy.session.live.selection import key_of
 from kproxy.session.partition_session import PartitionSession
-from kproxy.session.respond.answer import errors_of
+from kproxy.session.respond.error_responses import errors_of
 
 from .recorder import TapedExchange, complete_size
 

@@ -29,7 +29,7 @@ from kproxy.protocol.table.errors import error_name
 from kproxy.protocol.table.shapes import Level, Shape
 from kproxy.record.audit.lines import plain
 from kproxy.rules.entity import CLIENT_METRICS
-from kproxy.session.respond.answer import Handle, handles_of
+from kproxy.session.respond.error_responses import Handle, handles_of
 
 ACL_RESOURCES = {
     1: "any", 2: "topic", 3: "group", 4: "cluster", 5: "transactional_id", 6: "delegation_token", 7: "user",

@@ -42,7 +42,7 @@ from kproxy.session.fetch_sessions import LISTING, SHARE_LISTING
 from kproxy.session.frame import RequestView
 from kproxy.session.partition_session import OPENING
 from kproxy.session.plan import Step
-from kproxy.session.respond.answer import Failure, fail, fail_each
+from kproxy.session.respond.error_responses import Failure, fail, fail_each
 from kproxy.session.respond.merge import without
 from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram

@@ -21,7 +21,7 @@ from kproxy.session.cluster import Cluster
 from kproxy.session.fetch_sessions import NOT_FOUND, SHARE_NOT_FOUND, FetchSessions, ShareSessions, owner_of
 from kproxy.session.frame import RequestView, ResponseView
 from kproxy.session.partition_session import Key, PartitionSession, SessionPartitionShare
-from kproxy.session.respond.answer import Failure
+from kproxy.session.respond.error_responses import Failure
 from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import SessionState

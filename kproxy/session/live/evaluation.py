@@ -32,7 +32,7 @@ from kproxy.session.frame import FrameView
 from kproxy.session.held_frames import HeldFrame
 from kproxy.session.partition_session import PartitionSession
 from kproxy.session.plan import Step
-from kproxy.session.respond.answer import Failure
+from kproxy.session.respond.error_responses import Failure
 from kproxy.session.respond.merge import leave_out
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import DRAINING

@@ -28,7 +28,7 @@ from kproxy.rules.exchange import (
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.compiled_rule import CompiledRule
-from kproxy.session.respond.answer import Failure, errors_of, fail
+from kproxy.session.respond.error_responses import Failure, errors_of, fail
 from kproxy.session.respond.merge import leave_out, merge, overwrite, overwrite_top
 
 from .engine import Engine, milliseconds

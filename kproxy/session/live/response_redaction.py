@@ -35,7 +35,7 @@ from kproxy.rules.select.mentions import loose, texts
 from kproxy.session.cluster import Cluster, fresh_topics
 from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.literal_search import BY_ID, joins
-from kproxy.session.respond.answer import Failure
+from kproxy.session.respond.error_responses import Failure
 from kproxy.session.rewrite.context import ASKED_IDS, Context, session_lru
 from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.session.rewrite.names.translator import NameTranslator

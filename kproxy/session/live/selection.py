@@ -38,7 +38,7 @@ from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.frame import RequestView
 from kproxy.session.partition_session import Key
 from kproxy.session.plan import HEAD, Step
-from kproxy.session.respond.answer import Failure
+from kproxy.session.respond.error_responses import Failure
 from kproxy.session.rule_program import RuleProgram
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ broker's response to it, with the errors of the others. `overwrite`: errors afte
 `leave_out`: removes denied entities from a list, in place. `errors_of`: the error of each entity in a response.
 """
 
-from .answer import Failure, errors_of, fail, fail_each
+from .error_responses import Failure, errors_of, fail, fail_each
 from .merge import leave_out, merge, overwrite, overwrite_top, without
 
 __all__ = [

@@ -19,7 +19,7 @@ from kproxy.protocol import Message
 from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, make
 
-from .answer import Failure, Failures, Handle, Node, element, handles_of, top_error, tree, weave
+from .error_responses import Failure, Failures, Handle, Node, element, handles_of, top_error, tree, weave
 
 Visible = Callable[[Entity], bool]
 

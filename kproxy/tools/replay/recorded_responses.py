@@ -41,8 +41,8 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import FETCH
 from kproxy.protocol.table.layout import ZERO_UUID, Slot, Struct
 from kproxy.protocol.table.shapes import Level, Shape, shape
-from kproxy.session.respond.answer import Failure
-from kproxy.session.respond.answer import element as made_element
+from kproxy.session.respond.error_responses import Failure
+from kproxy.session.respond.error_responses import element as made_element
 from kproxy.tools.replay.compare import IgnoredFields
 from kproxy.tools.replay.recording import RecordedExchange, Recording
 

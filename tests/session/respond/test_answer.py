@@ -14,7 +14,7 @@ from kproxy.protocol.table.schema import Api
 from kproxy.protocol.table.shapes import shape
 from kproxy.rules.entity import Entity, entities
 from kproxy.session.respond import Failure, fail, fail_each
-from kproxy.session.respond.answer import errors_of
+from kproxy.session.respond.error_responses import errors_of
 from tests.support.frames import message
 from tests.support.random_requests import random_request
 
