@@ -7,6 +7,5 @@ logs.py        the log of a process: `log_of_process`
 system.py      files and processes; sockets.py: sockets
 jars.py        jars from Maven for tests and Spark
 cooperative.py yield points of long work
-weak_method.py bound methods without reference cycles
 bounded_map.py LRU maps with a maximum of entries or bytes: `BoundedMap`
 """

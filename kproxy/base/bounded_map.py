@@ -1,4 +1,4 @@
-"""Map with a maximum number of entries that evicts the least recently used one."""
+"""Parts of caches: a map that evicts its least recently used entry, and methods that a cache can hold weakly."""
 
 from __future__ import annotations
 
@@ -118,7 +118,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def unheld(method: F) -> F:
-    """Return a function that calls this bound method while other code holds its object."""
+    """Return a function that calls this bound method while other code holds its object.
+
+    A cache stored on an object can call the object by it without a reference cycle. The garbage collector frees old
+    cycles only every ten minutes (`app/garbage.py`).
+    """
     bound = cast("Any", method)
     owner, function = ref(bound.__self__), bound.__func__
 

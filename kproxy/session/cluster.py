@@ -24,10 +24,10 @@ from kproxy.session.rewrite.context import (
     MAX_ASKED_AT_ONCE,
     TOPIC_IDS,
     Context,
+    NeedsLookup,
     session_lru,
 )
 from kproxy.session.rewrite.names.topic_ids import ZERO, is_nobodys, learn
-from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .counters import Counters
 

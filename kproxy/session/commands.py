@@ -1,9 +1,9 @@
-"""Commands of a session to its driver: named by verbs, frozen, and obeyed in order.
+"""Commands of a session to its driver: named by verbs, frozen, and executed in order.
 
-The driver sends the bytes that `from_client` or `from_broker` let pass first, then obeys `session.commands`, then
-clears it. One exception: a `Dial` comes in the same call as the first bytes for the broker, and those wait for it.
+The driver sends the bytes that `from_client` or `from_broker` let pass first, then executes `session.commands`, then
+clears it. One exception: a `Dial` is in the same call as the first bytes for the broker, and those wait for it.
 
-Facts of an exchange that its bytes do not show, told by the session: how long it was held, and which rules fired.
+`Observer` is the other output of a session: facts of an exchange that its bytes do not show.
 """
 
 from __future__ import annotations

@@ -20,13 +20,14 @@ from kproxy.protocol.framing import MAX_REQUEST_HEADER, body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import schema
 from kproxy.session.inflight import FifoEntry
-from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces
+from kproxy.session.rewrite.context import NeedsLookup
+from kproxy.session.rewrite.rewriter import Pieces
 
 from .plan import Step
 
 if TYPE_CHECKING:
     from .lanes.request_rules import MeteredFrame
-    from .lanes.response import TailStream
+    from .lanes.tail_stream import TailStream
 
     LongFrame: TypeAlias = "TailStream | MeteredFrame"
 

@@ -1,10 +1,8 @@
-"""Frame that a rule holds, and the possible decisions about it. Decisions fill in the slots of the frame's own
-evaluation, so that whatever obeys that, counts and keeps the order, does so as for any other rule.
+"""Frames that rules hold: the decisions about one frame, and the registry of all held frames of this process.
 
-The frame is shown as the client sent it or would get it: names are rewritten when it leaves. It stays in its lane's
-buffer, and is copied only on request.
-
-Desk of all frames that rules hold in this process, within bounds, and for a minute of how those went.
+Decisions are stored in the frame's own evaluation, so the lane applies, counts and orders them as for any other rule.
+The frame is shown with the client's names; names are rewritten when it is sent. It stays in its lane's buffer, and is
+copied only on request. The registry has limits, and keeps the outcome of a released frame for a minute.
 """
 
 from __future__ import annotations

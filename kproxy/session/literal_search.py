@@ -1,16 +1,14 @@
-"""A quick test if a frame can name entities that rules forbid, before it is decoded.
+"""Prefilters of frames: the names in their bytes select the candidate rules, before anything is decoded.
 
-Strategy. A rule lists the literals of frames that name its entities (`rules/select/match.py`); the frame is searched
-for all of them at once. Topics that a frame gives by their ids alone are found by a walk, and their names searched
-instead. The test may have false positives, but no false negatives: frames that are too long, ids without a known name
-and malformed messages are left to the decoder.
+Strategy. A rule lists the literals of frames that name its entities (`rules/select/match.py`). `LiteralSearch` searches
+a frame for all of them at once. For topics that a frame gives by their ids alone, a walk finds the ids, and the search
+uses their names. It may have false positives, but no false negatives: frames that are too long, ids without a known
+name and malformed messages are left to the decoder.
 
-First look at a request: finds the rules that can apply to the names in it. Most apply to none, and need no more.
-
-Strategy. A walk reads only the fields that rules are indexed by (`RuleIndex`); the index has the rules for each name.
-Rules that select by names elsewhere in requests, or that screen responses, are searched by the bytes of names. It gives
-up where names are not sufficient: in fetch sessions, which are tracked, and for topic ids without a known name. Then
-the request is decoded as usual.
+`NamePrefilter` needs fewer false positives, for requests. A walk reads only the fields that rules are indexed by
+(`RuleIndex`), and the index has the rules for each name. Rules that select by names elsewhere in requests, or that
+redact responses, use the literal search. If names are not sufficient, the request is decoded as usual: in fetch
+sessions, which are tracked, and for topic ids without a known name.
 """
 
 from __future__ import annotations

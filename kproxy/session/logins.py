@@ -1,14 +1,13 @@
-"""The broker's session of a connection that kproxy itself logged in on, renewed before it ends (KIP-368).
+"""Logins on one session: the client's at the broker or at kproxy, and kproxy's own at the broker.
 
-Strategy. From SaslHandshake to the end of the login a broker accepts nothing else on this connection, and it closes a
-connection with an expired session at the next request. So when it is time, the client's next frame waits where it
-begins; as soon as no frame of the client is under way to the broker, the login's requests go out one by one. Each has
-its place in the FIFO, after the client's earlier requests, and its response never reaches the client.
-
-Logins on one session: the client's at the broker or at kproxy, and kproxy's own at the broker.
-
-They decide how the client's next frame is scanned: by the SASL server during a login, not at all during a renewal, or
+They determine the scan of the client's next frame: by the SASL server during a login, not at all during a renewal, or
 as usual.
+
+Strategy of a renewal (KIP-368). From SaslHandshake to the end of a login, a broker accepts no other request on the
+connection, and it closes a connection with an expired session at the next request. So before the session ends, the
+client's next frame waits. When no frame of the client is under way to the broker, the requests of the login are sent
+one by one. Each has its place in the FIFO after the client's earlier requests, and its response never reaches the
+client.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from kproxy.session.rewrite.addresses import address_rewrite, carries_addresses,
 from kproxy.session.rewrite.names import by_id, known_heads, name_rewrite, single_topic_rewriter
 from kproxy.session.rewrite.names.rewrites import SingleTopicRewriter
 from kproxy.session.rewrite.racks import FetchRacks, rack_rewrite
-from kproxy.session.rewrite.response_cache import Rewrite, Rewriter, Splicer
+from kproxy.session.rewrite.rewriter import Rewrite, Rewriter, Splicer
 from kproxy.session.rewrite.versions import HIDDEN, VersionsAnswers
 from kproxy.session.sasl.identity import ANSWERED
 

@@ -1,23 +1,21 @@
-"""ApiVersions of clients that have not authenticated: answered as the broker would, without a request to it.
+"""SASL server of a listener: clients authenticate to kproxy, and the broker is not involved.
 
-Strategy. The request is handled as any other, by rules and the FIFO, but its bytes are not sent. The driver knows the
-broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as any response:
-versions are restricted, rules apply, it is recorded. The only difference for the client is the check of a cluster id or
-node id in the request (version 5, KIP-1242), which the client sends for a cluster that it knows: kproxy ignores them.
-
-SASL in the broker's place: a listener's clients authenticate to kproxy, and the broker does not see it.
-
-Strategy. Until a client has authenticated, its frames go through `scan` one by one. ApiVersions is answered as by the
-broker, SaslHandshake and SaslAuthenticate are answered here. Any other request closes the connection, as at a broker
-(SaslServerAuthenticator). Responses are entries in the FIFO like all responses made by kproxy. No broker is dialled
-before: the first request afterwards does that. Then the request lane is as fast as without it; it returns here with a
-SaslHandshake (KIP-368), and when the session has ended.
+Strategy. Until a client has authenticated, its frames go through `scan` one by one. SaslHandshake and SaslAuthenticate
+are answered here. Any other request except ApiVersions closes the connection, as at a broker (SaslServerAuthenticator).
+Responses are entries in the FIFO like all responses made by kproxy. The first request afterwards dials the broker. Then
+the request lane is as fast as without authentication; it returns here with a SaslHandshake (KIP-368), and when the
+session has ended.
 
     HANDSHAKE ── SaslHandshake ──▶ TOKEN ── the last token ──▶ OPEN ── the session ends ──▶ ENDED
                                     │  ▲ ◀──────── SaslHandshake ───────┴──────────────────────┘
                  a password to hash │  ├── a wrong token ──▶ REFUSING ── a little later ──▶ REFUSED: it is answered
                                     ▼  │
                                   HASHING: the driver runs it in the background, and frames wait
+
+An ApiVersions request before that is handled as any other, by rules and the FIFO, but its bytes are not sent. The
+driver knows the broker's response to such a request (`AskVersions`). With the request's correlation id it is handled as
+any response: versions are restricted, rules apply, it is recorded. kproxy ignores the cluster id and node id of version
+5 (KIP-1242), which a broker would check.
 """
 
 from __future__ import annotations

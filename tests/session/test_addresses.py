@@ -11,7 +11,7 @@ from kproxy.protocol import decode_response
 from kproxy.protocol.primitives import read_uvarint
 from kproxy.protocol.table import schema
 from kproxy.session.commands import BROKER, EnsureNodes
-from kproxy.session.lanes.response import filler
+from kproxy.session.lanes.tail_stream import filler
 from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.addresses import PLACES, carries_addresses, newest_rewritable
 from kproxy.session.shared import ClusterState

@@ -22,7 +22,7 @@ from kproxy.rules.values.address import network_of
 from kproxy.session.commands import BROKER, CLIENT, LONG, Send
 from kproxy.session.frame import Disposition, Need, Replace, Wait
 from kproxy.session.held_memory import HeldMemory, Hold
-from kproxy.session.rewrite.response_cache import NeedsLookup
+from kproxy.session.rewrite.context import NeedsLookup
 
 from .services import LaneHost
 

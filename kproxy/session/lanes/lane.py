@@ -1,19 +1,15 @@
-"""Frames of one read whose headers are rewritten, where the only change is another topic name.
-
-Strategy: a scan goes over them as over frames that pass, and records the new header of each. The new headers and the
-bytes between them replace the range at once.
-
-One direction of a connection: finds the frames in a read and passes on those that need no decoding.
+"""One direction of a connection: finds the frames in a read and passes on those that need no decoding.
 
 Strategy. `receive` gets a view of a buffer that belongs to the driver and is overwritten after the call. It returns how
-many leading bytes go to the other side; that is all of them in the usual case, and then one send does. If the last
-frame of a read is changed, the result is written in place, and goes the same way. Otherwise bytes after a changed or
-incomplete frame go by `Send` commands or are kept (`assembler.py`). `skip` are the pending bytes of a passing frame
-that streams in; `stream` is a long frame that is only decoded at its tail.
+many leading bytes go to the other side. Usually these are all bytes, and one `send` is sufficient. If the last frame of
+a read is changed, the result is written in place, and goes the same way. Otherwise bytes after a changed or incomplete
+frame go by `Send` commands or are kept (`assembler.py`). `skip` is the number of pending bytes of a passing frame that
+streams in. `stream` is a long frame of which only the tail is decoded.
 
-`scan` (the subclass has one for each state of the connection) runs over whole frames as fast as Python can, and stops
-at the first one that does not simply pass, with its `disposition`. `go_on` applies that disposition and continues the
-scan.
+`scan` (the subclass has one for each state of the connection) runs over whole frames, and stops at the first one that
+does not simply pass, with its `disposition`. `go_on` applies that disposition and continues the scan. If only the topic
+name in the header of a frame changes, the scan does not stop: `NewHeads` records the new header, and all new headers of
+a read are written together.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from kproxy.session.held_frames import HeldFrame
 from kproxy.session.held_memory import HeldMemory, Hold
 from kproxy.session.live.evaluation import Evaluation, may_hold
 from kproxy.session.rewrite.names.rewrites import KnownHead
-from kproxy.session.rewrite.response_cache import Pieces, Splicer
+from kproxy.session.rewrite.rewriter import Pieces, Splicer
 from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.sasl.principal import LONGEST_TOKEN
 

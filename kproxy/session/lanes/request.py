@@ -25,7 +25,8 @@ from kproxy.session.inflight import ANSWER, FifoEntry
 from kproxy.session.live.evaluation import RequestEvaluation
 from kproxy.session.live.selection import CachedAnswer
 from kproxy.session.plan import HEAD, LIVE, STOP, Step
-from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces, Splicer
+from kproxy.session.rewrite.context import NeedsLookup
+from kproxy.session.rewrite.rewriter import Pieces, Splicer
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.sasl.identity import ANSWERED, ASKED
 

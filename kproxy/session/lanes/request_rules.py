@@ -20,7 +20,7 @@ from kproxy.session.inflight import FifoEntry, InFlight
 from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, UnmatchedRequest
 from kproxy.session.live.selection import MOST, CachedAnswer, FrameTemplate, HeadCache, Selection
 from kproxy.session.plan import Step
-from kproxy.session.rewrite.response_cache import NeedsLookup
+from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.session_state import DRAINING
 
 from .request_scan import RequestScan

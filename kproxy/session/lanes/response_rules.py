@@ -26,8 +26,9 @@ from kproxy.session.live.entity_resolver import SESSION_HEAD
 from kproxy.session.live.evaluation import EvaluatedExchange, UnmatchedRequest
 from kproxy.session.live.response_evaluation import ResponseEvaluation
 from kproxy.session.plan import LIVE, RuledStep, Step
+from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.rewrite.names import OPENS, learn_session
-from kproxy.session.rewrite.response_cache import NeedsLookup, Pieces
+from kproxy.session.rewrite.rewriter import Pieces
 from kproxy.session.sasl.identity import ANSWERED
 from kproxy.session.sasl.login import MAX_TOKEN
 from kproxy.session.session_state import DRAINING

@@ -1,9 +1,7 @@
-"""Lookups of nodes and topics, for frames whose rewrites wait for them.
+"""Services of a session for its lanes: the engine of live rules, and lookups of nodes and topics.
 
-Ports of nodes are requested from the driver, topics from the broker by a request made by kproxy. When the result
-arrives, the frame is tried again.
-
-Session as its lanes see it: its state, the engine of live rules, and the lookups for waiting frames.
+A frame waits while its rewrites lack facts. `Lookups` requests ports of nodes from the driver, and topics from the
+broker by a request of kproxy's own. When the result arrives, the frame is tried again.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from kproxy.session.cluster import (
 from kproxy.session.commands import BROKER, EnsureNodes, Send
 from kproxy.session.inflight import OWN
 from kproxy.session.live.engine import Engine
-from kproxy.session.rewrite.context import GONE
-from kproxy.session.rewrite.response_cache import NeedsLookup
+from kproxy.session.rewrite.context import GONE, NeedsLookup
 from kproxy.session.sasl.login import LaneLogins
 from kproxy.session.session_state import SessionState
 from kproxy.session.telemetry import TelemetryGateway

@@ -44,7 +44,7 @@ from kproxy.session.partition_session import OPENING
 from kproxy.session.plan import Step
 from kproxy.session.respond.error_responses import Failure, fail, fail_each
 from kproxy.session.respond.merge import without
-from kproxy.session.rewrite.response_cache import NeedsLookup
+from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import DRAINING, SessionState
 

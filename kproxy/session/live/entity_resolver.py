@@ -22,7 +22,7 @@ from kproxy.session.fetch_sessions import NOT_FOUND, SHARE_NOT_FOUND, FetchSessi
 from kproxy.session.frame import RequestView, ResponseView
 from kproxy.session.partition_session import Key, PartitionSession, SessionPartitionShare
 from kproxy.session.respond.error_responses import Failure
-from kproxy.session.rewrite.response_cache import NeedsLookup
+from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.rule_program import RuleProgram
 from kproxy.session.session_state import SessionState
 

@@ -1,8 +1,6 @@
-"""Admission of frames to be held: they pass the filter of a rule, and there is room for them.
+"""Evaluations: the decisions of rules about one frame. `may_hold` admits the frames that rules hold.
 
-Exchanges that live rules are about, and evaluations: the decisions of rules about one frame.
-
-The engine keeps the exchange's state until the response has been sent.
+The engine keeps the state of an exchange until its response has been sent.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Responses without the names that a rule forbids, in all places: assignments, subscriptions, topologies, group bytes.
+"""Redaction of names that a rule forbids from all places of a response.
 
-Strategy. `rules/select/mentions.py` lists the response fields with names that the client did not request. The element
-of the innermost array with such a field is removed; a name outside an array becomes null; in the consumer protocol's
-bytes the same is done one level deeper. Requested names are not checked: entities are judged one by one.
+Strategy. `rules/select/mentions.py` lists the response fields with names that the client did not request, such as
+assignments, subscriptions, topologies and group bytes. The element of the innermost array with such a field is removed;
+a name outside an array becomes null. In the bytes of the consumer protocol the same is done one level deeper. Requested
+names are not checked: rules evaluate them as entities.
 
-State that the screening of answers keeps from request to response.
-
-Strategy. The ids that a heartbeat's response assigns must have names before it can be judged, and a response cannot
-wait, as later responses would reveal it. So all topics are looked up when a member joins. A response with an id that is
-new even so is replaced by an error that the member retries after, and the next request waits for a lookup.
+The ids in an assignment must have names before the response can be checked. A response cannot wait for a lookup,
+because later responses would overtake it. So all topics are looked up when a member joins. A response with an id that
+is still unknown is replaced by an error after which the member retries, and the next request waits for a lookup.
+`RedactionState` keeps these ids from request to response.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from kproxy.session.cluster import Cluster, fresh_topics
 from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.literal_search import BY_ID, joins
 from kproxy.session.respond.error_responses import Failure
-from kproxy.session.rewrite.context import ASKED_IDS, Context, session_lru
+from kproxy.session.rewrite.context import ASKED_IDS, Context, NeedsLookup, session_lru
 from kproxy.session.rewrite.names.groups import ASSIGNMENT, SUBSCRIPTION, rewrite_consumer_bytes
 from kproxy.session.rewrite.names.translator import NameTranslator
-from kproxy.session.rewrite.response_cache import NeedsLookup
 
 from .evaluation import EvaluatedExchange, PendingResponse, RequestEvaluation
 

@@ -1,19 +1,18 @@
-"""Entities that rules select in a request: each entity is matched once, not once for each rule.
+"""Selection of the entities of a request by rules, and the cache of its results by the bytes of a request's head.
 
-Strategy. The index (`RuleIndex`) gives the candidate rules for an entity; those whose selectors match get it into their
-group. A request's groups are made and discarded with it. Those of a fetch session are kept with the session and updated
-by the partitions that requests list, so the cost of a request depends on its list, not on the session's size.
+Strategy. The index (`RuleIndex`) gives the candidate rules for an entity; rules whose selectors match get it into their
+group. So each entity is matched once, not once for each rule. The groups of a request are discarded with it. The groups
+of a fetch session are kept with the session and updated by the partitions that requests list, so the cost of a request
+depends on its list, not on the session's size.
 
-Cache of request beginnings: the rules that match every request with the same beginning, and the responses.
-
-Most rules select by the client id and by the name or id of the only topic, which are at the beginning of a request. If
-a request has the same beginning as a request before, the same rules match it, and its other bytes are not read. It
-passes if no rule matches, or if no trigger of the matching rules fires. If the same trigger fires that led to an error
-response, the request gets the same response. Each connection has its own cache. The scan compares the last template
+Most rules select by the client id and by the name or id of the only topic, which are in the head of a request. If a
+request has the same head as an earlier one, the same rules match it, and its other bytes are not read (`HeadCache`). It
+passes if no rule matches, or if no trigger of the matching rules fires. If the trigger that led to an error response
+fires again, the request gets the same response. Each connection has its own cache. The scan compares the last template
 only, if requests of this template pass unchanged. The cache is cleared when the client's identity changes.
 
-The bytes after the beginning can be malformed: a request that would be refused without the cache passes with it. They
-name no other topic, because the beginning has the number of topics, which is one (docs/security-model.md).
+The bytes after the head can be malformed: a request that would be refused without the cache passes with it. They cannot
+name another topic, because the head contains the number of topics, which is one (docs/security-model.md).
 """
 
 from __future__ import annotations

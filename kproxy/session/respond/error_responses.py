@@ -1,19 +1,16 @@
-"""Entities of a request in the order of its response's elements, with their errors.
+"""Responses that a broker would send when a request fails, or some of its entities.
 
-The errors that a response is to have are a tree, a level of it for each response level.
+Strategy. The errors of a response are a tree (`Node`) with one level for each response level. Elements are found by
+*handles*, the values of their keys. A topic has two keys, its name and its id. One match is sufficient, because a
+response may contain the name of a topic that was requested by id; every other key has to be equal. Request elements
+with the same handles are one node, because brokers return one element for them.
 
-Strategy. Elements find each other by *handles*: the values of their keys. A topic has two keys, its name and its id.
-One match is enough, because a response may name a topic that was requested by id; every other key has to be equal.
-Elements of the request with the same handles are one node, as brokers answer them once.
-
-Responses that a broker would send when a request fails, or some of its entities.
-
-Strategy. Elements in a response keep their order, and failed ones are replaced in place. An element that is missing
-goes in before the first one that the request names later. So a response in the request's order keeps that order, and
-one in an order of the broker's own is not shuffled.
+Elements in a response keep their order, and failed ones are replaced in place. A missing element is inserted before the
+first existing one that follows it in the request. So a response in the order of the request keeps that order, and a
+response in the broker's own order is not shuffled.
 
 The place of the error code when the entire request fails follows Kafka's own `getErrorResponse` (the `whole` of
-`protocol/shapes.yaml`), compared with it in tests/kafka/test_error_answers.py.
+`protocol/shapes.yaml`). tests/kafka/test_error_answers.py compares both.
 """
 
 from __future__ import annotations

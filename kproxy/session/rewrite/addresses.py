@@ -1,15 +1,13 @@
-"""Broker addresses: which responses carry them, and their replacement by the proxy's own (guarantee 3).
+"""Broker addresses in responses: replaced by the addresses of the proxy, or redacted (guarantee 3).
 
 Strategy. A response that carries broker addresses is either rewritten here (`PLACES`) or its API is stopped: hidden in
-ApiVersions, and a frame of it closes the connection. Nothing in between: `carries_addresses` finds both from the table
-by the kind `host`, so that an API added to the table is stopped until its place is written down.
+ApiVersions, and a frame of it closes the connection. `carries_addresses` finds both in the table by the kind `host`. So
+an API added to the table is stopped until its place is listed.
 
-Brokers' configs in DescribeConfigs answers, with broker addresses removed (guarantee 3).
-
-Strategy. A value with addresses becomes null and its entry sensitive, as in a broker's redacted configs. So clients see
-a redacted value, and the broker refuses to write it back, because it does not accept null for a value. Two kinds of
-settings are redacted: those with a name that ends like an address setting's, and any other value that contains a broker
-address known to the client. Results about topics and groups are not searched.
+Broker configs in DescribeConfigs responses are redacted. A value with addresses becomes null and its entry sensitive,
+as in a broker's own redacted configs. So clients see a redacted value, and a broker refuses to store it, because it
+does not accept null. Two kinds of settings are redacted: those with a name that ends like an address setting's, and any
+other value that contains a broker address known to the client. Results about topics and groups are not searched.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from kproxy.protocol.table.api_keys import (
 )
 from kproxy.rules.select.match import MAX_LETTERS, Search, search
 
-from .context import GONE, Context, too_many_nodes
-from .response_cache import Apply, NeedsLookup
+from .context import GONE, Context, NeedsLookup, too_many_nodes
+from .rewriter import Apply
 
 CONTROLLERS = 2  # DescribeCluster's endpoint_type (KIP-919)
 ENDPOINT_TYPE = "endpoint_type"

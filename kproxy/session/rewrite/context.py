@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.errors import DecodeError
 from kproxy.session.counters import Counters
 
-from .response_cache import NOBODY, AnswerOwner, Dependencies, NeedsLookup, ResponseCache
+from .response_cache import NOBODY, AnswerOwner, ResponseCache
 
 if TYPE_CHECKING:
     from kproxy.session.sasl.identity import Identity
@@ -20,6 +23,42 @@ MOST_NODES = 1000
 LONGEST_HOST = 255
 """Characters in the name of a host: a DNS name has 253 at most, an IPv6 address with its zone fewer."""
 LAST_PORT = 65535
+
+
+class NeedsLookup(NamedTuple):
+    """Facts to look up before a call can be repeated: `nodes` by id with the broker's host and port, the names of topic
+    `ids`, and `all_topics` of the cluster. A lookup of nodes contains nothing else."""
+
+    nodes: Mapping[int, tuple[str, int]] = MappingProxyType({})
+    ids: Collection[bytes] = ()
+    all_topics: bool = False
+
+
+@dataclass(slots=True)
+class Dependencies:
+    """Inputs of the rewrites of one answer, besides its bytes: lookups in a context, with their results. `counts` are
+    their counted events."""
+
+    note: dict[str, Any] | None
+    max_nodes: int
+    addresses: list[tuple[int, str, int, tuple[str, int]]] = field(default_factory=list)
+    """(node, host, port, the returned address)"""
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By (events or rewritten, word)."""
+
+    def still_hold(self, context: Context) -> bool | NeedsLookup:
+        """Return True if all recorded lookups have the same values in this context; `NeedsLookup` if some values are
+        unknown."""
+        if context.note != self.note or context.max_nodes != self.max_nodes:
+            return False
+        same, missing = True, dict[int, tuple[str, int]]()
+        for node, host, port, given in self.addresses:
+            same = context.address(node, host, port, missing) == given and same
+        return NeedsLookup(missing) if missing else same
+
+    def replay_counters(self, context: Context) -> None:
+        for (kind, word), number in self.counts.items():
+            getattr(context.counters, kind)[word] += number
 
 
 class Context:

@@ -42,7 +42,7 @@ from kproxy.protocol.table.api_keys import FETCH, JOIN_GROUP, NEW_HEARTBEATS
 from kproxy.protocol.table.layout import FIXED
 
 from .context import Context
-from .response_cache import Apply, Rewrite, Splice
+from .rewriter import Apply, Rewrite, Splice
 
 RACK, EPOCH = "rack_id", "member_epoch"
 PROTOCOL_TYPE, SUBSCRIPTIONS = "protocol_type", "protocols[].metadata"

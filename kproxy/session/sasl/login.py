@@ -1,21 +1,16 @@
-"""kproxy's own login on a connection to a broker, in Kafka's frames (KIP-43, KIP-152), for any mechanism.
+"""Logins in Kafka's frames (KIP-43, KIP-152), for any mechanism: kproxy's own, and raw tokens of clients.
 
-    steps = log_in("PLAIN", tokens)
-    frame = next(steps)                 # a request with its size: send it, then hand in the answer without its size,
-    frame = steps.send(answer)          # until it stops; its return value is a `LoggedIn`
+    steps = log_in(credentials)
+    frame = next(steps)                 # a request with its size: send it, then pass the response without its size,
+    frame = steps.send(response)        # until it stops; its return value is a `LoggedIn`
 
 ApiVersions comes first, as in every client: it lists the broker's versions of SaslAuthenticate. When a session is
-renewed (KIP-368) that is known already.
+renewed (KIP-368), the version is known already.
 
-Raw SASL tokens: the frames after a SaslHandshake v0, and the first frames of a 0.9 GSSAPI client.
-
-Strategy. From SaslHandshake v1 on tokens travel in SaslAuthenticate frames, which are frames like any other. After a v0
-handshake they come bare: a size and the token, both ways, without headers or an end marker (KIP-43, KIP-152). For
-mechanisms with a fixed number of rounds the tokens are counted. For the others the client's next frame decides: a Kafka
-request starts with the zero byte of a small api key, a GSSAPI token never does (RFC 4121: 0x60, 0x05 …).
-
-Logins of a session's lanes, and SASL terminated at kproxy: if kproxy logs in to the brokers itself, clients do not
-exchange SASL messages with them.
+From SaslHandshake v1 on, tokens are in SaslAuthenticate frames. After a v0 handshake, and in the first frames of a 0.9
+GSSAPI client, they are raw: a size and the token, both ways, without headers or an end marker. For mechanisms with a
+fixed number of rounds, `RawTokens` counts the tokens. For the others, the client's next frame decides: a Kafka request
+starts with the zero byte of a small api key, a GSSAPI token never does (RFC 4121: 0x60, 0x05 …).
 """
 
 from __future__ import annotations

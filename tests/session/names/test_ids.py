@@ -15,9 +15,8 @@ from kproxy.rules.names.layer import GROUP, NAMESPACES, TOPIC, TRANSACTIONAL_ID,
 from kproxy.session.cluster import Cluster
 from kproxy.session.counters import Counters
 from kproxy.session.plan import ConnectionSettings, Plan
-from kproxy.session.rewrite.context import Context
+from kproxy.session.rewrite.context import Context, NeedsLookup
 from kproxy.session.rewrite.names.topic_ids import ANSWERS_BY_ID, disguise
-from kproxy.session.rewrite.response_cache import NeedsLookup
 from kproxy.tools.rehearse.dialogue import frames, request, response
 from tests.support.frames import fetch as fetch_frame
 from tests.support.frames import fetched as fetched_frame

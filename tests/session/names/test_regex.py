@@ -13,10 +13,9 @@ import re2
 
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, PrefixLayer
-from kproxy.session.rewrite.context import MAX_ENTRIES, REGEXES, Context
+from kproxy.session.rewrite.context import MAX_ENTRIES, REGEXES, Context, NeedsLookup
 from kproxy.session.rewrite.names import regex as patterns
 from kproxy.session.rewrite.names.regex import MAX_NAME, HeartbeatRegex, Matcher, compiled
-from kproxy.session.rewrite.response_cache import NeedsLookup
 from tests.support.pace import within
 
 Through = Callable[..., Any]

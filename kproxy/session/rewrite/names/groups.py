@@ -31,7 +31,7 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import DESCRIBE_GROUPS, JOIN_GROUP, SYNC_GROUP
 from kproxy.protocol.table.layout import Struct
 from kproxy.session.rewrite.context import MAX_GROUP_BYTES, PROTOCOLS, Context, session_lru
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.rewriter import Apply
 
 from .translator import NameTranslator, PlainNames, innermost
 

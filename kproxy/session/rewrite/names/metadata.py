@@ -24,7 +24,7 @@ from kproxy.protocol.primitives import MAX_STRING, Buffer, read_uvarint
 from kproxy.protocol.scan.walk import Hit, Hits, Walk, compile_walk, read_string, write_string
 from kproxy.protocol.table.layout import Struct
 from kproxy.session.rewrite.context import CURSORS, Context, session_lru
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.rewriter import Apply
 
 from .translator import NameTranslator
 

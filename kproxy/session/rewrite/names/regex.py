@@ -1,33 +1,22 @@
-"""Regular expressions over topic names: clients' patterns, matched in bounded time, and a pattern made from a list of
-names.
+"""Regular expressions over names that the broker evaluates: matched by kproxy, in bounded time.
 
-Strategy. RE2 takes time linear in pattern and text, but counted repetitions make a pattern of 32 bytes one of thousands
-of instructions, and each topic would then take milliseconds. Each text has a fixed time limit, far above the need of
-ordinary patterns. Time beyond it is charged to the tenant's current allowance. A pattern that exceeds the
-allowance is refused; clients receive the same error as for an invalid one.
+Strategy. The broker would match a pattern against its own names. So kproxy matches it against the client-side names,
+with RE2 as the broker does (it has the Java port), and sends a pattern with the broker-side names of the matched topics
+as alternatives. The client's pattern is stored for each member. A later heartbeat with null ("unchanged") gets a new
+pattern if the set of names has changed. Describe responses contain the original pattern.
 
-A pattern that matches only a list of names consists of plain alternatives, as long as they fit into a Kafka string.
-Above that, names that begin alike share their beginning (nested groups), which takes thousands of numbered names to a
-few kilobytes.
+A streams member sends its topology once and may not change it (KIP-1071), so its patterns are matched at that moment
+only. For ListTransactions with a pattern (KIP-1152), kproxy requests all ids, and removes from the response the ids
+that the pattern does not match.
 
-Regular expressions over topic names that the broker evaluates: KIP-848 subscriptions and streams topologies.
+Time. RE2 takes time linear in pattern and text, but counted repetitions make a pattern of 32 bytes one of thousands of
+instructions, and each topic would then take milliseconds. Each text has a fixed time limit, far above the need of
+ordinary patterns. Time beyond it is charged to the tenant's current allowance. A pattern that RE2 refuses, or that
+exceeds the allowance, is sent with `*` in front, which no RE2 accepts. The client receives INVALID_REGULAR_EXPRESSION,
+and a broker with other limits cannot match broker-side names with it.
 
-Strategy. The broker would match the pattern against its own names. So kproxy matches it against the names that the
-client would see, with RE2 as the broker does (it has the Java port). It sends a pattern with the broker-side names of
-the matched topics as alternatives. The client's pattern is remembered for each member. A later heartbeat with null
-("unchanged") gets a new pattern when the set of names has changed, and describe answers show the original.
-
-A pattern that RE2 refuses, or that takes too long, is sent with `*` in front, which no RE2 accepts. The client receives
-INVALID_REGULAR_EXPRESSION, and a broker with other limits cannot match broker-side names with it.
-
-A streams member sends its topology once, and may not change it (KIP-1071), so its patterns are matched at that moment
-only.
-
-ListTransactions with a pattern (KIP-1152): the broker would match it against its own transactional ids.
-
-Strategy. The answer lists the ids, so kproxy can do the matching itself. It requests all of them and removes those that
-the pattern does not match under the client's translator, with RE2 and over the entire id as the broker does. A pattern
-that RE2 refuses is sent as one that the broker also refuses: INVALID_REGULAR_EXPRESSION.
+Length. Alternatives are plain as long as they fit into a Kafka string. Above that, names with a common beginning share
+it in nested groups, which takes thousands of numbered names to a few kilobytes.
 """
 
 from __future__ import annotations
@@ -53,9 +42,10 @@ from kproxy.session.rewrite.context import (
     REGEX_TOPICS,
     REGEXES,
     Context,
+    NeedsLookup,
     session_lru,
 )
-from kproxy.session.rewrite.response_cache import Apply, NeedsLookup
+from kproxy.session.rewrite.rewriter import Apply
 
 from .translator import NameTranslator
 

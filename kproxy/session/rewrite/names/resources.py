@@ -36,7 +36,7 @@ from kproxy.protocol.table.api_keys import (
 )
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.rewriter import Apply
 
 from .translator import NameTranslator, Translators
 

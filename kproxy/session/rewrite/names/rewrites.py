@@ -1,11 +1,9 @@
-"""Table of the rewrites that a message needs.
+"""Table of the rewrites of names for each message, and the rewriter of messages with one topic.
 
-The only topic of a message: Produce requests, and answers of Produce and Fetch, that are about one topic.
-
-Strategy. Such a frame need not be held: its names precede its records. Once they have arrived, the new length is known,
-and the rest passes as it streams in. Most frames of clients that name topics are like that, long ones and those that
-come by the thousand. Messages with several topics, with a hidden topic, or with a topic id that is not known to be the
-client's own are left to the rewrites of entire frames.
+Strategy. `name_rewrite` combines the rewrites of the other modules for one message. Most Produce requests, and most
+responses to Produce and Fetch, have one topic; `SingleTopicRewriter` changes them without holding the frame. Their
+names precede their records. Once the names have arrived, the new length is known, and the rest passes as it streams in.
+Messages with several topics, with a hidden topic, or with a topic id of unknown owner need the entire frame.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ from kproxy.protocol.table.api_keys import (
 from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
-from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.response_cache import Apply, NeedsLookup, Rewrite, Splice, Splicer
+from kproxy.session.rewrite.context import Context, NeedsLookup
+from kproxy.session.rewrite.rewriter import Apply, Rewrite, Splice, Splicer
 
 from . import groups, resources
 from .metadata import AllTopicsRequest, CursorName, TopicAnswers

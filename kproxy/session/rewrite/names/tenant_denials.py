@@ -6,7 +6,7 @@ than the client: `*`, or a prefix of its prefix. Both are sent as a filter that 
 answered with INVALID_REQUEST and the reason.
 
 *Election of leaders* of everything there is. If an answer only lists, foreign resources are removed from it
-(`answers.py`). ElectLeaders without topics acts on all partitions of the cluster, and kproxy has no complete list of
+(`metadata.py`). ElectLeaders without topics acts on all partitions of the cluster, and kproxy has no complete list of
 the client's own. So it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED if the version has
 a code for it.
 
@@ -37,7 +37,7 @@ from kproxy.protocol.scan.walk import Hits, Walk, read_string, write_string
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH
 from kproxy.session.rewrite.context import FETCH_SESSIONS, Context, session_lru
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.rewriter import Apply
 
 from .resources import IMPOSSIBLE, is_for_all_that_match, isolated_types
 from .translator import Translators

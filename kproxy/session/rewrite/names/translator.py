@@ -1,17 +1,13 @@
-"""Translation of one name at a time, in one direction, with its counters.
+"""Translation of names in one direction: topic names, group ids and transactional ids.
 
-Every field that the table marks as a topic name, a group id or a transactional id.
+Strategy. The protocol table marks the fields with names. A hidden name is removed with the element of the innermost
+array around it; in an array of names, only the name is removed. A hidden name outside arrays stays. Null is not a name.
+The same code serves entire messages and those inside bytes fields, because it needs only a layout.
 
-Strategy. A hidden name is removed from the innermost array around it: the entire element if the name is a field of it,
-the name alone if the array is one of names. A hidden name in no array stays. Null is not a name. The same code serves
-entire messages and those inside bytes fields: it needs only a layout.
-
-FindCoordinator: keys that are groups or transactional ids by the key type of the request.
-
-Strategy. Versions up to 3 have one key, followed by its type (or no type: a group). Later versions have a list after
-the type, and keys in the response, which lacks their type: the type is noted with the request. The key of a share
-partition is `group:topic id:partition` (KIP-932); the group may also contain colons. The meaning of keys of other types
-is unknown: for a tenant they count as its groups, otherwise they are not changed.
+The key type of a FindCoordinator request determines the meaning of its keys. Versions up to 3 have one key, followed by
+its type (no type: a group). Later versions have a list after the type. Their responses contain the keys without the
+type, so the type is noted with the request. The key of a share partition is `group:topic id:partition` (KIP-932); the
+group may also contain colons. Keys of unknown types count as groups for a tenant, and are not changed otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from kproxy.protocol.table.layout import Struct
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID, Namespace
 from kproxy.session.rewrite.context import Context
-from kproxy.session.rewrite.response_cache import Apply
+from kproxy.session.rewrite.rewriter import Apply
 
 SPACES: Mapping[str, Namespace] = {"topic_name": TOPIC, "group_id": GROUP, "transactional_id": TRANSACTIONAL_ID}
 """Namespace of a field's names, by its kind in the table."""
