@@ -17,8 +17,7 @@ from .explorer import LEARNING_LIMIT, Explorer, ExploreSettings
 from .model import FaultPlan, RunOutcome, dumps
 from .options import ExploreOptions
 from .order import OrderSettings
-from .page import html_report
-from .report import LOUD, counted, json_report
+from .report import LOUD, counted, html_report, json_report
 from .result import FINDINGS, NONE_KNOWN, Exploration, JudgedRun, KnownFailures, judge
 
 

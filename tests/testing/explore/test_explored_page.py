@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kproxy.testing.cluster import MockCluster
-from kproxy.testing.explore.page import html_report
 from kproxy.testing.explore.places import common_places
 from kproxy.testing.explore.plan import fault_table
+from kproxy.testing.explore.report import html_report
 from kproxy.testing.explore.result import Exploration, FaultFinding, judge
 from tests.howto import Reader
 from tests.testing.explore.made_up import COPY, commit, exchange, failed_run, made_run, plan, planned, produce, stable

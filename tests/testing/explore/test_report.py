@@ -23,12 +23,13 @@ from kproxy.testing.explore.model import (
     RunEnd,
     StepCounters,
 )
-from kproxy.testing.explore.page import MOST_DETAILS, html_report
 from kproxy.testing.explore.places import common_places
 from kproxy.testing.explore.plan import fault_table
 from kproxy.testing.explore.report import (
+    MOST_DETAILS,
     SCHEMA,
     coverage_properties,
+    html_report,
     json_report,
     known_behaviour,
     known_behaviours,
