@@ -107,7 +107,7 @@ class CapturesShown(Shown):
 
 
 def no_such_capture(name: str) -> Problem:
-    return Problem(404, "no_such_capture", f'there is no capture "{name}"')
+    return Problem(404, "no_such_capture", f'unknown capture "{name}"')
 
 
 PIECE = 256 << 10  # Bytes that are read at once

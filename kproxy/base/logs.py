@@ -345,7 +345,7 @@ def log_of_process(
     queue = LogQueue(WholeLines(sys.stderr, lock))
     THRESHOLD.use(level)
     log: FilteringBoundLogger = make_log(form, THRESHOLD, queue).bind(**bound)
-    queue.on_lost = lambda number: log.warning("log lines were lost, nobody has read them", count=number)
+    queue.on_lost = lambda number: log.warning("log lines dropped, standard error is not read", count=number)
     QUEUES.append(queue)
     atexit.register(queue.close)
     take_over(log)

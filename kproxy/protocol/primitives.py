@@ -113,7 +113,7 @@ def fixed(code: str, name: str) -> tuple[PrimitiveReader, Writer]:
         try:
             return pack(value)
         except (error, TypeError, OverflowError) as mistake:
-            raise EncodeError(f"{value!r:.80} is no {name}: {mistake}") from None
+            raise EncodeError(f"expected {name}, got {value!r:.80}: {mistake}") from None
 
     return read, write
 
@@ -136,7 +136,7 @@ def read_bool(buf: Buffer, pos: int) -> tuple[bool, int]:
 def write_bool(value: bool) -> bytes:
     """Return one byte: 1 for true, 0 for false."""
     if value is not True and value is not False:
-        raise EncodeError(f"{value!r:.80} is no bool, expected True or False")
+        raise EncodeError(f"expected True or False, got {value!r:.80}")
     return b"\x01" if value else b"\x00"
 
 
@@ -150,7 +150,7 @@ def read_uuid(buf: Buffer, pos: int) -> tuple[UUID, int]:
 def write_uuid(value: UUID) -> bytes:
     """Return the 16 bytes of a UUID."""
     if not isinstance(value, UUID):
-        raise EncodeError(f"{value!r:.80} is no UUID")
+        raise EncodeError(f"expected a UUID, got {value!r:.80}")
     return value.bytes
 
 
@@ -220,7 +220,7 @@ def read_compact_bytes(buf: Buffer, pos: int) -> tuple[memoryview | None, int]:
 
 def encoded(value: str) -> bytes:
     if not isinstance(value, str):
-        raise EncodeError(f"{value!r:.80} is no string")
+        raise EncodeError(f"expected a string, got {value!r:.80}")
     try:
         data = value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as mistake:
@@ -247,7 +247,7 @@ def write_compact_string(value: str | None) -> bytes:
 
 def plain(value: Buffer) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise EncodeError(f"{value!r:.80} is no bytes")
+        raise EncodeError(f"expected bytes, got {value!r:.80}")
     return bytes(value)
 
 

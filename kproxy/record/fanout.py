@@ -295,7 +295,7 @@ class Fanout:
         except Exception as error:
             self.failures += 1
             if self.failures == 1:
-                self.log.error("a sink raised, which is a mistake in kproxy", exc_info=error)
+                self.log.error("bug in kproxy, a sink raised", exc_info=error)
 
 
 def _spend_freely(seconds: float) -> None:

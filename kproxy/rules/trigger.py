@@ -55,25 +55,25 @@ class When(Model):
     """
 
     nth: OrdinalNumbers | None = Field(
-        default=None, description="only the request with this number, or these numbers, from 1"
+        default=None, description="only requests with this number or these numbers, from 1"
     )
     first: Number | None = Field(default=None, description="the first requests, up to this number")
-    every: Number | None = Field(default=None, description="each request whose number is a multiple of this")
+    every: Number | None = Field(default=None, description="requests with a number that is a multiple of this")
     times: Number | None = Field(default=None, description="maximum number of requests that the rule acts on")
     once: Literal[True] | None = Field(default=None, description="the same as `times: 1`")
-    probability: float | None = Field(default=None, gt=0, le=1, description="acts with this chance")
-    seed: Seed | None = Field(
-        default=None, description="of the chances; drawn and shown in the log when it is left out"
-    )
+    probability: float | None = Field(default=None, gt=0, le=1, description="chance of acting")
+    seed: Seed | None = Field(default=None, description="seed of the chances (default: random, logged)")
     after: After | None = Field(
-        default=None, description="lets so many requests go first (a number), or all for so long (a duration)"
+        default=None, description="ignore this number of requests, or all requests for this duration"
     )
-    for_: Seconds | None = Field(default=None, alias="for", description="acts for so long after that, and never again")
+    for_: Seconds | None = Field(
+        default=None, alias="for", description="act for this duration after that, then never again"
+    )
     ramp: Seconds | None = Field(
-        default=None, description="the chance grows from 0 to `probability` (else 1) in this time"
+        default=None, description="duration in which the chance grows from 0 to `probability` (default: 1)"
     )
     hold: Literal[True] | None = Field(
-        default=None, description="the request waits until the admin API or a test resumes it"
+        default=None, description="hold the request until the admin API or a test resumes it"
     )
     count_scope: Literal["rule", "connection", "client"] = Field(
         default="rule", description="one count for the rule, for each connection, or for each client id"

@@ -161,7 +161,7 @@ async def check_versions(sock: socket.SocketType) -> None:
     """Send ApiVersions and check the response. Raises OSError for a missing or invalid response."""
     frame = await send_request(sock, QUESTION, LONGEST)
     if len(frame) < 6 or int.from_bytes(frame[4:6], "big") not in MEANT:
-        raise OSError(f"answered ApiVersions with {frame[:10].hex()}, which is no answer to it")
+        raise OSError(f"expected an ApiVersions response, got {frame[:10].hex()}")
 
 
 # Monitor of the clusters of the config in force: loop detection and health checks.

@@ -102,7 +102,7 @@ class MessageEdit:
         self.grow(path)
         places = list(FieldFinder(struct, path).find(message.body))
         if not places:
-            raise ValueError("there is no element at this place")
+            raise ValueError("expected an existing element at this index")
         for container, name in places:
             container[name] = made
 
@@ -147,7 +147,7 @@ class MessageEdit:
             struct = layout.body(self.message.api.key, self.message.version, self.direction)
             places = list(FieldFinder(struct, before).find(self.message.body))
             if not places:
-                raise ValueError("there is no element at this place")
+                raise ValueError("expected an existing element at this index")
             for container, name in places:
                 _, _, changes = self.records.setdefault((id(container), name), (container, name, {}))
                 changes.setdefault(step.index, []).append((rest_of[0].name, text, made))

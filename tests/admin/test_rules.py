@@ -70,7 +70,7 @@ async def test_a_rule_that_is_not_there(api: Any) -> None:
     ):  # fmt: skip
         refused = await api(method, f"/api/rules/bass{path}")
         assert (refused.status, refused.code) == (404, "no_such_rule")
-        assert refused.json["error"]["message"] == 'there is no rule "bass", did you mean "base"?'
+        assert refused.json["error"]["message"] == 'unknown rule "bass", did you mean "base"?'
 
 
 # ---- add, replace, remove

@@ -98,7 +98,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     ran = run(path, target)
 
     assert (ran.exit_code, list(tmp_path.iterdir())) == (1, [path])
-    assert "is no capture" in ran.stderr
+    assert "expected pcapng or pcap" in ran.stderr
 
 
 def test_a_capture_without_kafka(tmp_path: Path) -> None:

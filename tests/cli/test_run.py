@@ -110,7 +110,7 @@ def test_a_document_can_be_added_to(started: list[Config], tmp_path: Path) -> No
         (["--listen", "b1:1", "--config", "c"], "--listen stands in the --config file"),
         (["--advertise", "b1", "--config", "c"], "--advertise stands in the --config file"),
         (["--upstream", "b1:1", "--advertise", "b1:"], '"b1:" ends behind the colon, write b1 or b1:9093-9100'),
-        (["--upstream", "b1:1", "--advertise", "b 1"], 'Invalid value for --advertise: "b 1" is no host name'),
+        (["--upstream", "b1:1", "--advertise", "b 1"], "Invalid value for --advertise: expected a host name"),
         (
             ["--upstream", "b1:1", "--advertise", "b1:9-3"],
             "Invalid value for --advertise: the range of ports ends at 3",

@@ -154,7 +154,7 @@ def test_of_an_event_file_the_columns(tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (["7"], 1, "there is no number 7"), (["~t nothing"], 1, "there is no exchange that fits topic ~ nothing"),
-        (["0"], 2, "exchanges are counted from 1"), (["zzz"], 2, 'there is no field "zzz"'),
+        (["0"], 2, "exchanges are counted from 1"), (["zzz"], 2, 'unknown field "zzz"'),
     ],
 )  # fmt: skip
 def test_what_is_not_there(capture: Path, words: list[str], code: int, message: str) -> None:

@@ -153,7 +153,7 @@ def test_what_a_filter_cannot_judge_is_said(events: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["topc == x"], 'filter, column 1: there is no field "topc", did you mean "topic"?\n  topc == x\n  ^'),
+        (["topc == x"], 'filter, column 1: unknown field "topc", did you mean "topic"?\n  topc == x\n  ^'),
         (["gone.pcapng"], "there is no file gone.pcapng"),
         (["-o", "xml"], "Invalid value for '-o'"),
     ],

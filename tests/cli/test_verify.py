@@ -174,7 +174,7 @@ def test_options_choose(broken: Path, words: Sequence[str], code: int) -> None:
         (["--retention", "orders=soon"], "expected a duration"),
         (["--skew", "soon"], "expected a duration"),
         (["--memory", "much"], "expected a size"),
-        (["--filter", "~k nonsense"], 'there is no API "nonsense"'),
+        (["--filter", "~k nonsense"], 'unknown API "nonsense"'),
         (["--level", "sure"], "'sure' is not one of"),
         (["--fail-on", "sure"], "--fail-on: expected a level or CHECK=LEVEL, with a level of proved, suspect, note"),
         (["--fail-on", "order=sure"], "--fail-on: expected one of proved, suspect, note, got 'sure' (at order=sure)"),

@@ -99,8 +99,8 @@ def test_a_header_may_come_in_pieces(place: Place) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"\x00\x00\x00\x20\x00\x12\x00\x00", "the first bytes are no PROXY header: 00 00 00 20 00 12 00 00"),
-        (b"\x16\x03\x01\x02\x00", "the first bytes are no PROXY header: 16 03 01 02 00"),
+        (b"\x00\x00\x00\x20\x00\x12\x00\x00", "expected a PROXY header, got 00 00 00 20 00 12 00 00"),
+        (b"\x16\x03\x01\x02\x00", "expected a PROXY header, got 16 03 01 02 00"),
         (b"PROXY TCP4 1.2.3.4\r\n", "a PROXY line that is not understood: 'PROXY TCP4 1.2.3.4'"),
         (b"PROXY " + b"7" * 200, "a PROXY line has no end in 107 bytes, the most that it may have"),
         (SIGNATURE + bytes.fromhex("2111ffff"), "a PROXY header of 65551 bytes, expected at most 4096"),

@@ -106,7 +106,7 @@ def test_rules_and_faults_are_turned_off_and_on(run: Command, tmp_path: Path) ->
     run("faults", "enable")
     assert states() == ["on", "on", "dry run"]
     run("rules", "disable", "bose", code=1)
-    assert run.errors == 'kproxy: there is no rule "bose", did you mean "base"?\n'
+    assert run.errors == 'kproxy: unknown rule "bose", did you mean "base"?\n'
 
 
 def test_waiting_for_hits(run: Command, tmp_path: Path) -> None:

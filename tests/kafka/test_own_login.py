@@ -249,8 +249,8 @@ def test_what_the_broker_does_not_take(
     }
     reasons |= {line["listener"]: line["reason"] for line in proxy.said("connection closed", cause="not_kafka")}
     expected = {
-        "no-tls": "the broker speaks TLS, and its cluster has no tls in the config",
-        "neither": "broker speaks TLS, and its cluster has no tls in the config",
+        "no-tls": "the broker requires TLS, and its cluster has no tls in the config",
+        "neither": "broker requires TLS, and its cluster has no tls in the config",
         "no-sasl-there": "error 34 to SaslHandshake for SCRAM-SHA-256: this listener of the broker has no SASL",
         "no-tls-there": "TLS handshake failed: ",
         "foreign": "certificate verify failed: unable to get local issuer certificate",

@@ -166,7 +166,7 @@ def test_what_cannot_be_encoded_is_an_encode_error() -> None:
         encode(Message(schema.load(3), 99, header, body))
     with pytest.raises(EncodeError, match=r"header names api and version \(3, 12\), expected \(3, 11\)"):
         encode(Message(schema.load(3), 11, header, body))
-    with pytest.raises(EncodeError, match=r"Metadata header v12 client_id: 5 is no string"):
+    with pytest.raises(EncodeError, match=r"Metadata header v12 client_id: expected a string, got 5"):
         encode(Message(schema.load(3), 12, header | {"client_id": 5}, body))
 
 

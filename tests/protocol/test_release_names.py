@@ -29,7 +29,7 @@ def test_other_spellings(text: str, release: str) -> None:
         ("5.0", 'no Kafka release 5.0 is known, nearest is "4.4"; known are 0.10.0 to 4.4'),
         ("3", '"3" may be any of 3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6, 3.7, 3.8, 3.9'),
         ("0.10", '"0.10" may be any of 0.10.0, 0.10.1, 0.10.2'),
-        ("0.9.0", 'brokers of Kafka 0.9.0 cannot tell which versions they have, the oldest that can is "0.10.0"'),
+        ("0.9.0", 'brokers of Kafka 0.9.0 do not support ApiVersions, the oldest release with it is "0.10.0"'),
         ("newest", 'expected a Kafka release such as 4.4, got text "newest"'),
         ("", 'expected a Kafka release such as 4.4, got text ""'),
     ],

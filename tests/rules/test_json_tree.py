@@ -61,7 +61,7 @@ def test_keys_that_are_there_twice() -> None:
         (b"[" * 51 + b"]" * 51, "<api>:1:51: nested 51 levels deep, the limit is 50"),
         (b'["\\ud83d\\ude00",\n "x\\udc00"]', "<api>:2:2: \\udc00 is half a character, without the other half"),
         (b'{"\\ud800": 1}', "<api>:1:2: \\ud800 is half a character, without the other half"),
-        (b"[Infinity]", "<api>:1:1: not JSON: Infinity is no number of JSON"),
+        (b"[Infinity]", "<api>:1:1: not JSON: expected a number of JSON, got Infinity"),
         (b"[" + b"1," * 200_000 + b"1]", "<api>:1:400000: more than 200000 keys and values"),
         (b"[" + b"1" * 10_000 + b"]", "<api>:1:1: not JSON: "),
     ],

@@ -48,8 +48,8 @@ def test_rules(rule: str, subject: str, name: str | None) -> None:
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        ("CN=(.*)", '"CN=(.*)" is no rule: RULE:pattern/replacement/'),
-        ("RULE:CN=(.*)/$1/X", "is no rule"),
+        ("CN=(.*)", "expected RULE:pattern/replacement/"),
+        ("RULE:CN=(.*)/$1/X", "expected RULE:pattern"),
         ("RULE:CN=(.*/$1/", "cannot be read: missing )"),
         ("RULE:(?=CN)/x/", "cannot be read"),
         ("RULE:CN=(.*)/$2/", "has $2, and its pattern has 1 groups"),

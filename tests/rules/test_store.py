@@ -90,15 +90,15 @@ def test_a_name_of_another_origin_cannot_be_put() -> None:
     store.replace_files([source("a")], 0)
     store.put(api("x"), "api", 0)
 
-    with pytest.raises(RuleInUse, match=r'"a" stands in a file, at a\.yaml:2:5'):
+    with pytest.raises(RuleInUse, match=r'"a" is in a file, at a\.yaml:2:5'):
         store.put(api("a"), "api", 1)
     with pytest.raises(RuleInUse, match='"x" is taken, by a rule of origin api'):
         store.put(source("x", file="<test>"), "test", 1)
     with pytest.raises(RuleInUse, match='"x" is taken'):
         store.put(api("x"), "api", 1, again=False)
-    with pytest.raises(RuleInUse, match="stands in a file"):
+    with pytest.raises(RuleInUse, match="is in a file"):
         store.remove("a", 1)
-    with pytest.raises(NoSuchRule, match='no rule "aa", did you mean "a"'):
+    with pytest.raises(NoSuchRule, match='unknown rule "aa", did you mean "a"'):
         store.remove("aa", 1)
     assert names(store) == ["a", "x"]
 

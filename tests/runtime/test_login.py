@@ -115,7 +115,7 @@ async def test_a_refusal_is_told_to_the_client(net: Any) -> None:
     [
         ((), "the broker closed the connection during the login"),
         ((b"\0\0",), "the broker closed the connection during the login"),
-        ((b"\x15\x03\x03\0\x02\x02\x50",), "the broker speaks TLS, and its cluster has no tls in the config"),
+        ((b"\x15\x03\x03\0\x02\x02\x50",), "the broker requires TLS, and its cluster has no tls in the config"),
         ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "an answer of 1213486160 bytes, expected 4 to 65536"),
         ((b"\xff\xff\xff\xff",), "an answer of -1 bytes, expected 4 to 65536"),
         ((b"\0\0\0\x06\0\0\0\1\0\0",), "the broker's answer cannot be read"),

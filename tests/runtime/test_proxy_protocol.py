@@ -49,18 +49,21 @@ def test_headers_are_read(data: bytes, source: Any, target: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x00\x00\x00\x20", "the first bytes are no PROXY header: 00 00 00 20"),
-        (b"\x16\x03\x01", "the first bytes are no PROXY header: 16 03 01"),
-        (b"PROXY\t", "the first bytes are no PROXY header: 50 52 4f 58 59 09"),
+        (b"\x00\x00\x00\x20", "expected a PROXY header, got 00 00 00 20"),
+        (b"\x16\x03\x01", "expected a PROXY header, got 16 03 01"),
+        (b"PROXY\t", "expected a PROXY header, got 50 52 4f 58 59 09"),
         (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\n", "a PROXY line that ends without CR LF"),
         (b"PROXY TCP4 1.2.3.4\r5.6.7.8 1 2\r\n", "a PROXY line that is not understood"),
         (b"PROXY " + b"x" * 101, "a PROXY line has no end in 107 bytes, the most that it may have"),
         (b"PROXY TCP4 1.2.3.4 5.6.7.8 1\r\n", "a PROXY line that is not understood: 'PROXY TCP4 1.2.3.4 5.6.7.8 1'"),
         (b"PROXY TCP4  1.2.3.4 5.6.7.8 1 2\r\n", "a PROXY line that is not understood"),
         (b"PROXY UDP4 1.2.3.4 5.6.7.8 1 2\r\n", "a PROXY line that is not understood"),
-        (b"PROXY TCP4 01.2.3.4 5.6.7.8 1 2\r\n", "a PROXY line of TCP4 with what is no IPv4 address"),
-        (b"PROXY TCP4 ::1 ::2 1 2\r\n", "a PROXY line of TCP4 with what is no IPv4 address"),
-        (b"PROXY TCP6 fe80::1%lo ::2 1 2\r\n", "a PROXY line of TCP6 with what is no IPv6 address: fe80::1%lo has a z"),
+        (b"PROXY TCP4 01.2.3.4 5.6.7.8 1 2\r\n", "expected an IPv4 address in the PROXY line of TCP4"),
+        (b"PROXY TCP4 ::1 ::2 1 2\r\n", "expected an IPv4 address in the PROXY line of TCP4"),
+        (
+            b"PROXY TCP6 fe80::1%lo ::2 1 2\r\n",
+            "expected an IPv6 address in the PROXY line of TCP6: fe80::1%lo has a z",
+        ),
         (b"PROXY TCP4 1.2.3.4 5.6.7.8 65536 2\r\n", "a PROXY line with the port '65536', expected 0 to 65535"),
         (b"PROXY TCP4 1.2.3.4 5.6.7.8 01 2\r\n", "a PROXY line with the port '01'"),
         (SIGNATURE + b"\x11", "a PROXY header with version and command 0x11, expected 0x20 or 0x21"),
@@ -70,8 +73,8 @@ def test_headers_are_read(data: bytes, source: Any, target: Any) -> None:
         (SIGNATURE + bytes.fromhex("2141 0000"), "a PROXY header with family and protocol 0x41, which are not known"),
         (SIGNATURE + bytes.fromhex("2111 000b"), "a PROXY header with 11 bytes of addresses, expected at least 12"),
         (SIGNATURE + bytes.fromhex("2111 ffff"), "a PROXY header of 65551 bytes, expected at most 4096"),
-        (V2_TCP4[:15] + b"\x0e" + V2_TCP4[16:] + b"\x04\x00", "a PROXY header of 30 bytes, in which a value from byte"),
-        (V2_TCP4[:15] + b"\x10" + V2_TCP4[16:] + b"\x04\x00\x02\x00", "a PROXY header of 32 bytes, in which a value"),
+        (V2_TCP4[:15] + b"\x0e" + V2_TCP4[16:] + b"\x04\x00", "expected a value from byte"),
+        (V2_TCP4[:15] + b"\x10" + V2_TCP4[16:] + b"\x04\x00\x02\x00", "expected a value from byte 28 within the PROXY"),
     ],
 )
 def test_what_is_no_header_is_told_apart(data: bytes, why: str) -> None:

@@ -215,7 +215,7 @@ async def test_a_sink_that_raises_stops_nothing(net: Any, driver: str) -> None:
 
         assert len(sink.seen) == 2
         assert [entry["event"] for entry in running.log if entry["log_level"] == "error"] == [
-            "a sink raised, which is a mistake in kproxy"
+            "bug in kproxy, a sink raised"
         ]
 
 

@@ -23,5 +23,5 @@ def test_a_broker_that_answers_in_tls(dialogue: Any, said: bytes, chunk: int) ->
         talk.obey()
     assert talk.closed is not None
     assert (talk.closed.cause, talk.closed.blame) == ("not_kafka", "broker")
-    assert talk.closed.message == "broker speaks TLS, and its cluster has no tls in the config"
+    assert talk.closed.message == "broker requires TLS, and its cluster has no tls in the config"
     assert talk.to_client == b""

@@ -469,7 +469,7 @@ def test_arrays_grow_by_an_element_of_defaults() -> None:
         ("groups[0]", None, "null is not legal for this element (groups[])"),
         ("include_authorized_operations", 1, "expected true or false for include_authorized_operations"),
         ("group", "d", 'a DescribeGroups request of version 5 has no such field, did you mean "groups[]"?'),
-        ("groups[x]", "d", "is no path"),
+        ("groups[x]", "d", "expected a path such as"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_path(path: str, value: Any, told: str) -> None:

@@ -75,7 +75,7 @@ def test_a_rule_that_is_removed_while_somebody_waits(kproxy: Kproxy) -> None:
 
     rule.remove()
 
-    with pytest.raises(Exception, match='there is no rule "delay 1"'):
+    with pytest.raises(Exception, match='unknown rule "delay 1"'):
         waiting.result(60)
     with pytest.raises(AssertionError, match="has not fired once within"):
         rule.wait(timeout=0)

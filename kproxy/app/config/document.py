@@ -55,12 +55,12 @@ class AdminConfig(Model):
     read_token: HeaderSecretFile | None = Field(
         default=None,
         alias="read_token_file",
-        description="file with a second token, for whoever may look at everything and change nothing",
+        description="file with a second token, for read-only access",
     )
     ready: Literal["any", "all"] = Field(
         default="any",
-        description="clusters whose brokers have to answer for /readyz to be 200. With any, a cluster that is lost "
-        "takes nothing from the clients of the others; /readyz/NAME is about one cluster",
+        description="clusters that /readyz requires to answer. With any, a lost cluster does not affect other clients. "
+        "/readyz/NAME checks one cluster",
     )
 
     @classmethod
@@ -78,7 +78,7 @@ class AdminConfig(Model):
     @model_validator(mode="after")
     def _tokens_differ(self) -> AdminConfig:
         if self.token is not None and self.read_token == self.token:
-            raise ValueError("the token for reading is the same as the other one, and tells nobody apart")
+            raise ValueError("expected a read_token that differs from the token, got the same")
         return self
 
 
@@ -86,7 +86,7 @@ class LogConfig(Model):
     """Settings of the log, which goes to standard error."""
 
     format: Literal["auto", "human", "json"] = Field(
-        default="auto", description="auto: human on a terminal, else JSON lines"
+        default="auto", description="auto: human on a terminal, otherwise JSON lines"
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is written"
@@ -101,25 +101,25 @@ class Config(Model):
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = Field(
         default=1, description="processes that carry the traffic; with more than one, another one starts them"
     )
-    limits: Limits = Field(default_factory=Limits, description="what is taken at most")
+    limits: Limits = Field(default_factory=Limits, description="limits of memory, time and connections")
     admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
     metrics: MetricsConfig = Field(
         default_factory=MetricsConfig, description="metrics by topic, client, principal and group; none by default"
     )
     telemetry: TelemetryConfig | None = Field(
-        default=None, description="clients' own metrics (KIP-714); left out: nobody is asked for them"
+        default=None, description="metrics of clients (KIP-714) (default: not requested)"
     )
     rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
     seed: Seed | None = Field(
         default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
     )
-    audit: AuditConfig | None = Field(default=None, description="a record of what happens; left out for none")
+    audit: AuditConfig | None = Field(default=None, description="audit log (default: none)")
     otlp: OtlpConfig | None = Field(
         default=None,
         description="metrics, events and traces for an OpenTelemetry collector; left out for none",
     )
     captures: FileName | None = Field(
-        default=None, description="folder in which captures may be made over the admin address; left out for none"
+        default=None, description="folder of captures that the admin API starts (default: none)"
     )
     capture_topics: bool = Field(
         default=True,
@@ -127,7 +127,7 @@ class Config(Model):
     )
     view: ViewConfig = Field(default_factory=ViewConfig, description="the live view of the admin address")
     instance: Name | None = Field(
-        default=None, description="name of this process in what it records; the host's name if left out"
+        default=None, description="name of this process in events and metrics (default: the host name)"
     )
     state: FileName | None = Field(default=None, description="file that keeps each broker's port over restarts")
     log: LogConfig = Field(default_factory=LogConfig, description="logging")

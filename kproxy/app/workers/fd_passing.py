@@ -135,7 +135,7 @@ class Arrivals:
             return True
         arrived = self.arrived.get(handed.listener)
         if arrived is None:  # the supervisor hands over only connections of listeners that the worker has
-            self.log.warning("a connection is closed, there is no such listener", key=handed.listener)
+            self.log.warning("connection closed, its listener does not exist", key=handed.listener)
             sock.close()
             return True
         if handed.node is not None and handed.broker is not None:

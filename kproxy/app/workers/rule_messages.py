@@ -41,7 +41,7 @@ def packed(state: RulesState) -> bytes:
     try:
         return msgspec.msgpack.encode(state)
     except (OverflowError, TypeError) as error:
-        raise InternalError(f"rules cannot be told to workers: {error}") from None
+        raise InternalError(f"rules cannot be sent to workers: {error}") from None
 
 
 def handed(store: RuleStore) -> list[HandedRule]:

@@ -68,7 +68,9 @@ class SharedTable:
         mark, groups = HEAD.unpack(head) if len(head) == HEAD.size else (b"", 0)
         size = os.fstat(fd).st_size
         if mark != MARK or size != HEAD.size + groups * GROUP:
-            raise InternalError(f"descriptor {fd} is no shared table: {size} bytes, mark {mark!r}, {groups} groups")
+            raise InternalError(
+                f"expected a shared table at descriptor {fd}, got {size} bytes, mark {mark!r}, {groups} groups"
+            )
         return cls(fd, groups)
 
     def cells(self, owner: bytes, what: str | None) -> NumberCells:

@@ -180,7 +180,10 @@ def exactly(slot: Slot, buf: Buffer, start: int, end: int, path: str) -> TraceSt
         reached = step.end
     if reached != end:
         raise DecodeError(
-            f"tag {slot.tag} says {end - start} bytes", path=path, offset=start, expected=str(reached - start)
+            f"tag {slot.tag} has a length of {end - start} bytes",
+            path=path,
+            offset=start,
+            expected=str(reached - start),
         )
 
 
@@ -207,7 +210,7 @@ def complete(struct: Struct, value: Any, path: str = "") -> dict[str, Any]:
     """Return a dict that the encoder takes. Null is let through wherever the wire has a null, as readers do."""
     yield_point()
     if not isinstance(value, Mapping):
-        raise EncodeError(f"{path or 'message'}: {value!r:.80} is no dict")
+        raise EncodeError(f"{path or 'message'}: expected a dict, got {value!r:.80}")
     slots = struct.all_slots
     allowed = {slot.name for slot in slots} | ({TAGS} if struct.flexible else set())
     for name in value:
@@ -232,7 +235,7 @@ def checked(slot: Slot, value: Any, path: str) -> Any:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)):
-        raise EncodeError(f"{path}: {value!r:.80} is no list")
+        raise EncodeError(f"{path}: expected a list, got {value!r:.80}")
     return [checked_element(slot, item, f"{path}[{index}]") for index, item in yielding(enumerate(value))]
 
 
@@ -256,13 +259,13 @@ def tags(struct: Struct, value: Any, path: str) -> list[tuple[int, bytes]]:
     """Return unknown tagged fields by ascending number. Raises EncodeError for other values than (tag, bytes) pairs."""
     known, unknown = {slot.tag for slot in struct.tagged}, {}
     if not isinstance(value, (list, tuple)):
-        raise EncodeError(f"{path}: {value!r:.80} is no list of (tag, bytes)")
+        raise EncodeError(f"{path}: expected a list of (tag, bytes), got {value!r:.80}")
     for pair in value:
         match pair:
             case (int() as tag, bytes() | bytearray() | memoryview() as data) if 0 <= tag <= MAX_LENGTH:
                 if tag in known or tag in unknown:
-                    raise EncodeError(f"{path}: tag {tag} is there twice, or is a field of its own name")
+                    raise EncodeError(f"{path}: expected unknown tags once each, got tag {tag}")
                 unknown[tag] = bytes(data)
             case _:
-                raise EncodeError(f"{path}: {pair!r:.80} is no (tag, bytes)")
+                raise EncodeError(f"{path}: expected (tag, bytes), got {pair!r:.80}")
     return sorted(unknown.items())

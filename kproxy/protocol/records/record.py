@@ -100,7 +100,7 @@ def read_record(
     value, position = read_field(data, position, end)
     headers, position = read_headers(data, position, end, most_headers)
     if position != end:
-        raise DecodeError(f"fields end at byte {position}, its length says {end}", offset=position)
+        raise DecodeError(f"expected the end of fields at byte {end}, got {position}", offset=position)
     offset, timestamp = wrapped(base_offset + offset), wrapped(base_timestamp + timestamp)
     return Record(offset, timestamp, key, value, headers, attributes), end
 
@@ -139,7 +139,7 @@ def read_headers(
 def write_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     """Return the record's bytes, its length in front. Raises RecordsError for a value that does not fit."""
     if wrapped(record.timestamp) != record.timestamp:
-        raise RecordsError(f"record at offset {record.offset}: timestamp {record.timestamp} is no int64")
+        raise RecordsError(f"record at offset {record.offset}: expected an int64 timestamp, got {record.timestamp}")
     try:
         data = bytearray((record.attributes & 0xFF,))
         data += write_varlong(wrapped(record.timestamp - base_timestamp))

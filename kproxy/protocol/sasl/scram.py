@@ -127,13 +127,13 @@ def read_challenge(token: bytes, nonce: str) -> Challenge:
     match = _SERVER_FIRST.fullmatch(text_of(token))
     salt = None if match is None else decoded(match[2])
     if match is None or not salt:
-        raise LoginFailed("the first token of the broker is no challenge of SCRAM")
+        raise LoginFailed("expected a SCRAM challenge in the first token of the broker")
     if not match[1].startswith(nonce) or match[1] == nonce:
         raise LoginFailed("the broker's nonce does not continue ours")
     iterations = int(match[3])
     if not LEAST_ITERATIONS <= iterations <= MAX_ASKED_ITERATIONS:
         expected = f"expected {LEAST_ITERATIONS} to {MAX_ASKED_ITERATIONS}"
-        raise LoginFailed(f"the broker wants {iterations} iterations, {expected}")
+        raise LoginFailed(f"the broker requires {iterations} iterations, {expected}")
     return Challenge(match[1], salt, iterations)
 
 
@@ -154,7 +154,7 @@ def read_client_first(token: bytes) -> ClientFirst:
     name = None if match is None else unescaped(match[4])
     authorization = None if match is None else unescaped(match[2] or "")
     if match is None or name is None or authorization is None or len(match[5]) > LONGEST_NONCE:
-        raise LoginFailed("the first token is none of SCRAM")
+        raise LoginFailed("expected SCRAM in the first token")
     if match[1].startswith("p"):
         raise LoginFailed("channel binding is not supported")
     head = f"{match[1]},{'' if match[2] is None else 'a=' + match[2]},"
@@ -175,7 +175,7 @@ def read_client_final(token: bytes) -> ClientFinal:
     match = _CLIENT_FINAL.fullmatch(text_of(token))
     binding, shown = (None, None) if match is None else (decoded(match[2]), decoded(match[4]))
     if match is None or binding is None or shown is None:
-        raise LoginFailed("the second token is none of SCRAM")
+        raise LoginFailed("expected SCRAM in the second token")
     return ClientFinal(match[1], binding, match[3], shown)
 
 

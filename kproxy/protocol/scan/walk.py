@@ -174,7 +174,7 @@ class EndpointCheckWriter(WalkWriter):
     """Writer of the lines of a check: a walk without hits."""
 
     def hit(self, what: str, path: str, slot: Slot | None, start: str, end: str) -> None:
-        raise ValueError(f"{path} does not stand in a tagged field, the check would never say yes")
+        raise ValueError(f"expected a path in a tagged field, got {path}")
 
     def loop(self, slot: Slot) -> None:
         """Write a loop that counts down, which costs less than a range: most arrays are empty or of one element. Long

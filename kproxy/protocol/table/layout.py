@@ -226,7 +226,7 @@ def grammar(api_key: int, version: int, direction: str) -> str:
     """Return the guide's text for a `"request"` or `"response"`. Raises KeyError for an api or a version the table
     lacks."""
     if direction not in ("request", "response"):
-        raise KeyError(f"{direction!r} is no direction, expected request or response")
+        raise KeyError(f"expected request or response, got {direction!r}")
     api = schema.load(api_key)
     return printed(f"{api.name} {direction.capitalize()} (Version: {version})", body(api_key, version, direction))
 

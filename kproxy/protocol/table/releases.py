@@ -66,7 +66,7 @@ def parse_release(text: str) -> str:
         raise ValueError(f'"{text}" may be any of {", ".join(among)}')
     if wanted < _numbers(RELEASES[0]):
         raise ValueError(
-            f'brokers of Kafka {text} cannot tell which versions they have, the oldest that can is "{RELEASES[0]}"'
+            f'brokers of Kafka {text} do not support ApiVersions, the oldest release with it is "{RELEASES[0]}"'
         )
     older = [release for release in RELEASES if _numbers(release) < wanted]
     raise ValueError(

@@ -160,7 +160,7 @@ def parse_levels(text: str) -> Iterator[tuple[tuple[str, ...], RoleFields]]:
     for part in text.split(" / ") if text else ():
         match = _LEVEL.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"shapes.yaml: {part!r} is no level, expected array[role=field, …]")
+            raise ValueError(f"shapes.yaml: expected array[role=field, …], got {part!r}")
         yield tuple(match["arrays"].split("+")), parse_keys(match["keys"])
 
 
@@ -195,7 +195,7 @@ def array_slot(struct: Struct, name: str) -> Slot:
     for slot in struct.slots:
         if slot.name == name and slot.array:
             return slot
-    raise KeyError(f"shapes.yaml: there is no array {name}, only {[slot.name for slot in struct.slots if slot.array]}")
+    raise KeyError(f"shapes.yaml: expected one of {[slot.name for slot in struct.slots if slot.array]}, got {name}")
 
 
 def carriers(struct: Struct, others: Mapping[str, str]) -> tuple[str | None, str | None]:

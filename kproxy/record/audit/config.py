@@ -77,10 +77,11 @@ class AuditConfig(Model):
         default=1.0, description="interval of writes and syncs to disk; a kill loses at most the events of one interval"
     )
     roll_size: Annotated[ByteCount, Field(ge=4096)] = Field(
-        default=64_000_000, description="uncompressed size at which a file is closed, compressed and published"
+        default=64_000_000,
+        description="maximum uncompressed size of a file, which is then closed, compressed and published",
     )
     roll_age: Annotated[Seconds, Field(gt=0)] = Field(
-        default=300.0, description="age at which a file is closed, compressed and published"
+        default=300.0, description="maximum age of a file, which is then closed, compressed and published"
     )
     when_full: Literal["drop", "block"] = Field(
         default="drop",

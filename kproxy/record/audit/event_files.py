@@ -373,9 +373,7 @@ class Publisher:
             except Exception as error:
                 self.counters.errors["mistake"] += 1
                 self.counters.last_error = repr(error)
-                self.log.error(
-                    "audit: files cannot be published or recovered, which is a mistake in kproxy", exc_info=error
-                )
+                self.log.error("audit: bug in kproxy, files cannot be published or recovered", exc_info=error)
                 return
             with self._lock:
                 self.backlog -= 1

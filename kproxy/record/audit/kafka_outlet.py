@@ -143,7 +143,7 @@ class KafkaOutlet:
                 self._step()
             except Exception as error:
                 self._refused("mistake", repr(error))
-                self.log.error("audit: events cannot be sent, which is a mistake in kproxy", exc_info=error)
+                self.log.error("audit: bug in kproxy, events cannot be sent", exc_info=error)
                 time.sleep(self.settings.retry)
         self._give_up()
 

@@ -103,7 +103,7 @@ class OtlpOutlet:
                 self._step()
             except Exception as error:
                 self._refused("mistake", repr(error))
-                self.log.error("audit: events cannot be sent, which is a mistake in kproxy", exc_info=error)
+                self.log.error("audit: bug in kproxy, events cannot be sent", exc_info=error)
                 self._closing.wait(RETRY)
         self._give_up()
 

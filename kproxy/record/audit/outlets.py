@@ -98,7 +98,7 @@ class FileWriter:
             return
         except Exception as error:
             if not self.counters.failing:
-                self.log.error("audit: events cannot be written, which is a mistake in kproxy", exc_info=error)
+                self.log.error("audit: bug in kproxy, events cannot be written", exc_info=error)
             self._refused("mistake", error)
             return
         if self.counters.failing and not self._todo:

@@ -205,7 +205,7 @@ class PacketFile:
     def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
         magic = self._read(file, 4)
         if magic is None:
-            raise CaptureError(f"{self.path} is no capture: it has {self.offset} bytes")
+            raise CaptureError(f"expected a capture, got {self.offset} bytes (at {self.path})")
         for order in "<>":
             number = Struct(f"{order}I").unpack(magic)[0]
             if number == SECTION:
@@ -214,7 +214,7 @@ class PacketFile:
             if number in OLD_UNITS:
                 yield from self._records(file, order, OLD_UNITS[number])
                 return
-        raise CaptureError(f"{self.path} is no capture: it begins with {magic.hex()}, neither pcapng nor pcap")
+        raise CaptureError(f"expected pcapng or pcap, got {magic.hex()} (at {self.path})")
 
     def _read(self, file: IO[bytes], size: int) -> bytes | None:
         data = file.read(size)

@@ -227,7 +227,7 @@ class Captures:
     def __getitem__(self, name: str) -> StartedCapture:
         """Raises NoSuchCapture."""
         if name not in self.by_name:
-            raise NoSuchCapture(f'there is no capture "{name}"')
+            raise NoSuchCapture(f'unknown capture "{name}"')
         return self.by_name[name]
 
     def close(self) -> None:

@@ -62,7 +62,9 @@ STANDARD: Final = tuple(
 
 def _prefix(text: str) -> str:
     if not _PREFIX.fullmatch(text):
-        raise ValueError(f'"{text}" is no beginning of a metric\'s name: a letter, then a-z A-Z 0-9 . _ -, at most 100')
+        raise ValueError(
+            f'expected a prefix of a metric name (a letter, then a-z A-Z 0-9 . _ -, at most 100), got "{text}"'
+        )
     return text
 
 
@@ -84,18 +86,18 @@ class TelemetryConfig(Model):
 
     serve: Literal["auto", "always", "never"] = Field(
         default="auto",
-        description="when kproxy asks clients for their metrics: auto, where the broker does not; always, also in its "
-        "place; never: what clients push to brokers is only read on its way",
+        description="auto: request metrics from clients if the broker does not; always: instead of the broker; never: "
+        "only read metrics that clients push to brokers",
     )
     listeners: list[str] | None = Field(
-        default=None, description="names of the listeners whose clients are asked; all if left out"
+        default=None, description="listeners with clients to request metrics from (default: all)"
     )
     metrics: Annotated[
         Annotated[Literal["standard", "all"], Tag("word")] | Annotated[Prefixes, Tag("list")], Discriminator(_form)
     ] = Field(
         default="standard",
-        description="what clients are asked for: standard, the metrics that KIP-714 wants of every client; all; or "
-        "beginnings of names, such as org.apache.kafka.producer.",
+        description="requested metrics: standard (required by KIP-714), all, or prefixes of names such as "
+        "org.apache.kafka.producer.",
     )
     interval: Annotated[Seconds, Field(ge=SHORTEST_INTERVAL, le=LONGEST_INTERVAL)] = Field(
         default=60.0, description="time between two pushes of a client"

@@ -34,7 +34,7 @@ class MetricsConfig(Model):
 
     by: list[MetricLabel] = Field(
         default_factory=list,
-        description="labels by which traffic is counted: topic, client_id, principal, group; none if left out",
+        description="labels of counted traffic: topic, client_id, principal, group (default: none)",
     )
     series: Annotated[int, Field(ge=1, le=MOST_SERIES)] = Field(
         default=200, description="names of each label that have series of their own; all others are added up as other"

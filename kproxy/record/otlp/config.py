@@ -41,20 +41,20 @@ class CollectorAddress(NamedTuple):
 
 def parse_endpoint(text: str) -> CollectorAddress:
     """Return the parts of `http://HOST:PORT/PREFIX`. Raises ValueError with the problem."""
-    wanted = "an endpoint is written http://HOST:PORT or https://HOST:PORT, the collector's port for HTTP is 4318"
+    wanted = "http://HOST:PORT or https://HOST:PORT (default port of collectors: 4318)"
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f'"{text}" cannot be read ({error}), {wanted}') from None
+        raise ValueError(f'expected {wanted}, got "{text}" ({error})') from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not text.isascii() or not text.isprintable():
-        raise ValueError(f'"{text}" is none, {wanted}')
+        raise ValueError(f'expected {wanted}, got "{text}"')
     if parts.username is not None or parts.password is not None:
-        raise ValueError("who kproxy is belongs into `headers`, not into the endpoint")
+        raise ValueError("expected an endpoint without user and password (use `headers`)")
     if parts.query or parts.fragment or " " in text:
-        raise ValueError(f'"{text}" has more than a host, a port and a path, {wanted}')
+        raise ValueError(f'expected only a host, a port and a path, got "{text}"')
     if parts.path.rstrip("/").endswith(tuple(f"/v1/{signal}" for signal in SIGNALS)):
-        raise ValueError(f'"{text}" is the address of one signal, and kproxy appends /v1/metrics and so on itself')
+        raise ValueError(f'expected an endpoint without path of a signal, got "{text}"; kproxy appends /v1/metrics')
     if port == 0:
         raise ValueError(f'expected a port from 1 to 65535, got "{text}"')
     tls = parts.scheme == "https"
@@ -68,7 +68,7 @@ def _endpoint(text: str) -> str:
 
 def _header_name(name: str) -> str:
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of an HTTP header")
+        raise ValueError(f"expected a name of an HTTP header, got {name!r}")
     if name.lower() in OWN_HEADERS:
         raise ValueError(f'kproxy sets "{name}" itself')
     return name.lower()
@@ -80,9 +80,9 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 class TracesConfig(Model):
     """Settings of the spans of exchanges with a trace context in the headers of their records."""
 
-    topics: Texts = Field(description="topics whose records are looked at: exact, with *, or a /regular expression/")
+    topics: Texts = Field(description="topics of traced records: exact, with *, or a /regular expression/")
     sample: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="part of the recorded traces for which kproxy makes spans, chosen by trace id"
+        default=1.0, description="fraction of recorded traces that get spans, selected by trace id"
     )
     links: Annotated[int, Field(ge=0, le=128)] = Field(
         default=8, description="traces that the span of an exchange with records of several is linked to"
@@ -103,10 +103,10 @@ class OtlpConfig(Model):
         default=None, description="for https: authorities, and a certificate; the system's authorities if left out"
     )
     encoding: Literal["json", "protobuf"] = Field(
-        default="json", description="of what is sent; protobuf needs the extra `otlp`"
+        default="json", description="encoding of requests; protobuf needs the extra `otlp`"
     )
     timeout: Annotated[Seconds, Field(gt=0, le=60)] = Field(
-        default=10.0, description="what one request may take from dialling to the end of its answer"
+        default=10.0, description="timeout of one request, from connecting to the end of its response"
     )
     metrics: Annotated[Seconds, Field(ge=1, le=3600)] | None = Field(
         default=None, description="how often all that /metrics has is sent; left out for never"

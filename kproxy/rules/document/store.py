@@ -174,7 +174,7 @@ class RuleStore:
         except KeyError:
             close = nearest(name, islice(self.stored_rules, MOST_COMPARED))
             hint = f', did you mean "{close}"?' if close else ""
-            raise NoSuchRule(f'there is no rule "{name}"{hint}') from None
+            raise NoSuchRule(f'unknown rule "{name}"{hint}') from None
 
     def is_enabled(self, name: str) -> bool:
         """Return True if the rule is not disabled. Its stage or `disable_faults` may still turn it off."""
@@ -351,8 +351,8 @@ class RuleStore:
     def _check_changeable(self, stored_rule: StoredRule) -> None:
         if stored_rule.origin == "file":
             raise RuleInUse(
-                f'the rule "{stored_rule.name}" stands in a file, at {stored_rule.parsed.position}: '
-                "change it there, or disable it"
+                f'the rule "{stored_rule.name}" is in a file, at {stored_rule.parsed.position}: '
+                "change the file, or disable the rule"
             )
         if stored_rule.parsed.stage is not None:
             raise RuleInUse(f'the rule "{stored_rule.name}" belongs to a scenario, replace or remove that as a whole')

@@ -99,7 +99,7 @@ class ApiKind(Kind):
             return schema.load(by_folded[folded(text)]).name
         close = nearest(text, schema.names())
         hint = f', did you mean "{close}"?' if close else ', "kproxy protocol" lists them'
-        raise ValueError(f'there is no API "{text}"{hint}')
+        raise ValueError(f'unknown API "{text}"{hint}')
 
 
 class ErrorKind(Kind):
@@ -124,7 +124,7 @@ class ErrorKind(Kind):
 
     def unknown(self, text: str) -> str:
         close = nearest(text, error_codes.names())
-        return f'there is no error "{text}"' + (f', did you mean "{close}"?' if close else "")
+        return f'unknown error "{text}"' + (f', did you mean "{close}"?' if close else "")
 
 
 class NumberKind(Kind):

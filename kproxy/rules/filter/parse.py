@@ -309,7 +309,7 @@ def _no_field(token: Token) -> str:
         return f"expected a field here{f', got {token.text}' if token.text else ''}"
     close = nearest(token.text, BY_NAME)
     hint = f', did you mean "{close}"?' if close else ", `kproxy help filters` lists them"
-    return f'there is no field "{token.text}"{hint}'
+    return f'unknown field "{token.text}"{hint}'
 
 
 def _no_operator(field: Field, operator: str) -> str:

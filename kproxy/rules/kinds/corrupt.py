@@ -46,7 +46,7 @@ class Corrupt(FrameRule):
 
     kind: Literal["corrupt"] = Field(description="kind of the rule")
     where: Literal["header", "body", "records"] = Field(
-        default="body", description="the correlation id and what else stands before the body; the body; record batches"
+        default="body", description="header (correlation id, …), body, or record batches"
     )
     bits: int = Field(default=1, ge=1, le=MOST, description="how many; of records, in each partition")
     at: Direction | None = Field(

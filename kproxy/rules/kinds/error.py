@@ -39,8 +39,8 @@ class ErrorRule(LiveRule):
     error: Error = Field(description="the error by name or number, as `kproxy protocol` lists them")
     at: Literal["request", "response"] | None = Field(
         default=None,
-        description="request: the broker never sees it; response: it has done its work. By default `response` for "
-        "REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND and rules that select on `error`, else `request`",
+        description="request: the broker does not receive it; response: the broker has handled it (default: response "
+        "for REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND and rules that select on `error`; otherwise request)",
     )
     message: str | None = Field(default=None, description="error text, in versions with a field for it")
     level: ErrorPlace | None = Field(
@@ -53,7 +53,10 @@ class ErrorRule(LiveRule):
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         code = code_of(raw.get("error"))
         if code == 0:
-            yield ("error",), "0 is no error (NONE); to let a request succeed that failed, change it with `set`"
+            yield (
+                ("error",),
+                "expected an error code, got 0 (NONE); to let a request succeed that failed, change it with `set`",
+            )
         elif code is not None:
             for choice in chosen(raw):
                 yield from cannot_say(choice, raw.get("level"))

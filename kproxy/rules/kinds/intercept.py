@@ -38,7 +38,7 @@ def parse_timeout_action(value: Any) -> Literal["pass", "close"] | HeldError:
     if isinstance(value, dict) and set(value) == {"error"}:
         code = error_number(value["error"])
         if not code:
-            raise ValueError("0 is no error (NONE)")
+            raise ValueError("expected an error code, got 0 (NONE)")
         return HeldError(code)
     if isinstance(value, str) and value in ACTIONS:
         return value  # type: ignore[return-value]  # one of the two
@@ -78,12 +78,11 @@ class InterceptRule(SelectingRule):
     kind: Literal["intercept"] = Field(description="kind of the rule")
     filter: str | None = Field(
         default=None,
-        description="what else has to hold of the exchange, for what `match` cannot say, as `kproxy help filters` "
-        "has it",
+        description="filter of exchanges, in addition to `match` (see `kproxy help filters`)",
     )
     at: Literal["request", "response", "both"] = Field(default="request", description="message to hold")
     hold_for: Annotated[Seconds, Field(ge=SHORTEST, le=LONGEST)] = Field(
-        default=20.0, description="time after which it is resumed"
+        default=20.0, description="time until `on_timeout`"
     )
     on_timeout: TimeoutAction = Field(
         default="pass",

@@ -95,7 +95,7 @@ class LimitVersions(Rule):
         default=None, description="APIs that clients must not see, by name (ShareFetch), glob (Share*) or number"
     )
     kafka: Annotated[str, AfterValidator(parse_release)] | None = Field(
-        default=None, description="what brokers of this Kafka release have, such as 2.8, and nothing else"
+        default=None, description="keep only APIs and versions of this Kafka release, such as 2.8"
     )
 
     @classmethod

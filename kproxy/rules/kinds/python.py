@@ -64,7 +64,7 @@ def imported(name: str) -> Any:
 def checked(call: str, value: Any) -> UserHook:
     """Return the function if it takes two arguments and returns at once. Raises ValueError."""
     if not callable(value):
-        raise ValueError(f"{call} is no function, but {type(value).__name__}")
+        raise ValueError(f"expected a function, got {type(value).__name__} {call}")
     if inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value):
         raise ValueError(f"expected a plain function, got an asynchronous function or generator {call}")
     try:
@@ -82,7 +82,7 @@ def decisions_of(result: Any, message: Message, direction: Direction) -> Sequenc
     other: Direction = "response" if direction == "request" else "request"
     for decision in listed:
         if not isinstance(decision, DECISIONS):
-            raise TypeError(f"it returned {decision!r}, which is no decision (kproxy.rules.exchange), nor None")
+            raise TypeError(f"expected a decision (kproxy.rules.exchange) or None, got {decision!r}")
         if isinstance(decision, ONLY_FOR[other]):
             raise TypeError(f"{type(decision).__name__} is for {other}s, this is a {direction}")
         check(decision, message)
@@ -132,8 +132,8 @@ class PythonRule(LiveRule):
     )
     on_error: Literal["forward", "close"] = Field(
         default="forward",
-        description="what becomes of the frame when the function raises or returns what is no decision: it goes on as "
-        "it was, or its connection is closed. Counted and named in either case",
+        description="action after an exception or an invalid decision of the function: pass the frame unchanged, or "
+        "close its connection. Both are counted and logged",
     )
 
     @classmethod

@@ -43,8 +43,8 @@ class Rebalance(RequestRule):
     every: Seconds | None = Field(
         default=None,
         gt=0,
-        description="interval at which each member has to join again, counted from the group's first heartbeat; "
-        "by default every heartbeat that the rule fires for",
+        description="interval of rejoins of each member, from the group's first heartbeat (default: at every heartbeat "
+        "for which the rule fires)",
     )
 
     def start(self) -> Effect:

@@ -171,7 +171,7 @@ class RequireRule(LiveRule):
         default=None, description="producers have an id, so that no batch is stored twice"
     )
     client_id: Texts | None = Field(
-        default=None, description="what clients call themselves, in all requests that do more than find the brokers"
+        default=None, description="client id in all requests except those that discover brokers"
     )
 
     _client_ids: list[Test] = PrivateAttr(default_factory=list)

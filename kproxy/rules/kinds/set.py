@@ -50,8 +50,7 @@ class SetRule(LiveRule):
     kind: Literal["set"] = Field(description="kind of the rule")
     permanent: Permanent = False
     fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
-        description="path of a field, with names as in `kproxy protocol`: its value. [] stands for every element of an "
-        "array, [0] for one"
+        description="value by path of the field, as in `kproxy protocol`; [] means all elements of an array, [0] one"
     )
     at: Direction = Field(default="response", description="which of the two messages is changed")
 

@@ -40,7 +40,8 @@ class FrameMatch(ConnectionMatch):
     version: Ranges | None = Field(default=None, description="version of the API, such as 3, 0-11 or >=4")
     client_id: Texts | None = Field(default=None, description="the client id in the request's header")
     principal: Texts | None = Field(
-        default=None, description="whom the broker has authenticated, or the subject of the client's certificate"
+        default=None,
+        description="principal that the broker has authenticated, or the subject of the client's certificate",
     )
     client_software: Texts | None = Field(
         default=None, description="name/version of the client library, such as apache-kafka-java/3.9.1"

@@ -40,7 +40,7 @@ def keys_of(text: str | int) -> frozenset[int]:
     if number is not None and number in schema.paths():
         return frozenset((number,))
     if number is not None or not isinstance(text, str):
-        raise ValueError(f"there is no API with key {text}, known are {min(schema.paths())} to {max(schema.paths())}")
+        raise ValueError(f"expected an API key from {min(schema.paths())} to {max(schema.paths())}, got {text}")
     if text in names:
         return frozenset((names[text],))
     test = text_test(text)  # today's names only: Offset* is not about ListOffsets, which once was Offset
@@ -78,7 +78,7 @@ def error_number(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if value not in error_codes.numbers():
             known = error_codes.numbers()
-            raise ValueError(f"there is no error {value}, known are {min(known)} to {max(known)}")
+            raise ValueError(f"expected an error code from {min(known)} to {max(known)}, got {value}")
         return value
     if isinstance(value, str):
         if value in error_codes.names():

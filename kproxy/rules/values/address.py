@@ -48,7 +48,7 @@ class Address(NamedTuple):
         if host.startswith("[") and host.endswith("]"):
             return cls(_ipv6(host[1:-1]), parse_port(port, 0))
         if ":" in host:
-            raise ValueError(f'"{text}" has several colons; an IPv6 address stands in brackets: [::1]:9092')
+            raise ValueError(f'expected an IPv6 address in brackets such as [::1]:9092, got "{text}"')
         return cls(check_host(host), parse_port(port, 0))
 
     @classmethod
@@ -83,7 +83,7 @@ def _unix(text: Any) -> Any:
         return text
     path = text.removeprefix(UNIX)
     if not path.startswith("/") or "\0" in path:
-        raise ValueError(f'"{text}" is no absolute path, write unix:/run/kafka.sock')
+        raise ValueError(f'expected an absolute path such as unix:/run/kafka.sock, got "{text}"')
     if len(os.fsencode(path)) > MAX_PATH:
         raise ValueError(f'"{text}" has {len(os.fsencode(path))} bytes of path, expected at most {MAX_PATH}')
     return Address(path, 0)
@@ -145,12 +145,12 @@ def check_host(host: str) -> str:
     if not host:
         raise ValueError("the host is missing; to listen on all addresses write 0.0.0.0 or [::]")
     if len(host) > MAX_HOST or not _HOST.fullmatch(host):
-        raise ValueError(f'"{host}" is no host name or IP address')
+        raise ValueError(f'expected a host name or IP address, got "{host}"')
     if host.replace(".", "").isdigit():
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise ValueError(f'"{host}" is no IP address') from None
+            raise ValueError(f'expected an IP address, got "{host}"') from None
     return host
 
 
@@ -158,7 +158,7 @@ def _ipv6(text: str) -> str:
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
-        raise ValueError(f'"{text}" is no IPv6 address, and a host name has no colon') from None
+        raise ValueError(f'expected an IPv6 address or a host name without colons, got "{text}"') from None
     return text
 
 

@@ -380,7 +380,7 @@ def _broken(source: Source, line: int, column: int, message: str) -> None:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"expected a number of JSON, got {constant}")
 
 
 def _measure(text: str) -> None:

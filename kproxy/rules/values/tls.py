@@ -52,7 +52,7 @@ class PrincipalRule:
 
         match = _RULE.fullmatch(text)
         if match is None:
-            raise ValueError(f'"{text}" is no rule: RULE:pattern/replacement/, with L or U behind it, or DEFAULT')
+            raise ValueError(f'expected RULE:pattern/replacement/ (with L or U at the end) or DEFAULT, got "{text}"')
         options = re2.Options()
         options.log_errors, options.max_mem = False, MOST_MEMORY
         try:
@@ -206,15 +206,15 @@ class ListenerTls(Model):
     )
     key_password: Secret | None = Field(default=None, description="password of the private key")
     client_ca: ExistingFile | None = Field(
-        default=None, description="authorities whose client certificates are accepted, PEM"
+        default=None, description="CA certificates that verify client certificates, PEM"
     )
     client_auth: Literal["none", "optional", "required"] | None = Field(
         default=None,
-        description="whether clients show a certificate; by default required if client_ca is given, else none",
+        description="client certificates (default: required with client_ca, otherwise none)",
     )
     principals: Annotated[list[str], AfterValidator(_principal_rules)] = Field(
         default_factory=list,
-        description="what a client with a certificate is called, as in ssl.principal.mapping.rules; else its subject",
+        description="mapping of subjects to principals, as in ssl.principal.mapping.rules (default: subject)",
     )
     min_version: TlsVersion = Field(default="1.2", description="lowest TLS version; Kafka has had 1.2 since 0.9")
     ciphers: Ciphers | None = Field(

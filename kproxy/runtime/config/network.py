@@ -100,8 +100,8 @@ class Limits(Model):
     )
     write_timeout: PositiveSeconds = Field(
         default=300.0,
-        description="time after which a connection is reset if its peer reads no byte of pending output; the default "
-        "equals max.poll.interval.ms, after which a consumer loses its partitions",
+        description="time without progress of pending output until a connection is reset; the default equals "
+        "max.poll.interval.ms: a consumer then loses its partitions",
     )
     drain_timeout: Seconds = Field(
         default=30.0,
@@ -109,18 +109,18 @@ class Limits(Model):
     )
     shutdown_delay: Seconds = Field(
         default=0.0,
-        description="time from SIGTERM to the drain, in which /readyz returns 503 and clients are still accepted; set "
-        "it to some seconds more than the load balancer's probes need",
+        description="time from SIGTERM to the drain: /readyz returns 503, and clients are still accepted; set it to "
+        "some seconds more than the load balancer's probes need",
     )
     max_connection_age: Seconds = Field(
         default=0.0,
-        description="age at which a connection answers requests in flight and is closed between two exchanges, so "
-        "its client reconnects; 0: never. At most fifty connections per second start to close",
+        description="maximum age of a connection, which is then closed between exchanges, so its client reconnects; "
+        "0: unlimited. At most fifty connections per second start to close",
     )
     max_connection_age_jitter: Jitter = Field(
         default=0.1,
-        description="random fraction by which the age of each connection differs from max_connection_age, so "
-        "connections that opened together do not close together",
+        description="maximum random difference from max_connection_age, as a fraction, so connections that opened "
+        "together do not close together",
     )
     max_connections: Positive = Field(
         default=20_000,
@@ -164,11 +164,12 @@ OAUTH = "OAUTHBEARER"
 class UpstreamSasl(Model):
     """kproxy's own login at the brokers, in place of the clients'."""
 
-    mechanism: Mechanism = Field(description="how the brokers want it")
+    mechanism: Mechanism = Field(description="SASL mechanism that the brokers accept")
     username: str | None = Field(default=None, min_length=1, description="who kproxy is to the brokers")
     password: Secret | None = Field(default=None, description="better as ${VARIABLE} or file:NAME")
     token_file: ExistingFile | None = Field(
-        default=None, description="for OAUTHBEARER: a file with a token, read anew at each login; blanks around it go"
+        default=None,
+        description="for OAUTHBEARER: file with a token, read at each login; surrounding blanks are removed",
     )
     extensions: dict[str, str] = Field(
         default_factory=dict, description="for OAUTHBEARER: extensions (KIP-342), such as logicalCluster"
@@ -214,12 +215,12 @@ class ListenerSasl(Model):
     """Login of clients to kproxy, of which the brokers see nothing."""
 
     users: Annotated[ExistingFile, AfterValidator(_with_users)] = Field(
-        description="file of users, made by `kproxy user`; read anew at the next login after it changed"
+        description="file of users, written by `kproxy user`; reloaded at the next login after a change"
     )
     mechanisms: list[Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]] = Field(
         default=["SCRAM-SHA-256", "SCRAM-SHA-512"],
         min_length=1,
-        description="what clients may use; PLAIN shows kproxy the password, and all who listen if there is no TLS",
+        description="mechanisms of clients; PLAIN discloses the password to kproxy and, without TLS, to the network",
     )
     max_session: Seconds = Field(
         default=0.0,
@@ -227,7 +228,7 @@ class ListenerSasl(Model):
     )
     failure_delay: Annotated[Seconds, Field(le=30)] = Field(
         default=0.1,
-        description="what a wrong password takes at least, so that guessing takes long; Kafka's default, too",
+        description="minimum duration of a failed login, against guessing (default as in Kafka)",
     )
 
 
@@ -307,7 +308,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise ValueError(f'"{text}" is no name here: a-z A-Z 0-9 . _ -, at most 100 characters')
+        raise ValueError(f'expected a name of at most 100 characters (a-z A-Z 0-9 . _ -), got "{text}"')
     return text
 
 
@@ -333,11 +334,11 @@ class ClusterConfig(Model):
     )
     mark: Mark | None = Field(
         default=None,
-        description="mark of connections to these brokers, for the firewall (SO_MARK); 0: none. By default "
-        f"{MARK} where a listener of this cluster is transparent, else none",
+        description="mark of connections to these brokers, for the firewall (SO_MARK); 0: none (default: "
+        f"{MARK} for clusters with a transparent listener, otherwise none)",
     )
     proxy_protocol: ProxyVersion | None = Field(
-        default=None, description="version of the PROXY header that tells these brokers whose connection it is"
+        default=None, description="version of the PROXY header with the client's address that these brokers receive"
     )
 
     @classmethod
@@ -371,7 +372,7 @@ class ListenerConfig(Model):
         default=None, description="clients log in to kproxy; left out: to the brokers, if they want it"
     )
     proxy_protocol: ProxyProtocol | None = Field(
-        default=None, description="load balancers that say in a PROXY header who the client is; left out for none"
+        default=None, description="load balancers that send the client's address in a PROXY header (default: none)"
     )
     hosts: list[HostPattern] = Field(
         default_factory=list,
@@ -384,7 +385,7 @@ class ListenerConfig(Model):
         "keep their own addresses, so advertise is false",
     )
     max_connection_age: Seconds | None = Field(
-        default=None, description="age at which its connections are closed in order; by default that of the limits"
+        default=None, description="maximum age of its connections (default: max_connection_age of the limits)"
     )
     max_connection_age_jitter: Jitter | None = Field(
         default=None, description="by how much these ages differ; by default that of the limits"

@@ -252,7 +252,7 @@ def parse(data: bytes) -> Header | None:
         return _line(data)
     if SIGNATURE.startswith(data) or WORD.startswith(data):
         return None
-    raise BadHeader(f"the first bytes are no PROXY header: {data[:12].hex(' ')}")
+    raise BadHeader(f"expected a PROXY header, got {data[:12].hex(' ')}")
 
 
 # ---- version 1
@@ -277,7 +277,7 @@ def _line(data: bytes) -> Header | None:
     try:
         source, target = (_plain(parse_ip(word)) for word in words[2:4])
     except ValueError as error:
-        raise BadHeader(f"a PROXY line of {words[1]} with what is no {name} address: {error}") from None
+        raise BadHeader(f"expected an {name} address in the PROXY line of {words[1]}: {error}") from None
     return Header(end + 2, (source, _port(words[4])), (target, _port(words[5])))
 
 
@@ -335,7 +335,7 @@ def _check_more(header: bytes, at: int) -> None:
     while at < len(header):
         end = at + 3 + int.from_bytes(header[at + 1 : at + 3], "big")
         if at + 3 > len(header) or end > len(header):
-            raise BadHeader(f"a PROXY header of {len(header)} bytes, in which a value from byte {at} ends behind it")
+            raise BadHeader(f"expected a value from byte {at} within the PROXY header of {len(header)} bytes")
         if header[at] == CRC:
             from crc32c import crc32c  # 8 ms, and few headers have a checksum
 

@@ -384,7 +384,7 @@ class OwnClient:
             self.far, came = door.accept()
             stack.callback(self.far.close)
             if came != self.address:
-                raise ClientRefused("somebody else has taken the port of kproxy's own connection")
+                raise ClientRefused("another process has taken the port of kproxy's own connection")
             for one in (self.sock, self.far):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             door.close()
@@ -440,5 +440,5 @@ def first_certificate(path: str) -> bytes:
     begin = text.find(BEGINS)
     end = text.find(ENDS, begin)
     if begin < 0 or end < 0:
-        raise OSError(f"there is no certificate in {path}")
+        raise OSError(f"expected a certificate in {path}, got none")
     return ssl.PEM_cert_to_DER_cert(text[begin : end + len(ENDS)])

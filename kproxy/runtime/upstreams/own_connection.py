@@ -202,7 +202,7 @@ async def send_steps(sock: socket.SocketType, steps: Steps) -> LoggedIn:
             await send(sock, request)
             size = int.from_bytes(await exactly(sock, 4), "big", signed=True)
             if size >> 16 in TLS_WORDS:
-                raise LoginFailed("the broker speaks TLS, and its cluster has no tls in the config")
+                raise LoginFailed("the broker requires TLS, and its cluster has no tls in the config")
             if not 4 <= size <= MAX_RESPONSE:
                 raise LoginFailed(f"an answer of {size} bytes, expected 4 to {MAX_RESPONSE}")
             request = steps.send(await exactly(sock, size))

@@ -278,7 +278,7 @@ class BrokerVersions:
             else:
                 requester.versions_known(answer.body)
         except Exception as error:  # only this connection ends
-            self.upstream.reactor.log.error("a connection cannot be told of versions", exc_info=error)
+            self.upstream.reactor.log.error("a connection did not receive the brokers' versions", exc_info=error)
             requester.crashed(error)
 
 

@@ -44,7 +44,7 @@ SMALLEST = 4
 """A correlation id. Clients set no upper limit on responses, so neither do we (Fetch is bounded by its max_bytes)."""
 TLS_WORDS = (b"\x15\x03", b"\x16\x03")
 """First bytes of a TLS server: an alert, or a handshake (RFC 8446 section 5.1)."""
-NOT_PLAIN = "broker speaks TLS, and its cluster has no tls in the config"
+NOT_PLAIN = "broker requires TLS, and its cluster has no tls in the config"
 
 
 class ResponseScan(Lane):

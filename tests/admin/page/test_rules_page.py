@@ -81,7 +81,7 @@ def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    page.wait_for_selector("text=it stands in a file, at a.yaml:2:5")
+    page.wait_for_selector("text=it is in a file, at a.yaml:2:5")
     page.keyboard.press("k")
     page.keyboard.press("x")
     page.wait_for_selector("dialog[open] .last:focus")

@@ -44,7 +44,7 @@ def lines(found: Problem) -> list[str]:
 HOSTILE = [
     (b"", "<api>:1:1: not JSON: expecting value"),
     (b"{", "<api>:1:2: not JSON: expecting property name enclosed in double quotes"),
-    (b'{"a": NaN}', "<api>:1:1: not JSON: NaN is no number of JSON"),
+    (b'{"a": NaN}', "<api>:1:1: not JSON: expected a number of JSON, got NaN"),
     (b'{"kind": "\xff"}', "<api>:1:1: the document is not UTF-8: byte 0xff"),
     (b"\xef\xbb\xbf{}", "<api>:1:1: not JSON: unexpected UTF-8 BOM (decode using utf-8-sig)"),
     (b'{"request": {}, "a": 1, "a": 2}', '<api>:1:25: the key "a" is there twice, first in line 1'),

@@ -397,7 +397,7 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
     async with crew_of_two(quiet_log) as pool:
         before = pool.versions
         when = f"{{nth: {1 << 70}}}"
-        with pytest.raises(NotEverywhere, match="cannot be told to workers"):
+        with pytest.raises(NotEverywhere, match="cannot be sent to workers"):
             await pool.put(f"rules: [{{name: big, kind: delay, delay: 1ms, when: {when}}}]")
 
         assert pool.versions == before
@@ -406,7 +406,7 @@ async def test_what_cannot_be_told_changes_nothing(quiet_log: Any) -> None:
 async def test_nothing_begins_with_rules_that_cannot_be_told() -> None:
     """The start ends with one line that says so."""
     rule = HandedRule(b"", {"nth": 1 << 70}, "r.yaml:2:5", "file", True, 1, 0, 0, 0.0)
-    with pytest.raises(InternalError, match="rules cannot be told to workers: can't serialize ints"):
+    with pytest.raises(InternalError, match="rules cannot be sent to workers: can't serialize ints"):
         packed(RulesState(0, 1, [rule]))
 
 

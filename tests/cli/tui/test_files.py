@@ -110,7 +110,7 @@ def test_a_filter_is_asked_for_and_judged(capture: Path) -> None:
         await settled(app, lambda: len(app.store) == 3)
         assert "filter api == Produce  3 of 3" in screen_text(app)
         await press(app, "f", "=~k nonsense", "enter")
-        assert 'there is no API "nonsense"' in screen_text(app)
+        assert 'unknown API "nonsense"' in screen_text(app)
         assert (len(app.store), app.filter_text) == (3, "api == Produce")
         await press(app, "f", "=", "enter")
         await settled(app, lambda: len(app.store) == 6)
@@ -438,7 +438,7 @@ def test_it_says_how_to_get_textual(capture: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("words", "told"),
     [(("-",), "the keys come from standard input"), (("gone.pcapng",), "there is no file gone.pcapng"),
-     (("~k nonsense",), 'there is no API "nonsense"')],
+     (("~k nonsense",), 'unknown API "nonsense"')],
 )  # fmt: skip
 def test_usage(words: tuple[str, ...], told: str) -> None:
     """Mistakes are told before the screen is taken."""

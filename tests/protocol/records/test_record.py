@@ -70,7 +70,7 @@ BAD = {
     "headers below 0": (body(b"\x01\x01\x01"), "-1 headers"),
     "too many headers": (body(b"\x01\x01", write_varint(HEADERS_LIMIT + 1)), f"{HEADERS_LIMIT + 1} headers"),
     "null header key": (body(b"\x01\x01", b"\x02", b"\x01\x01"), "header key is null"),
-    "bytes left in it": (body(b"\x01\x01\x00", b"!"), "fields end at byte 7, its length says 8"),
+    "bytes left in it": (body(b"\x01\x01\x00", b"!"), "expected the end of fields at byte 8, got 7"),
     "no headers": (body(b"\x01\x01"), "record 0 of 1"),
     "endless varint": (b"\xff" * 12, "record 0 of 1"),
 }
@@ -87,7 +87,7 @@ def test_values_that_do_not_fit() -> None:
     """An offset too far from its base, and a header key with half a character, are errors of the writer."""
     with pytest.raises(RecordsError, match="record at offset 4294967296"):
         write_record(Record(2**32, 0, None, None), 0, 0)
-    with pytest.raises(RecordsError, match="timestamp 9223372036854775808 is no int64"):
+    with pytest.raises(RecordsError, match="expected an int64 timestamp, got 9223372036854775808"):
         write_record(Record(0, 2**63, None, None), 0, 0)
     with pytest.raises(RecordsError, match="record at offset 0"):
         write_record(Record(0, 0, None, None, (("\ud800", None),)), 0, 0)

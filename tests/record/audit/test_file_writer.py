@@ -276,5 +276,5 @@ def test_a_mistake_in_the_writer_is_not_its_end(audit: Make, monkeypatch: pytest
         until(lambda: own.counters.errors["mistake"] >= 2)
     until(lambda: own.counters.written == 2)
 
-    assert own.log.texts("error") == ["audit: events cannot be written, which is a mistake in kproxy"]
+    assert own.log.texts("error") == ["audit: bug in kproxy, events cannot be written"]
     assert "ZeroDivisionError" in repr(own.log.lines[0][2]["exc_info"])

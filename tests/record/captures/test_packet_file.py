@@ -119,8 +119,8 @@ def test_pcapng_of_the_other_byte_order(tmp_path: Path) -> None:
 def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
     """Other files, files that are not there, and damaged ones: with what is wrong, and where."""
     for data, why in (
-        (b"", "it has 0 bytes"),
-        (b"GET / HTTP/1.1", "it begins with 47455420, neither pcapng nor pcap"),
+        (b"", "expected a capture, got 0 bytes"),
+        (b"GET / HTTP/1.1", "expected pcapng or pcap, got 47455420"),
         (whole_file()[:100] + b"\x06\0\0\0\xff\xff\xff\x7f", "2147483647 bytes in one piece, at most 67108864"),
         (pcapng.section("a") + pcapng.packet(0, 1.0, b"", 0), "a packet of interface 0, 0 are described"),
         (pcapng.section("a") + pack("<III", 6, 8, 8), "a block of 8 bytes"),

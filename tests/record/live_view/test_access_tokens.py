@@ -146,7 +146,7 @@ def test_the_token_for_reading_is_in_a_file(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ("read_token_file: look", "without a token anyone on this machine may change things, set token, too"),
-        ("token: look, read_token_file: look", "is the same as the other one"),
+        ("token: look, read_token_file: look", "expected a read_token that differs"),
         ("token: s3cret, read_token_file: nowhere", "cannot be read: no such file"),
         ("token: s3cret, read_token_file: empty", "the secret is empty"),
         ("token: s3cret, read_token_file: 5", "a secret is text"),

@@ -73,11 +73,11 @@ async def test_mistakes_have_a_line_and_a_column(api: Any, logged: list[dict[str
     [
         ("rules: [", 2, "a value is missing"),
         ("", 1, "the document is empty"),
-        ("- a\n- b", 1, "begins with rules"),
+        ("- a\n- b", 1, "expected a rule document"),
         ("rules:\n  - {name: a, kind: nothing_like_it}", 2, "unknown kind"),
         ("rules:\n  - {name: a, kind: tiny_code}", 2, "taken from files only"),
         ("rules:\n  - {name: a, kind: tiny}\n  - {name: a, kind: tiny}", 3, "a"),
-        ("rules:\n  - {name: base, kind: tiny}", 2, "stands in a file"),
+        ("rules:\n  - {name: base, kind: tiny}", 2, "is in a file"),
         ("rules:\n  - {name: a, kind: tiny, ttl: never}", 2, "never"),
     ],
 )

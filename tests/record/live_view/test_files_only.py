@@ -48,7 +48,7 @@ def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path, end: signal.S
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such file"), (b"{}", "is no capture"), (b"", "is no capture")]
+    ("content", "message"), [(None, "no such file"), (b"{}", "expected a capture"), (b"", "expected a capture")]
 )
 def test_what_is_no_capture_is_said(tmp_path: Path, content: bytes | None, message: str) -> None:
     """Before anything is served."""

@@ -290,7 +290,7 @@ async def test_what_rules_hold_is_told(api: Any, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("filter=topc", 'there is no field "topc", did you mean "topic"?'),
+        ("filter=topc", 'unknown field "topc", did you mean "topic"?'),
         ("rows=0", "rows: input should be greater than or equal to 1"),
         ("rows=5000", "rows: input should be less than or equal to 2000"),
         ("row=5", 'unknown parameter "row"'),

@@ -27,7 +27,7 @@ def denying(line: str) -> Dialogue:
         ("kind: deny, match: {api: ApiVersions}", "ApiVersions is never forbidden, it comes before all else"),
         ("kind: deny, match: {api: [Fetch, SaslHandshake]}", "SaslHandshake is never forbidden"),
         ("kind: deny, match: {error: any}", "this is decided before the broker answers"),
-        ("kind: deny, error: 0", "0 is no error (NONE)"),
+        ("kind: deny, error: 0", "expected an error code, got 0 (NONE)"),
         (
             "kind: deny, error: TOPIC_AUTHORIZATION",
             'unknown error "TOPIC_AUTHORIZATION", did you mean "TOPIC_AUTHORIZATION_FAILED"?',

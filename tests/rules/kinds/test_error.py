@@ -25,9 +25,9 @@ POLICY_VIOLATION = 44  # an error that brokers put nowhere in particular
     ("text", "mistake"),
     [
         ("kind: error, error: NOT_LEADER", 'unknown error "NOT_LEADER", did you mean "NOT_LEADER_OR_FOLLOWER"?'),
-        ("kind: error, error: 999", "there is no error 999, known are -1 to"),
-        ("kind: error, error: 0", "0 is no error (NONE); to let a request succeed"),
-        ("kind: error, error: NONE", "0 is no error (NONE)"),
+        ("kind: error, error: 999", "expected an error code from -1 to"),
+        ("kind: error, error: 0", "expected an error code, got 0 (NONE); to let a request succeed"),
+        ("kind: error, error: NONE", "expected an error code, got 0 (NONE)"),
         ("kind: error", '"error" is missing'),
         ("kind: error, error: 6, at: both", "expected one of request, response, got text"),
         ("kind: error, error: 6, match: {api: Produce}, level: top",

@@ -12,12 +12,12 @@ from kproxy.rules.document.read import parse_rules
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('filter: "~k prodduce"', 'there is no API "prodduce", did you mean "Produce"?'),
+        ('filter: "~k prodduce"', 'unknown API "prodduce", did you mean "Produce"?'),
         ("hold_for: 50ms", "expected at least 0.1 s"),
         ("hold_for: 11m", "expected at most 600 s"),
         ("on_timeout: fly", "fly"),
         ("on_timeout: {error: NOPE}", "NOPE"),
-        ("on_timeout: {error: 0}", "0 is no error"),
+        ("on_timeout: {error: 0}", "expected an error code, got 0"),
         ("max_frames: 0", "expected at least 1, got 0"),
         ("at: broker", "broker"),
     ],

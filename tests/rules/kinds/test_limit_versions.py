@@ -109,7 +109,7 @@ def test_other_connections_have_no_limits() -> None:
     ("fields", "expected"),
     [
         ("apis: {Fetsh: 1}", ['unknown API "Fetsh", did you mean "Fetch"?']),
-        ("apis: {999: 1}", ["there is no API with key 999, known are 0 to 94"]),
+        ("apis: {999: 1}", ["expected an API key from 0 to 94, got 999"]),
         ("apis: {xyzzy: 1}", ['unknown API "xyzzy", "kproxy protocol" lists all']),
         ("apis: {'Share*': 0}", ['expected one API, got 4 APIs by "Share*"']),
         ("apis: {Fetch: 0-25}", ["expected versions 0-18 of Fetch, got 0-25"]),

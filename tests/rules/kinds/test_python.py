@@ -105,7 +105,7 @@ SAID = response(HEARTBEAT, 3, 1)
         ("leaving_hooks:f", "leaving_hooks cannot be imported: SystemExit: 3"),
         ("my_hooks:later", "my_hooks:later is asynchronous or a generator"),
         ("my_hooks:one", "my_hooks:one has to take two arguments, (exchange, message)"),
-        ("my_hooks:number", "my_hooks:number is no function, but int"),
+        ("my_hooks:number", "expected a function, got int my_hooks:number"),
     ],
 )
 def test_a_hook_that_cannot_be_called_is_refused(mistakes_of: Any, call: str, mistake: str) -> None:
@@ -167,7 +167,7 @@ def test_what_it_returns_is_done() -> None:
     ("name", "said"),
     [
         ("raises", "my_hooks:raises with Heartbeat 3: KeyError: 'topic' ("),
-        ("nonsense", "TypeError: it returned 'no decision', which is no decision"),
+        ("nonsense", "TypeError: expected a decision (kproxy.rules.exchange) or None, got 'no decision'"),
         ("bad_edit", "my_hooks:bad_edit with Heartbeat 3: EncodeError: Heartbeat v3"),
         ("bad_answer", "my_hooks:bad_answer with Heartbeat 3: EncodeError: "),
         ("bad_code", "TypeError: expected an error code (number), got 'NOT_COORDINATOR'"),

@@ -32,7 +32,7 @@ def protecting(line: str) -> Dialogue:
         ("match: {api: OffsetCommit}",
          'OffsetCommit changes nothing that this rule protects, except with "offsets: true"'),
         ("match: {error: any}", "this is decided before the broker answers"),
-        ("error: 0", "0 is no error (NONE)"),
+        ("error: 0", "expected an error code, got 0 (NONE)"),
     ],
 )  # fmt: skip
 def test_what_changes_nothing_cannot_be_protected_from(mistakes_of: Any, text: str, mistake: str) -> None:

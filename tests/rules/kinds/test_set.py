@@ -25,7 +25,7 @@ def setting(line: str) -> Dialogue:
         ('match: {api: Metadata}, fields: {"topics[].partitions[].leader_epoh": 1}',
          'a Metadata response has no field "topics[].partitions[].leader_epoh", did you mean "topics[].partitions['),
         ('match: {api: Metadata}, fields: {"topics.name": a}', 'a Metadata response has no field "topics.name", did'),
-        ('match: {api: Metadata}, fields: {"topics[x]": 1}', '"topics[x]" is no path: names joined by dots'),
+        ('match: {api: Metadata}, fields: {"topics[x]": 1}', 'expected a path such as'),
         ("match: {api: Metadata}, fields: {allow_auto_topic_creation: false}",
          '"allow_auto_topic_creation" is a field of the request, write at: request'),
         ('match: {api: Metadata, version: 0-6}, fields: {"topics[].partitions[].leader_epoch": 1}',

@@ -162,7 +162,7 @@ class AccessRule(LiveRule):
         if isinstance(match, dict) and match.get("error") is not None:
             yield ("match", "error"), "this is decided before the broker answers; use kind: error to change answers"
         if raw.get("error") in (0, "NONE"):
-            yield ("error",), "0 is no error (NONE)"
+            yield ("error",), "expected an error code, got 0 (NONE)"
 
     @property
     def selected(self) -> frozenset[str]:

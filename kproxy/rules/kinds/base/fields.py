@@ -140,8 +140,7 @@ def parse_path(text: str) -> Path:
         match = _PART.fullmatch(part)
         if match is None:
             raise ValueError(
-                f'"{text}" is no path: names joined by dots, [] for every element of an array or [0] for one, such as '
-                "topics[].partitions[0].leader_epoch"
+                f'expected a path such as topics[].partitions[0].leader_epoch ([]: all elements), got "{text}"'
             )
         index = None if match[2] is None else int(match[2]) if match[2] else EVERY
         steps.append(PathStep(match[1], index))

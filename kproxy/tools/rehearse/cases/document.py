@@ -384,7 +384,7 @@ def _check(source: Source, model: CaseFile, documents: list[Document]) -> None:
 def _note_rule(source: Source, where: Where, name: str, live: list[str]) -> None:
     close = nearest(name, live)
     hint = f', did you mean "{close}"?' if close else f"; there are: {', '.join(live) or 'none'}"
-    source.note(where, f'there is no rule "{name}" that has counters{hint}', key="counts" in where)
+    source.note(where, f'unknown rule "{name}" that has counters{hint}', key="counts" in where)
 
 
 def _check_bodies(source: Source, step: CaseStep, at: Where) -> None:

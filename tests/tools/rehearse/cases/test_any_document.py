@@ -1,4 +1,4 @@
-"""Whatever stands in a file of tests: mistakes with places, or a result; never anything else."""
+"""Whatever is in a file of tests: mistakes with places, or a result; never anything else."""
 
 from __future__ import annotations
 

@@ -60,10 +60,10 @@ tests:
         "r.test.yaml:4:92: expected text for member_id, got the number 7",
         'r.test.yaml:5:40: unknown error "NOT_COORDINATR", did you mean "NOT_COORDINATOR"?',
         "r.test.yaml:5:74: expected a number or a range such as 0-11 or >=4, got '>x'",
-        'r.test.yaml:6:18: there is no rule "slw" that has counters, did you mean "slow"?',
-        'r.test.yaml:6:37: there is no rule "r" that has counters; there are: slow',
+        'r.test.yaml:6:18: unknown rule "slw" that has counters, did you mean "slow"?',
+        'r.test.yaml:6:37: unknown rule "r" that has counters; there are: slow',
         'r.test.yaml:7:12: the name "t" is taken, in line 2',
-        'r.test.yaml:7:31: there is no rule "r" that has counters; there are: slow',
+        'r.test.yaml:7:31: unknown rule "r" that has counters; there are: slow',
     ]
 
 
