@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from kproxy.admin.held import OPERATIONS
 from kproxy.record.filters import Filter
 from kproxy.testing.process import Proxy, free_port_with_room
 from tests.support.exchange_factory import conversation, event_lines, write_capture
@@ -55,3 +58,43 @@ def test_live_view_page_filters_are_valid() -> None:
     assert (len(live), len(shown)) == (3, 9)
     for text in (*live, *shown):
         assert Filter(text.replace("\\|", "|"))
+
+
+def test_live_view_page_lists_each_held_operation() -> None:
+    """Each operation has a row, and the JSON bodies of a row are bodies of its operations."""
+    page = (DOCS / "live-view.md").read_text()
+    table = page.partition("| operation | body and effect |")[2].partition("\n\n")[0]
+    rows = [line.partition(" | ")[::2] for line in table.splitlines() if "/api/held" in line]
+    listed: list[str] = []
+    for operations, text in rows:
+        paths = re.findall(r"`(?:GET |POST )?([^`]+)`", operations)
+        places = [path if path.startswith("/api") else f"{paths[0].rpartition('/')[0]}{path}" for path in paths]
+        listed += places
+        bodies = [one.body for one in OPERATIONS if one.path.replace("{id}", "ID") in places and one.body]
+        for body in re.findall(r"`({.*?})`", text):
+            assert any(accepts(model, body) for model in bodies), body
+
+    assert sorted(listed) == sorted(one.path.replace("{id}", "ID") for one in OPERATIONS)
+
+
+def accepts(model: Any, body: str) -> bool:
+    """Whether a body of the API is valid."""
+    try:
+        model.model_validate_json(body)
+    except ValidationError:
+        return False
+    return True
+
+
+def test_live_view_page_cost_is_that_of_the_bench() -> None:
+    """CPU time and rates of the rows "a page is open", by machine."""
+    page = " ".join((DOCS / "live-view.md").read_text().split())
+    results = (DOCS.parent / "tests" / "lab" / "bench" / "RESULTS.md").read_text()
+    rates: list[str] = []
+    for machine in ("AMD EPYC", "Intel Xeon"):
+        part = results.partition(f"\n## {machine}\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| a page is open.*?\| ([\d.]+) × \(CPU of a second: kproxy (\d+) ms", part, re.MULTILINE)
+        cpu = sorted(int(milliseconds) for _, milliseconds in rows)
+        rates += [rate for rate, _ in rows]
+        assert re.search(rf"{cpu[0]} to {cpu[-1]} ms [^.]*on an {machine}", page), (machine, cpu)
+    assert f"Rates were {min(rates)} to {max(rates)} of those without a page." in page
