@@ -61,7 +61,11 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "rules kill": ("faults disable",),
         "rules unkill": ("faults enable",),
     },
-    "option": {},
+    "option": {
+        "verify --complete": ("--assume-complete",),
+        "replay --patience": ("--response-timeout",),
+        "explore --drip": ("--one-batch-per-fetch",),
+    },
 }
 
 

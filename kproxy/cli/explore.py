@@ -86,7 +86,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
             if given["replay"]:
                 ctx.exit(replayed(words, given, options))
             known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
-            test = test_of(words, given, options, known, options.drip)
+            test = test_of(words, given, options, known, options.one_batch_per_fetch)
             result = explore_test(test, options, lambda text: say(text, err=True))
             for line in report_lines(result):
                 say(line)
@@ -117,11 +117,16 @@ def replayed(words: tuple[str, ...], given: dict[str, Any], options: Any) -> int
     from kproxy.testing.explore.plan import plan_of_file
     from kproxy.testing.explore.result import NONE_KNOWN
 
-    plan, drip = plan_of_file(Path(given["replay"]))
-    return replay_finding(test_of(words, given, options, NONE_KNOWN, drip or options.drip), plan, options, say)
+    plan, one_batch_per_fetch = plan_of_file(Path(given["replay"]))
+    return replay_finding(
+        test_of(words, given, options, NONE_KNOWN, one_batch_per_fetch or options.one_batch_per_fetch),
+        plan,
+        options,
+        say,
+    )
 
 
-def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: Any, drip: bool) -> Any:
+def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: Any, one_batch_per_fetch: bool) -> Any:
     from kproxy.testing.explore.fork_session import ExploredTest
     from kproxy.testing.explore.runs.command_runs import CommandTest, server_command
 
@@ -129,7 +134,9 @@ def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: 
     seed = options.seed
     if seed is None:
         seed = int.from_bytes(sha256(name.encode("utf-8", "surrogateescape")).digest()[:4], "big")
-    test = CommandTest(words, given["before"], given["check"], given["upstream"], given["rules"], drip, seed)
+    test = CommandTest(
+        words, given["before"], given["check"], given["upstream"], given["rules"], one_batch_per_fetch, seed
+    )
     return ExploredTest(
         name, server_command(test), Path.cwd(), Path(given["save"]), seed, not given["upstream"], known,
         rules=given["rules"], replay=replay_line(words, given), replay_limit=" --limit {seconds}s",

@@ -45,7 +45,7 @@ class Options:
     serve: str | None
     speed: str
     order: Literal["all", "connection"]
-    patience: float | None
+    response_timeout: float | None
     ignore: tuple[str, ...]
     compare: tuple[str, ...]
     fail_on_difference: bool
@@ -68,7 +68,7 @@ class Options:
         if factor is not None and not 0 < factor < float("inf"):
             problem = f'expected a speed above 0 or max, got "{self.speed}"'
             raise click.BadParameter(problem, param_hint="--speed")
-        return Pace(factor, self.order, self.patience or PATIENCE)
+        return Pace(factor, self.order, self.response_timeout or PATIENCE)
 
     def target(self) -> Address:
         return address("--to", self.to or "")
@@ -126,7 +126,9 @@ FORMS = ("table", "json")
 )
 @click.option("--order", type=click.Choice(["all", "connection"]), default="all",
               help="Wait for earlier answers on all connections (default), or on the request's own.")  # fmt: skip
-@click.option("--patience", type=click.FloatRange(min=0.1), help="Seconds that one answer is waited for (default 10).")
+@click.option(
+    "--response-timeout", type=click.FloatRange(min=0.1), help="Seconds to wait for one response (default: 10)."
+)
 @click.option("--ignore", multiple=True, metavar="GROUP", help="Let these fields differ, such as offsets.")
 @click.option("--compare", multiple=True, metavar="GROUP", help="Compare these fields too, such as nodes.")
 @click.option("--fail-on-difference", is_flag=True, help="Exit with 1 when something is not as it was.")

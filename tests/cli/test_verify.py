@@ -374,15 +374,15 @@ def commits(told: int) -> list[ObservedExchange]:
 
 
 def test_a_record_with_gaps_is_not_complete(tmp_path: Path) -> None:
-    """With --complete, what nobody has seen proves; not where the file says itself that something is missing."""
+    """With --assume-complete, what nobody has seen proves; not where the file says itself that something is missing."""
     path = write_capture(tmp_path / "commits.pcapng", commits(25))
     levels = []
-    for words in (("--complete",), (), ("--complete", "--filter", "connection == 1")):
+    for words in (("--assume-complete",), (), ("--assume-complete", "--filter", "connection == 1")):
         made = json.loads(run(path, *words, "--only", "lost-commit", "--json").stdout)
         levels += [one["level"] for one in made["findings"]]
         assert made["exit_code"] == 1
     path.write_bytes(path.read_bytes()[:-10])
-    ran = run(path, "--complete", "--only", "lost-commit", "--json")
+    ran = run(path, "--assume-complete", "--only", "lost-commit", "--json")
     levels += [one["level"] for one in json.loads(ran.stdout)["findings"]]
     assert levels == ["proved", "suspect", "suspect", "suspect"]
     assert ran.exit_code == 1

@@ -99,7 +99,7 @@ def test_what_is_no_proxy(told: list[Line]) -> None:
         (["x.pcapng"], "--follow: expected no files"),
         (["--view", "brokers"], "expected --view clients, since the stream lacks"),
         (["--records"], "expected no --records, since the stream lacks"),
-        (["--complete"], "expected no --complete, since the stream lacks"),
+        (["--assume-complete"], "expected no --assume-complete, since the stream lacks"),
         (["--admin", "http://127.0.0.1:9"], "nothing answers at http://127.0.0.1:9"),
     ],
 )

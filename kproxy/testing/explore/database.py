@@ -104,14 +104,19 @@ class FindingStore:
 
 
 def save_rules(
-    folder: Path, test: str, signature: FailureSignature, plan: FaultPlan, notes: Iterable[str], drip: bool = False
+    folder: Path,
+    test: str,
+    signature: FailureSignature,
+    plan: FaultPlan,
+    notes: Iterable[str],
+    one_batch_per_fetch: bool = False,
 ) -> Path:
     """Write the rule file of a finding and return its path. The readable name ends in a digest of the test name,
     signature and rules, so names are unique, and the same in each exploration. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    identity = json.dumps([test, astuple(signature), plan_rules(plan, drip)], sort_keys=True)
+    identity = json.dumps([test, astuple(signature), plan_rules(plan, one_batch_per_fetch)], sort_keys=True)
     path = folder / f"{short_stem(test)}-{slug(plan_text(plan))}-{sha256(identity.encode()).hexdigest()[:8]}.yaml"
-    write_whole(path, rule_bytes(plan, notes, drip))
+    write_whole(path, rule_bytes(plan, notes, one_batch_per_fetch))
     return path
 
 

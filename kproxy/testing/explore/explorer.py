@@ -60,7 +60,7 @@ class ExploreSettings:
     until_covered: bool = False  # stop when each fault was applied
     known: KnownFailures = NONE_KNOWN
     save: Path | None = None  # folder for rule files
-    drip: bool = False  # readers get one batch at a time in all runs
+    one_batch_per_fetch: bool = False  # readers get one batch at a time in all runs
     rules: tuple[str, ...] = ()  # names of the rule files that are active in all runs
 
 
@@ -75,7 +75,9 @@ class Explorer:
     ) -> None:  # fmt: skip
         self.runner, self.settings, self.store = runner, settings, store
         self.clock, self.wall, self.tell = clock, wall, tell
-        self.result = Exploration(test, settings.order.classes, runner.jobs, drip=settings.drip)
+        self.result = Exploration(
+            test, settings.order.classes, runner.jobs, one_batch_per_fetch=settings.one_batch_per_fetch
+        )
         self.trials = Trials(runner)
         self.slow_after = float("inf")
         self.waits = 0.0
@@ -359,7 +361,9 @@ class Explorer:
         notes = finding_notes(result.test, finding, settings.order.seed, settings.rules)
         try:
             saved_form(finding.smallest)
-            path = save_rules(settings.save, result.test, finding.signature, finding.smallest, notes, settings.drip)
+            path = save_rules(
+                settings.save, result.test, finding.signature, finding.smallest, notes, settings.one_batch_per_fetch
+            )
         except OSError as error:
             result.notes.append(f"rules cannot be saved in {settings.save}: {error.strerror or error}")
         except KproxyError as error:

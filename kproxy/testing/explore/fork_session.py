@@ -40,7 +40,7 @@ def explore_test(test: ExploredTest, options: ExploreOptions, tell: Callable[[st
     settings = ExploreSettings(
         OrderSettings(options.classes, options.depth, options.only, test.on_mock, test.seed),
         options.seconds, options.runs, options.limit, options.first, options.until_covered, test.known, test.save,
-        options.drip, test.rules,
+        options.one_batch_per_fetch, test.rules,
     )  # fmt: skip
     result = Exploration(test.name, options.classes)
     store = FindingStore(test.name, test.folder / FOLDER)

@@ -57,7 +57,7 @@ OPTIONS = (
     ExploreOption("update", "Write the baseline instead of comparing with it."),
     ExploreOption("first", "Stop at the first failure that is certain."),
     ExploreOption("until-covered", "Stop when each fault has been applied once."),
-    ExploreOption("drip", "Readers get one batch at a time, so that faults find more to act on."),
+    ExploreOption("one-batch-per-fetch", "Return one batch per fetch, so that more faults apply."),
 )
 
 
@@ -80,7 +80,7 @@ class ExploreOptions:
     update: bool = False
     first: bool = False
     until_covered: bool = False
-    drip: bool = False
+    one_batch_per_fetch: bool = False
     seed: int | None = None
 
 

@@ -102,19 +102,19 @@ def breaks_connection(fault: KnownFault) -> bool:
 SELECTORS = ("client_id", "client_software", "topic", "partition", "group", "transactional_id")  # least specific first
 OF_PLACE = frozenset(("name", "match", "when", "not"))  # keys of a rule that select where it acts
 # a real broker returns all records in one response, which leaves little for faults to act on
-DRIP = {"name": "readers get one batch at a time", "kind": "empty_fetch", "batches": 1}
+ONE_BATCH_PER_FETCH = {"name": "readers get one batch at a time", "kind": "empty_fetch", "batches": 1}
 LONGEST_ENTITY = 80  # characters of a name that are shown; rules have the whole name
 
 
-def plan_rules(plan: FaultPlan, drip: bool = False) -> list[dict[str, Any]]:
-    """Return the rules of a plan with unique names. `drip`: readers get one batch at a time as well."""
+def plan_rules(plan: FaultPlan, one_batch_per_fetch: bool = False) -> list[dict[str, Any]]:
+    """Return the rules of a plan with unique names. `one_batch_per_fetch`: readers get one batch at a time as well."""
     rules: list[dict[str, Any]] = []
     for number, step in enumerate(plan.steps):
         name = rule_name(step)
         if any(name == rule["name"] for rule in rules):
             name = f"{name[: LONGEST_NAME - 8]} ({number + 1})"
         rules.append({"name": name, **step.fault.rule, "match": selectors(step.place), "when": trigger(step)})
-    return [*rules, DRIP] if drip else rules
+    return [*rules, ONE_BATCH_PER_FETCH] if one_batch_per_fetch else rules
 
 
 def rule_name(step: PlannedFault) -> str:
@@ -184,10 +184,10 @@ def plan_text(plan: FaultPlan) -> str:
     return "; ".join(map(step_text, plan.steps)) or "no fault"
 
 
-def rule_file(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> str:
-    """Return the rule file of a plan, with notes as comments. `drip`: as of `plan_rules`."""
+def rule_file(plan: FaultPlan, notes: Iterable[str] = (), one_batch_per_fetch: bool = False) -> str:
+    """Return the rule file of a plan, with notes as comments. `one_batch_per_fetch`: as of `plan_rules`."""
     comments = "".join(f"# {in_line(note)}\n" for note in notes)
-    rules = yaml.safe_dump({"rules": plan_rules(plan, drip)}, sort_keys=False, width=110)
+    rules = yaml.safe_dump({"rules": plan_rules(plan, one_batch_per_fetch)}, sort_keys=False, width=110)
     return comments + rules
 
 
@@ -216,8 +216,8 @@ def saved_form(plan: FaultPlan) -> FaultPlan:
     return plan_of_source(Source("plan", rule_bytes(plan)))[0]
 
 
-def rule_bytes(plan: FaultPlan, notes: Iterable[str] = (), drip: bool = False) -> bytes:
-    return rule_file(plan, notes, drip).encode("utf-8", "backslashreplace")
+def rule_bytes(plan: FaultPlan, notes: Iterable[str] = (), one_batch_per_fetch: bool = False) -> bytes:
+    return rule_file(plan, notes, one_batch_per_fetch).encode("utf-8", "backslashreplace")
 
 
 def plan_of_file(file: Path) -> tuple[FaultPlan, bool]:
@@ -230,13 +230,13 @@ def plan_of_source(source: Source) -> tuple[FaultPlan, bool]:
     document = read_document(source)
     raise_mistakes([source])  # such as a missing file
     rules = [dict(rule.raw) for rule in document.parsed_rules]
-    drip = DRIP in rules
-    wanted = [rule for rule in rules if rule != DRIP]
+    one_batch_per_fetch = ONE_BATCH_PER_FETCH in rules
+    wanted = [rule for rule in rules if rule != ONE_BATCH_PER_FETCH]
     plan = FaultPlan(tuple(step for rule in wanted for step in step_of_rule(rule)))
     made = [{**rule, "name": ""} for rule in plan_rules(plan)]
     if not wanted or made != [{**rule, "name": ""} for rule in wanted]:
         raise InputError(f"{source.file} has other rules than an exploration saves; kproxy run --rules takes any")
-    return plan, drip
+    return plan, one_batch_per_fetch
 
 
 def step_of_rule(rule: Mapping[str, Any]) -> Iterator[PlannedFault]:

@@ -226,7 +226,10 @@ def fields_of(value: object, names: str) -> dict[str, Any]:
 def exploration_document(result: Exploration) -> dict[str, Any]:
     learned = result.learned
     return {
-        **fields_of(result, "test problem flaky skipped interrupted classes jobs limit outcomes drip left refused"),
+        **fields_of(
+            result,
+            "test problem flaky skipped interrupted classes jobs limit outcomes one_batch_per_fetch left refused",
+        ),
         **fields_of(result, "unlike_mock notes"),
         "exit_code": result.exit_code(),
         "seconds": round(result.seconds, 3),
@@ -366,8 +369,9 @@ def exploration_section(result: Exploration, prefix: str) -> HtmlText:
 def finding_block(result: Exploration, number: int) -> HtmlText:
     finding = result.findings[number]
     lines = list(finding_lines(finding, result))
-    return element("details", element("summary", lines[0]), element("pre", "\n".join(lines[1:])),
-                   element("pre", rule_file(finding.smallest, drip=result.drip)))  # fmt: skip
+    rules = rule_file(finding.smallest, one_batch_per_fetch=result.one_batch_per_fetch)
+    text = element("pre", "\n".join(lines[1:]))
+    return element("details", element("summary", lines[0]), text, element("pre", rules))
 
 
 def cells_of(result: Exploration) -> dict[tuple[ExchangePlace, str], list[int]]:

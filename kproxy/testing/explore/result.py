@@ -246,7 +246,7 @@ class Exploration:
     exploring: float = 0.0  # seconds until the last run with faults
     replay: str = "{name}"  # text that replays a rule file `{name}` with `{limit}`
     replay_limit: str = ""  # text for `{limit}`, with `{seconds}`
-    drip: bool = False  # all runs gave readers one batch at a time
+    one_batch_per_fetch: bool = False  # all runs gave readers one batch at a time
 
     @property
     def outcomes(self) -> dict[RunOutcome, int]:

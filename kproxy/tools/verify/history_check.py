@@ -71,7 +71,7 @@ class CheckState:
         )  # fmt: skip
 
     def may_be_earlier(self, place: PartitionPlace, era: int, offset: int) -> bool:
-        """True if the batch at an offset may be older than the record, to which `--complete` does not apply."""
+        """True if the batch at an offset may be older than the record, to which `--assume-complete` does not apply."""
         if self.topics.is_created(place.topic):
             return False
         history = self.partitions.histories.get(place)

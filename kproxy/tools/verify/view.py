@@ -120,7 +120,7 @@ class ViewVerifier:
         if check == "answer-order" and state.strangers is None:
             return "kproxy closes such connections"
         if check == "phantom-record" and not self.terms.complete:
-            return "records may have been written past the record, which only --complete excludes"
+            return "records may have been written past the record, which only --assume-complete excludes"
         forgotten = self.forgotten(check)
         if forgotten:
             return f"not all of it was remembered: {forgotten} entries were forgotten for want of memory"

@@ -190,7 +190,7 @@ def test_save_rules_keeps_findings_apart_and_names_stable(tmp_path: Path) -> Non
     assert len({name.lower() for name in names}) == len(findings)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.yaml", name) and len(name) <= 150 for name in names)
     assert [save_rules(tmp_path, *one, ()).name for one in findings[:50]] == names[:50]
-    assert save_rules(tmp_path, tests[0], failures[0], LOST, (), drip=True).name not in names
+    assert save_rules(tmp_path, tests[0], failures[0], LOST, (), one_batch_per_fetch=True).name not in names
     assert save_rules(tmp_path, tests[0], failures[0], LOST, ["a note"]).name == names[0]
 
 

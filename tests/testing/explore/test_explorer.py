@@ -343,7 +343,7 @@ def test_interrupted_before_anything_is_sure(tmp_path: Path) -> None:
 
 def test_rules_are_saved(tmp_path: Path) -> None:
     """A finding has a file with its rules and what is known of it."""
-    result = explored(doubles, seconds=1e9, save=tmp_path / "rules", rules=("own.yaml",), drip=True)
+    result = explored(doubles, seconds=1e9, save=tmp_path / "rules", rules=("own.yaml",), one_batch_per_fetch=True)
     (finding,) = result.findings
     text = Path(finding.file).read_text()
     assert "# fails in 5 of 5 runs; seed 0\n" in text

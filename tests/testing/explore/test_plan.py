@@ -110,16 +110,16 @@ def test_what_travels_comes_back() -> None:
 ODD = ExchangePlace("Produce", "/a*b/", topic="or.ders?", partition=0, group="ü\\d", mark=PlaceMark("ordinal", 3))
 
 
-@pytest.mark.parametrize("drip", [False, True])
-def test_a_saved_file_is_read_as_its_plan(tmp_path: Path, drip: bool) -> None:
+@pytest.mark.parametrize("one_batch_per_fetch", [False, True])
+def test_a_saved_file_is_read_as_its_plan(tmp_path: Path, one_batch_per_fetch: bool) -> None:
     """With each fault that there is, at places whose names look like patterns, and with several faults."""
     file = tmp_path / "found.yaml"
     steps = [PlannedFault(replace(ODD, api=fault.api), fault) for fault in fault_table().all]
     at_offset = replace(steps[0], place=replace(ODD, mark=PlaceMark("offset", 2, 0)))
     for saved in (*(plan(step) for step in steps), plan(steps[0], steps[5]), plan(at_offset)):
-        file.write_text(rule_file(saved, ["a note"], drip))
+        file.write_text(rule_file(saved, ["a note"], one_batch_per_fetch))
         again, dripped = plan_of_file(file)
-        assert (plan_rules(again), dripped) == (plan_rules(saved), drip)
+        assert (plan_rules(again), dripped) == (plan_rules(saved), one_batch_per_fetch)
         assert [step.fault.name for step in again.steps] == [step.fault.name for step in saved.steps]
 
 

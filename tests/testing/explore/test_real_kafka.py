@@ -19,7 +19,7 @@ ON_KAFKA = [
     Planted("retries_by_hand", 6, "doubled", "Produce #1", ("--faults=transient", "--first")),
     Planted("commits_first", 30, "lost", "Produce #1"),
     Planted("no_rewind", 26, "lost", "TxnOffsetCommit", ("--faults=transient", "--limit=40s")),  # librdkafka hangs, too
-    Planted("nothing_is_the_end", 6, "lost", "Fetch", ("--drip", "--first")),
+    Planted("nothing_is_the_end", 6, "lost", "Fetch", ("--one-batch-per-fetch", "--first")),
     Planted("looks_away", 102, "lost", "; ", ("--faults=transient", "--first")),
 ]
 

@@ -147,7 +147,7 @@ def test_answer_order_at_client_of_kproxy_run_as_expected(
     assert wire.ids == ids
     Admin(f"http://{proxy.admin}")("DELETE", f"/api/captures/{name}")
     wired = wire.captured(tmp_path / name)
-    for options, level in (((), "suspect"), (("--complete",), "proved")):
+    for options, level in (((), "suspect"), (("--assume-complete",), "proved")):
         found = {one["check"]: one["level"] for one in verdict_of(wired, *options)["findings"]}
         assert found == ({"answer-order": level} if strangers else {})
     assert ("answer-order" in verdict_of(wired)["clean"]) is (strangers == 0)
@@ -164,5 +164,5 @@ def test_answer_order_writes_without_acks_is_clean(proxy: Proxy, tmp_path: Path)
         wire.send(METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
         wire.receive(2)
     assert wire.ids == [1, 3]
-    verdict = verdict_of(wire.captured(tmp_path / "c.pcapng"), "--complete")
+    verdict = verdict_of(wire.captured(tmp_path / "c.pcapng"), "--assume-complete")
     assert verdict["findings"] == [] and "answer-order" in verdict["clean"], verdict

@@ -246,5 +246,5 @@ def test_phantom_record_is_not_checked_unless_complete() -> None:
     history = History()
     history.write(1, A, 0)
     history.read(2, 0, (0, A))
-    assert "--complete" in history.verdict().not_checked["phantom-record"]
+    assert "--assume-complete" in history.verdict().not_checked["phantom-record"]
     assert "phantom-record" in history.verdict(complete=True).clean

@@ -68,7 +68,7 @@ def test_part_leaves_open_checks_that_need_it(part: MissingPart, clean: set[str]
     ],
 )
 def test_part_refutes_absence_that_it_may_hide(part: MissingPart | None, level: str) -> None:
-    """A commit that went back: with --complete all commits are in the record."""
+    """A commit that went back: with --assume-complete all commits are in the record."""
     made = History()
     made.read(1, 0, (0, A), (2, B))
     made.commit(2, 4)

@@ -91,7 +91,7 @@ class CommandTest:
     check: str = ""  # of a shell
     upstream: str = ""  # empty: a mock for each run
     rules: tuple[str, ...] = ()  # files in force in all runs
-    drip: bool = False
+    one_batch_per_fetch: bool = False
     seed: int = 0
 
 
@@ -123,7 +123,7 @@ class CommandRun:
             return broken(self.job.plan, str(error), isinstance(error, NoBroker))
         world = RunWorld(Kproxy(engine), self.job, bool(self.test.upstream))
         try:
-            world.begin([Source.open(Path(file)) for file in self.test.rules], self.test.drip)
+            world.begin([Source.open(Path(file)) for file in self.test.rules], self.test.one_batch_per_fetch)
         except KproxyError as error:
             return broken(self.job.plan, f"the rules cannot be loaded: {error}")
         self.world = world

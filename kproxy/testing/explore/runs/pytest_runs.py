@@ -38,8 +38,8 @@ LONGEST_LINE = 200  # characters of a test's line
 class ItemRun:
     """Run of one test in this process: a pytest plugin in a child."""
 
-    def __init__(self, item: pytest.Item, job: RunJob, drip: bool) -> None:
-        self.item, self.job, self.drip = item, job, drip
+    def __init__(self, item: pytest.Item, job: RunJob, one_batch_per_fetch: bool) -> None:
+        self.item, self.job, self.one_batch_per_fetch = item, job, one_batch_per_fetch
         self.began = monotonic()
         self.world: RunWorld | None = None
         self.ended: RunEnd = "passed"
@@ -93,7 +93,7 @@ class ItemRun:
         if isinstance(value, Embedded) and self.world is None:
             value.store.seed = seed_of_test(request.config, self.item)
             world = RunWorld(Kproxy(value), self.job, value.upstream not in request.config.stash.get(MOCKS, ()))
-            world.begin(drip=self.drip)
+            world.begin(one_batch_per_fetch=self.one_batch_per_fetch)
             self.world = world
         if self.world is not None and isinstance(value, Kproxy | Embedded):
             fixturedef.addfinalizer(self.world.end)
@@ -163,7 +163,7 @@ class RunServer:
             tell(pipes, delete_topics_of_runs(job))
             return
         assert self.item is not None
-        run = ItemRun(self.item, job, self.config.getoption("--kproxy-explore-drip"))
+        run = ItemRun(self.item, job, self.config.getoption("--kproxy-explore-one-batch-per-fetch"))
         self.config.pluginmanager.register(run, "kproxy-run")
         with RunWatchdog(job, pipes, run.answer) as watchdog, own_temporary_folder(self.config, job.number):
             run.play()

@@ -25,7 +25,7 @@ from kproxy.testing.embedded import Embedded
 from kproxy.testing.exchanges import SeenExchange, Topics
 from kproxy.testing.explore.model import ExploredRun, FaultPlan, ProvedViolation, RaisedError, RunEnd, StepCounters
 from kproxy.testing.explore.places import EntityFacts, ExchangeFacts, digest_of, errors_of, places_of
-from kproxy.testing.explore.plan import DRIP, fault_table, plan_rules, step_text
+from kproxy.testing.explore.plan import ONE_BATCH_PER_FETCH, fault_table, plan_rules, step_text
 from kproxy.testing.explore.result import NOT_ON_MOCK
 from kproxy.testing.inject import NAMES_RULE, Kproxy, delete_topics
 from kproxy.testing.recorder import Tape
@@ -216,11 +216,11 @@ class RunWorld:
         self._lock = Lock()
         self._last: RunEvidence | None = None
 
-    def begin(self, base: Sequence[Source] = (), drip: bool = False) -> None:
+    def begin(self, base: Sequence[Source] = (), one_batch_per_fetch: bool = False) -> None:
         """Apply the rules of all runs, then those of the plan, before a client connects. Raises DocumentError."""
         engine = self.kproxy.engine
         engine.tape.front.most_bytes = MOST_TAPED
-        rules = plan_rules(self.job.plan, drip)
+        rules = plan_rules(self.job.plan, one_batch_per_fetch)
         if self.shared:
             rules.insert(0, {"name": NAMES_RULE, "kind": "prefix", "prefix": self.job.prefix})
         document = json_source("<plan>", json.dumps({"rules": rules}, indent=1).encode())
@@ -284,7 +284,7 @@ def imported_clients() -> list[str]:
 
 def warm_up() -> None:
     """Import rule kinds and build validators once, before children are forked."""
-    rules: list[dict[str, Any]] = [DRIP, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
+    rules: list[dict[str, Any]] = [ONE_BATCH_PER_FETCH, {"name": "prefix", "kind": "prefix", "prefix": "x."}]
     for number, fault in enumerate(fault_table().all):
         rules.append(
             {"name": str(number), **fault.rule, "match": {"api": fault.api}, "when": {"nth": 1, "count": "all"}}

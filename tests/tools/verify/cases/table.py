@@ -82,14 +82,14 @@ def lawful(
     *names: str, complete: bool = False, terms: Mapping[str, Any] | None = None, memory_only: str = "",
     also: tuple[str, ...] = (), **options: Any,
 ) -> Callable[[Lived], Lived]:  # fmt: skip
-    """Add a lawful history for these checks. No checks but `also` find anything. `complete`: nor with `--complete`."""
+    """Add a lawful history for these checks. No checks but `also` find anything. `complete`: also with the option."""
     return entered(Case(no_exchanges, names, None, options, terms or {}, memory_only, also=also), complete=complete)
 
 
 def unproved(
     *, complete: bool = False, memory_only: str = "", ended: bool = True, **options: Any
 ) -> Callable[[Lived], Lived]:
-    """Add a lawful history without DescribeConfigs. No check proves anything. `complete`: nor with `--complete`."""
+    """Add a lawful history without DescribeConfigs. No check proves anything. `complete`: also with the option."""
     options = {"compacted": None, **options}
     return entered(Case(no_exchanges, (), None, options, {}, memory_only, ended), complete=complete)
 
