@@ -1,4 +1,4 @@
-"""Counts that sessions keep, as plain integers; the metrics sink reads them at scrape time.
+"""Counts that sessions keep, as plain integers; the metrics collector reads them at scrape time.
 
 `Counters` are one process's, an `ApiTally` is one (api, version)'s, for all connections and whatever rules come.
 """

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from kproxy.admin.held_news import HeldFollower, HeldNewsShown
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.record.observer.credentials import BODIES, REQUEST, VALUES, secret_paths
 from kproxy.rules.exchange import Facts
 from kproxy.session.plan import ConnectionSettings, Plan
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import message, produce, produced
 from tests.support.held_api import Held
 from tests.support.holding import HeldOwner
@@ -287,12 +288,12 @@ async def test_no_credential_is_ever_told(
     """Not in the frame, not in a preview, not in a refusal."""
     random = Random(key)
     body = marked(layout.body(key, version, direction), random)
-    plain = sized(message(key, version, REQUEST, {}, 7))
+    plain = framed(message(key, version, REQUEST, {}, 7))
     held = make_held(f"at: {direction}")
     if direction == REQUEST:
-        held.talk.client(sized(message(key, version, direction, body, 7)))
+        held.talk.client(framed(message(key, version, direction, body, 7)))
     else:
-        held.talk.client(plain).broker(sized(message(key, version, direction, body, 7)))
+        held.talk.client(plain).broker(framed(message(key, version, direction, body, 7)))
     (one,) = await held.list()
     shown = await held.api("GET", "/api/held/1-1")
     paths = [step[3] for step in shown.json["frame"]["steps"]][:20] or ["auth_bytes"]
@@ -330,7 +331,7 @@ async def test_fields_of_a_frame_with_hidden_values_can_be_set(make_held: Callab
     held = make_held()
     configs = [{"name": "a", "value": SECRET}, {"name": "b", "value": "x"}]
     body = {"resources": [{"resource_type": 2, "resource_name": "t", "configs": configs}], "validate_only": True}
-    held.talk.client(sized(message(ALTER_CONFIGS, 2, REQUEST, body, 7)))
+    held.talk.client(framed(message(ALTER_CONFIGS, 2, REQUEST, body, 7)))
     shown = await held("preview", set=[{"path": "resources[0].configs[1].value", "value": "new"}])
     assert shown.json["frame"]["withheld"] == "config values"
     assert "new" not in shown.body.decode()

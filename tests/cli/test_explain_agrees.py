@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from kproxy.protocol import apis, decode_request, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table.schema import Api
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import entities
 from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
-from kproxy.tools.rehearse.dialogue import sized
 from kproxy.tools.rehearse.explain.target import explain_selectors, of_frame
 from tests.support.random_requests import random_request
 
@@ -52,6 +52,6 @@ def test_the_word_of_selectors_is_the_engines(api: Api) -> None:
         rules = parse_rules(f"rules: [{{name: r, kind: delay, delay: 1ms, {written}}}]")
         said = explain_selectors(rules.rules[0], of_frame(decode_request(frame), frame, {}).subject)
         line = CaseConnection(ClientConnection(advertise=False), rules, ClusterState(), 1, {}, 0.0)
-        line.send(sized(frame))
+        line.send(framed(frame))
 
         assert (said.word == "holds") == (rules.live[0].matched == 1), (written, said, entities(message))

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.rewrite.names.topic_ids import learn
-from kproxy.tools.rehearse.dialogue import Dialogue, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, response
 from tests.support.frames import message
 
 OPEN_ID, SECRET_ID = UUID("0a0a0a0a-0a0a-4a0a-8a0a-0a0a0a0a0a0a"), UUID("0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b")
@@ -175,4 +176,4 @@ def say_topics(talk: Dialogue) -> bool:
 
 def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:
     """The frame of a request, with its size."""
-    return sized(message(key, version, "request", body, correlation))
+    return framed(message(key, version, "request", body, correlation))

@@ -16,13 +16,13 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message
 from kproxy.protocol.codec.structs import decode
 from kproxy.protocol.codec.structs import encode as encode_body
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.rules.names.layer import GROUP, TOPIC, TRANSACTIONAL_ID
 from kproxy.session.counters import Counters
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.topic_ids import OURS, disguise, version_of
-from kproxy.tools.rehearse.dialogue import sized
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 
@@ -199,7 +199,7 @@ def embedded_topics(kind: str, data: bytes) -> list[str]:
 
 def request(key: int, version: int, correlation: int, body: dict[str, Any]) -> bytes:
     """A frame with its size."""
-    return sized(message(key, version, "request", body, correlation, "x"))
+    return framed(message(key, version, "request", body, correlation, "x"))
 
 
 def hostile_body(key: int, version: int, seed: int) -> dict[str, Any]:

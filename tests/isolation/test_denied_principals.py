@@ -10,11 +10,12 @@ from uuid import UUID
 
 import pytest
 
+from kproxy.protocol.framing import framed
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.select.frame_match import FrameMatch
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 METADATA, HANDSHAKE, AUTHENTICATE, FETCH = 3, 17, 36, 1
 DENY = 'rules: [{name: r, kind: deny, match: {topic: "secret*", principal: bob}}]'
@@ -83,9 +84,9 @@ def test_a_bare_token_is_waited_for() -> None:
     talk = Dialogue(DENY)
     talk.client(request(HANDSHAKE, 0, 1, mechanism="PLAIN"))
     talk.broker(response(HANDSHAKE, 0, 1, mechanisms=["PLAIN"]))
-    talk.client(sized(b"\0bob\0password") + wants(2))
+    talk.client(framed(b"\0bob\0password") + wants(2))
     assert SECRET not in talk.to_broker
-    talk.broker(sized(b""))
+    talk.broker(framed(b""))
     talk.broker(response(METADATA, 9, 2))
 
     assert SECRET not in talk.to_broker and talk.closed is None
@@ -109,7 +110,7 @@ def test_who_cannot_be_known_is_not_served() -> None:
     """Messages of SASL that cannot be read: the connection ends at the next request that such a rule may be about."""
     talk = Dialogue(DENY)
     head = (AUTHENTICATE).to_bytes(2, "big") + (2).to_bytes(2, "big") + (1).to_bytes(4, "big") + b"\xff\xff\x00"
-    talk.client(sized(head + b"\xff\xff\xff\xff\xff") + wants(2))
+    talk.client(framed(head + b"\xff\xff\xff\xff\xff") + wants(2))
 
     assert SECRET not in talk.to_broker and talk.closed is not None
     assert talk.closed.cause == "authentication"

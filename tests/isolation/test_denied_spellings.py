@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.framing import framed
 from kproxy.rules.exchange import Decision
 from kproxy.rules.kinds.deny import DenyEffect
 from kproxy.rules.kinds.read_only import ReadOnlyEffect
 from kproxy.rules.kinds.require import RequireEffect
-from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, defaults, request, response
 
 from .forbidden import request as asking
 
@@ -59,7 +60,7 @@ def test_the_same_topic_twice_is_denied_twice() -> None:
 def test_bytes_behind_a_request_open_nothing(chunk: int) -> None:
     """A frame that is longer than its message is judged by its message."""
     frame = named(9, "secret.x")[4:]
-    talk = Dialogue(DENY).client(sized(frame + b"trailing secret"), chunk)
+    talk = Dialogue(DENY).client(framed(frame + b"trailing secret"), chunk)
 
     assert SECRET not in talk.to_broker
 
@@ -68,7 +69,7 @@ def test_unknown_tags_hide_nothing() -> None:
     """In the header and in each element."""
     head = b"\x00\x03\x00\x09" + (1).to_bytes(4, "big") + b"\x00\x01x" + b"\x01\x63\x03abc"
     body = b"\x02" + b"\x09" + SECRET + b"\x01\x63\x01z" + b"\x01\x00\x00" + b"\x01\x62\x01z"
-    talk = Dialogue(DENY).client(sized(head + body))
+    talk = Dialogue(DENY).client(framed(head + body))
 
     assert SECRET not in talk.to_broker
     assert [topic["error_code"] for topic in answered(talk, 9)] == [29]
@@ -84,7 +85,7 @@ def test_a_frame_cut_short_does_not_pass() -> None:
     """Its size says less than its message is long: the connection ends, wherever it is cut."""
     frame = named(9, "open.y", "secret.x")[4:]
     for size in range(14, len(frame)):
-        talk = Dialogue(DENY).client(sized(frame[:size]))
+        talk = Dialogue(DENY).client(framed(frame[:size]))
         assert SECRET not in talk.to_broker, size
         assert talk.to_broker == b"" or talk.closed is None, size
 
@@ -94,7 +95,7 @@ def test_lengths_that_lie_do_not_pass() -> None:
     frame = named(9, "secret.x")[4:]
     for at in range(10, len(frame)):
         for value in (0x00, 0x01, 0x7F, 0x80, 0xFF, frame[at] + 1 & 0xFF):
-            talk = Dialogue(DENY).client(sized(frame[:at] + bytes((value,)) + frame[at + 1 :]))
+            talk = Dialogue(DENY).client(framed(frame[:at] + bytes((value,)) + frame[at + 1 :]))
             assert SECRET not in talk.to_broker, (at, value)
 
 

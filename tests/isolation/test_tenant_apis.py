@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kproxy.protocol import decode_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.session.plan import STOP
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
 RULES = "rules:\n- {name: a, kind: prefix, prefix: a.}\n"
 OPEN = {
@@ -49,7 +50,7 @@ def test_what_brokers_say_to_each_other_is_not_for_tenants(name: str) -> None:
         talk = Dialogue(RULES).client(request(18, 3, 1)).broker(response(18, 3, 1))
         before = talk.to_broker
         header = api.key.to_bytes(2, "big") + version.to_bytes(2, "big") + (2).to_bytes(4, "big") + b"\xff\xff"
-        talk.client(sized(header + bytes(8)), 3)
+        talk.client(framed(header + bytes(8)), 3)
         assert talk.to_broker == before
         assert talk.closed is not None and "for those who run the cluster" in talk.closed.message
 

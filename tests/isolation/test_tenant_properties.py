@@ -9,13 +9,14 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Struct
 from kproxy.session.counters import Counters
 from kproxy.session.plan import STOP, Plan
 from kproxy.session.rewrite.context import Context
 from kproxy.session.rewrite.names.topic_ids import OURS, disguise, version_of
-from kproxy.tools.rehearse.dialogue import defaults, sized
+from kproxy.tools.rehearse.dialogue import defaults
 from tests.support.frames import message
 from tests.support.random_values import random_struct
 
@@ -92,7 +93,7 @@ def test_ids_that_leave_are_ones_own_or_nobodys(
     for key, version in asked:
         struct = layout.body(key, version, "request")
         body = defaults(key, version, "request") | with_ids(struct, random_struct(struct, rng), ids, rng)
-        sent += sized(message(key, version, "request", body, 1, None))
+        sent += framed(message(key, version, "request", body, 1, None))
     broker = RecordingBroker(RULES, TOPICS).send(sent, chunk)
     assert not broker.closed
     assert [(one.api.key, one.version) for one in broker.reached] == asked

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.exchange import Depth
 from kproxy.record.observer.summary import Summary
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth
-from kproxy.tools.rehearse.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.support.frames import produce, produced
 from tests.support.tapped_session import Hungry, Tapped
 
@@ -37,7 +38,7 @@ def login() -> list[Step]:
     """Return a SaslHandshake v0, two rounds of raw tokens, and requests behind them."""
     talk = [(CLIENT, request(HANDSHAKE, 0, 1, mechanism="SCRAM-SHA-256")), (BROKER, response(HANDSHAKE, 0, 1))]
     for word in (b"first", b"final"):
-        talk += [(CLIENT, sized(b"client-" + word)), (BROKER, sized(b"server-" + word))]
+        talk += [(CLIENT, framed(b"client-" + word)), (BROKER, framed(b"server-" + word))]
     return [
         *talk,
         (CLIENT, request(HEARTBEAT, 4, 2) + produce(3, "orders")),

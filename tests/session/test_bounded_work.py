@@ -14,12 +14,13 @@ from uuid import UUID
 import pytest
 
 from kproxy.base import cooperative
+from kproxy.protocol.framing import framed
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import WELL, SummaryRow
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import CORRELATION
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support import stretches
 from tests.support.hooks import hooked
 from tests.support.line_count import LineCount
@@ -128,7 +129,7 @@ def test_frame_that_is_wrong_at_its_end_yields(cut: int, unit: Unit) -> None:
     def work(watch: Watch) -> None:
         talk = Dialogue(f"rules: [{rule}]")
         with watch:
-            talk.client(sized(frame))
+            talk.client(framed(frame))
         assert talk.closed is not None
 
     unit.check(work)

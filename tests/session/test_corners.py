@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol import decode_response
+from kproxy.protocol.framing import framed
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
@@ -15,7 +16,7 @@ from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session_state import CLOSING, STALLED
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import fetched
 
 PASSIVE, ADVERTISE = ConnectionSettings(advertise=False), ConnectionSettings()
@@ -303,7 +304,7 @@ def test_a_filler_finds_a_place_among_all_tags(dialogue: Any, tags: tuple[int, .
 @pytest.mark.parametrize("rules", ["", "rules: [{name: q, kind: quota, match: {client_id: other}, produce: 1kB/s}]"])
 def test_acks_is_not_read_from_the_frame_behind(rules: str, length: int) -> None:
     """A Produce that ends before acks closes the connection, whether the next frame came with it or not."""
-    cut = sized(request(0, 9, 1, "etl-1", acks=1)[4 : 4 + length])
+    cut = framed(request(0, 9, 1, "etl-1", acks=1)[4 : 4 + length])
     for chunk in (0, 5):
         talk = Dialogue(rules).client(cut + request(12, 4, 2, group_id="g" * 40), chunk)
         assert talk.to_broker == b""

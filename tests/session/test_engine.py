@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kproxy.protocol.framing import framed
 from kproxy.rules.document.read import parse_rules
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.plan import ConnectionSettings, Plan
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import fetch, fetched, produce, produced
 
 PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
@@ -274,16 +275,16 @@ def test_a_rule_on_principals_sees_who_has_authenticated() -> None:
 def test_bytes_behind_the_last_field_are_passed_over() -> None:
     """librdkafka's Metadata 13 has some, and brokers do not look at them: rules see the rest, and they go on."""
     talk = Dialogue('rules: [{name: r, kind: set, match: {api: Metadata}, fields: {"brokers[].rack": r}}]')
-    asked = sized(request(METADATA, 13, 1)[4:] + b"xyz")
+    asked = framed(request(METADATA, 13, 1)[4:] + b"xyz")
     said = response(METADATA, 13, 1, brokers=[{"host": "h"}])
-    talk.client(asked).broker(sized(said[4:] + b"q"))
+    talk.client(asked).broker(framed(said[4:] + b"q"))
 
     assert talk.to_broker == asked
-    assert talk.to_client == sized(response(METADATA, 13, 1, brokers=[{"host": "h", "rack": "r"}])[4:] + b"q")
+    assert talk.to_client == framed(response(METADATA, 13, 1, brokers=[{"host": "h", "rack": "r"}])[4:] + b"q")
 
     talk = Dialogue("rules: [{name: r, kind: error, match: {api: Metadata, topic: a}, error: 3}]")
     asked = request(METADATA, 12, 1, topics=[{"name": "a"}, {"name": "b"}])
-    talk.client(sized(asked[4:] + b"xyz"))
+    talk.client(framed(asked[4:] + b"xyz"))
     assert talk.to_broker[-3:] == b"xyz"
 
 

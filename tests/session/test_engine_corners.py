@@ -7,10 +7,11 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol import Message, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import CLIENT, WakeAt
-from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.frames import fetch, produce
 
 ID = UUID(int=(4 << 76) + 5)
@@ -61,7 +62,7 @@ def test_no_answer_leaves_behind_the_handshake_of_raw_tokens() -> None:
     talk.client(request(METADATA, 9, 1, topics=None) + request(17, 0, 2, mechanism="PLAIN"))
     talk.broker(response(METADATA, 9, 1) + response(17, 0, 2))
     assert numbers(talk.to_client) == [1, 2]
-    talk.client(sized(b"\x00alice\x00secret")).broker(sized(b""))
+    talk.client(framed(b"\x00alice\x00secret")).broker(framed(b""))
     assert talk.session.identity.principal == "alice"
 
 
@@ -102,7 +103,7 @@ def test_a_response_with_tags_in_its_header_is_throttled() -> None:
     text = "rules:\n  - {name: wait, kind: throttle_time, match: {api: Fetch}, delay: 3s}\n"
     header = {"correlation_id": 1, "_tagged_fields": [(5, b"t" * 100)]}
     body = Dialogue().client(request(FETCH, 12, 1)).broker(response(FETCH, 12, 1)).responses((FETCH, 12))[0].body
-    said = sized(encode(Message(schema.load(FETCH), 12, header, body)))
+    said = framed(encode(Message(schema.load(FETCH), 12, header, body)))
     for chunk in (0, 1, 30, 40, 115):
         talk = Dialogue(text)
         talk.client(request(FETCH, 12, 1, session_epoch=-1)).broker(said, chunk)
@@ -247,7 +248,7 @@ def test_a_request_without_a_client_id() -> None:
     """ControlledShutdown 0 has a header without one; the broker's id that stands there is no client id."""
     text = 'rules:\n  - {name: a, kind: error, match: {api: ControlledShutdown, client_id: "*"}, error: 3}\n'
     talk = Dialogue(text)
-    asked = sized(
+    asked = framed(
         encode(
             Message(
                 schema.load(CONTROLLED_SHUTDOWN), 0,

@@ -12,13 +12,14 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request
+from kproxy.protocol.framing import framed
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from kproxy.session.frame import RequestView
 from kproxy.session.live import engine, selection
 from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.session_state import NOWHERE
-from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.support.frames import fetch, produce
 
 PRODUCE, HANDSHAKE, AUTHENTICATE = 0, 17, 36
@@ -318,7 +319,7 @@ def damaged(frame: bytes, random: Random) -> bytes:
         case _:
             for _ in range(random.choice((1, 1, 2, 4))):
                 content[random.randrange(8, len(content))] = random.choice((*EDGES, random.randrange(256)))
-    return sized(bytes(content))
+    return framed(bytes(content))
 
 
 def is_good(frame: bytes) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import Message, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.names.composed import NameMap, NameMaps
@@ -21,7 +22,7 @@ from kproxy.session.commands import CloseBoth
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import MOST_STEPS, ConnectionSettings
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.random_values import random_struct
@@ -54,7 +55,7 @@ def shared() -> ClusterState:
 def frame(key: int, version: int, direction: str, correlation: int, random: Random) -> bytes:
     """A random message with its size; now and then with one field that makes it long."""
     values = random_struct(layout.body(key, version, direction), random)
-    return sized(message(key, version, direction, values, correlation, random.choice((None, "c"))))
+    return framed(message(key, version, direction, values, correlation, random.choice((None, "c"))))
 
 
 def changed(data: bytes, random: Random) -> bytes:
@@ -183,7 +184,7 @@ def test_a_null_list_of_versions_or_topics_is_an_empty_one(dialogue: Any, null: 
     """Readers let a null through where the wire has one, and so must what looks at it."""
     if null == "api_versions":
         talk = dialogue(ConnectionSettings()).client(request(API_VERSIONS, 0, 1))
-        said = sized(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
+        said = framed(b"\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff")
         assert talk.broker(said).to_client == said
     else:
         talk = dialogue(ConnectionSettings(names=NameMaps(topics=RENAME)))
@@ -218,7 +219,7 @@ def test_a_long_header_of_a_streamed_response_may_be_cut(dialogue: Any) -> None:
     body = response(FETCH, 17, 1, node_endpoints=[], throttle_time_ms=1)[9:]
     filler = bytes(300)
     tags = b"\x01\x05" + write_uvarint(len(filler)) + filler
-    said = sized(b"\x00\x00\x00\x01" + tags + body)
+    said = framed(b"\x00\x00\x00\x01" + tags + body)
     for chunk in (1, 16, 20, 200):
         talk = dialogue(ConnectionSettings(), shared()).client(request(FETCH, 17, 1)).broker(said, chunk)
         assert talk.closed is None
@@ -232,7 +233,7 @@ def test_versions_that_nobody_knows_leave_room_for_those_that_are_known(rules: s
     talk = Dialogue(rules)
     plan = talk.session.plan
     head = "0012{:04x}00000001ffff"
-    talk.client(b"".join(sized(bytes.fromhex(head.format(99 + number))) for number in range(MOST_STEPS + 50)))
+    talk.client(b"".join(framed(bytes.fromhex(head.format(99 + number))) for number in range(MOST_STEPS + 50)))
     assert talk.closed is None
     assert len(plan) == MOST_STEPS
     for key in schema.paths():

@@ -14,7 +14,7 @@ import pytest
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_request, decode_response
-from kproxy.protocol.framing import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start
+from kproxy.protocol.framing import MAX_ACKS_HEAD, MAX_HEADER_TAG_BYTES, MAX_HEADER_TAGS, acks_of, body_start, framed
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.scan.sketch import Sketcher, decode_sketch
 from kproxy.protocol.scan.walk import error_codes_in
@@ -28,7 +28,7 @@ from kproxy.record.observer.credentials import take_out
 from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.record.observer.partition_rows import read_rows
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.tools.rehearse.dialogue import Dialogue, request, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request
 from tests.record.audit.exchanges import FakeWho
 from tests.support.frames import message
 from tests.support.line_count import LineCount
@@ -147,8 +147,8 @@ def test_hostile_header_tags_take_few_lines(rules: str, tags: str) -> None:
     few, lots = HOSTILE[tags](MAX_HEADER_TAGS + 1), HOSTILE[tags](COUNT)
     for key, version, direction in FRAMES:
         for depth in (Depth.FULL, Depth.ROWS):
-            speak(rules, key, version, direction, sized(hostile(key, version, direction, few)), depth)  # compiles
-            frame = sized(hostile(key, version, direction, lots))
+            speak(rules, key, version, direction, framed(hostile(key, version, direction, few)), depth)  # compiles
+            frame = framed(hostile(key, version, direction, lots))
             with LineCount() as count:
                 talk = speak(rules, key, version, direction, frame, depth)
             where = f"{schema.load(key).name} {direction}, {depth.name}"
@@ -196,7 +196,7 @@ def test_header_that_arrives_bytewise_takes_linear_work(rules: str, direction: s
     tags = long(MAX_HEADER_TAG_BYTES - 4)
     spent = []
     for part in (tags[: len(tags) // 4], tags):
-        frame = sized(hostile(PRODUCE, 9, direction, tags))[: len(part)]
+        frame = framed(hostile(PRODUCE, 9, direction, tags))[: len(part)]
         speak(rules, PRODUCE, 9, direction, frame, Depth.FULL, chunk=1)
         with LineCount() as count:
             speak(rules, PRODUCE, 9, direction, frame, Depth.FULL, chunk=1)
@@ -213,7 +213,7 @@ def test_header_that_arrives_bytewise_takes_linear_work(rules: str, direction: s
 )
 @pytest.mark.parametrize("rules", RULES)
 def test_hostile_produce_header_closes_with_both_numbers(rules: str, tags: bytes, text: str) -> None:
-    talk = Dialogue(rules).client(sized(hostile(PRODUCE, 9, "request", tags)))
+    talk = Dialogue(rules).client(framed(hostile(PRODUCE, 9, "request", tags)))
     if rules == RULES[3]:
         talk.later(1)
     assert talk.closed is not None
@@ -225,7 +225,7 @@ def test_hostile_produce_header_closes_with_both_numbers(rules: str, tags: bytes
 
 def test_hostile_response_header_closes_with_both_numbers() -> None:
     talk = Dialogue(RULES[2]).client(request(METADATA, 12, 1))
-    talk.broker(sized(hostile(METADATA, 12, "response", many(MAX_HEADER_TAGS + 1))))
+    talk.broker(framed(hostile(METADATA, 12, "response", many(MAX_HEADER_TAGS + 1))))
     assert talk.closed is not None
     assert talk.closed.cause == "decode"
     assert talk.closed.blame == "broker"
@@ -235,8 +235,8 @@ def test_hostile_response_header_closes_with_both_numbers() -> None:
 @BY_RULES
 @pytest.mark.parametrize("tags", [many(MAX_HEADER_TAGS), long(MAX_HEADER_TAG_BYTES - 4)], ids=["many", "long"])
 def test_header_tags_within_the_limits_pass_unchanged(rules: str, tags: bytes) -> None:
-    asked = sized(hostile(PRODUCE, 9, "request", tags))
-    said = sized(hostile(PRODUCE, 9, "response", tags))
+    asked = framed(hostile(PRODUCE, 9, "request", tags))
+    said = framed(hostile(PRODUCE, 9, "response", tags))
     talk = Dialogue(rules).client(asked).later(1).broker(said)
     assert talk.closed is None
     assert talk.to_broker == asked
@@ -264,7 +264,7 @@ def read_all(key: int, version: int, direction: str, frame: bytes, *, sketch: bo
         lambda: take_out(frame, key, version, direction),
         lambda: Policy("none").kept(seen, part, response=direction == "response"),
         lambda: Redaction().frame(seen, part, direction),
-        lambda: read_rows(key, version, direction, sized(frame), 0, len(frame) + 4),
+        lambda: read_rows(key, version, direction, framed(frame), 0, len(frame) + 4),
         lambda: error_codes_in(key, version, frame, 0, len(frame)) if direction == "response" else None,
         lambda: show_frame(seen, direction, part, records=False, most=50),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kproxy.base.errors import LoginFailed
+from kproxy.protocol.framing import framed
 from kproxy.protocol.primitives import write_uvarint
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.record.exchange import Depth
@@ -21,7 +22,7 @@ from kproxy.session.sasl import principal
 from kproxy.session.sasl.identity import Software
 from kproxy.session.sasl.login import MAX_RESPONSE, MAX_TOKEN, read_response
 from kproxy.session.sasl.principal import LONGEST_TOKEN, MALFORMED, NAMES, NOT_YET, SaslDialogue
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.record.audit.exchanges import FakeWho
 from tests.support.line_count import LineCount
 
@@ -149,7 +150,7 @@ def test_own_login_reads_no_long_response(size: int) -> None:
 def test_long_api_versions_is_not_kept_with_its_connection() -> None:
     """Its unknown tags have 100 kB; the library stays known."""
     short = request(API_VERSIONS, 3, 1, client_software_name="client", client_software_version="1.0")
-    frame = sized(short[4:-1] + b"\x01\x09" + write_uvarint(100_000) + bytes(100_000))
+    frame = framed(short[4:-1] + b"\x01\x09" + write_uvarint(100_000) + bytes(100_000))
     talk = Dialogue().client(frame)
     assert talk.closed is None
     assert talk.session.identity.software == "client/1.0"
@@ -165,7 +166,7 @@ def test_many_raw_tokens_in_one_read_are_scanned_in_steps(side: str, token: byte
     talk.client(asked).broker(said)
     observer.from_client(bytearray(asked), len(asked), 0.0)
     observer.to_client(bytearray(said), len(said), 0.0)
-    tokens = sized(token) * 5000
+    tokens = framed(token) * 5000
     watch = observer.from_client if side == "client" else observer.to_client
     for work in (lambda: talk.feed(CLIENT if side == "client" else BROKER, tokens, len(tokens)),
                  lambda: watch(bytearray(tokens), len(tokens), 1.0)):  # fmt: skip

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import decode_request, decode_response, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.protocol.table import layout, schema
 from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_edit import BadEdit, MessageEdit, answer_of
 from kproxy.session.held_frames import HeldRegistry
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import fetch, fetched, message, produce, produced
 from tests.support.holding import held_in, holding, only
 from tests.support.random_values import random_struct
@@ -95,8 +96,8 @@ def test_whatever_is_held_and_not_changed_leaves_as_it_came() -> None:
         body = random_struct(layout.body(api.key, version, "request"), random)
         if api.key == PRODUCE:
             body["acks"] = -1
-        asked = sized(message(api.key, version, "request", body, 7))
-        said = sized(
+        asked = framed(message(api.key, version, "request", body, 7))
+        said = framed(
             message(api.key, version, "response", random_struct(layout.body(api.key, version, "response"), random), 7)
         )
         talk = holding(talk_rules)
@@ -396,12 +397,12 @@ def test_edited_bytes_leave_as_they_are() -> None:
     held = only(talk)
     held.leaves_as(BEAT[4:] + b"more")
     held.let_go("edited")
-    assert talk.to_broker == sized(BEAT[4:] + b"more")
+    assert talk.to_broker == framed(BEAT[4:] + b"more")
     talk.broker(response(HEARTBEAT, 4, 1))
     held = only(talk)
     held.leaves_as(b"\0\0\0\1???")
     held.let_go("edited")
-    assert talk.to_client == sized(b"\0\0\0\1???")
+    assert talk.to_client == framed(b"\0\0\0\1???")
 
 
 def test_an_edited_response_is_what_the_client_gets() -> None:
@@ -546,7 +547,7 @@ def test_an_answer_has_defaults_for_what_is_not_given() -> None:
     """And is checked as edits are."""
     api = schema.load(HEARTBEAT)
     frame = answer_of(api, 4, 9, {"error_code": 27})
-    assert sized(frame) == response(HEARTBEAT, 4, 9, error_code=27)
+    assert framed(frame) == response(HEARTBEAT, 4, 9, error_code=27)
     with pytest.raises(BadEdit) as caught:
         answer_of(api, 4, 9, {"error_code": 1 << 20, "nope": 1})
     assert [where for where, _ in caught.value.mistakes] == ["error_code", "nope"]

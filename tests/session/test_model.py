@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.framing import framed
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.session.cluster import CORRELATION
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Dial, EnsureNodes, Pause, Resume, Send, Wake
@@ -30,7 +31,7 @@ from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session import Session
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import defaults, request, response, sized
+from kproxy.tools.rehearse.dialogue import defaults, request, response
 
 PRODUCE, FETCH, METADATA, COORDINATOR, HEARTBEAT, HANDSHAKE, VERSIONS, AUTHENTICATE = 0, 1, 3, 10, 12, 17, 18, 36
 NAMES = {"orders": "prod.orders", "clicks-eu": "prod.clicks-eu", "other": "other"}
@@ -195,15 +196,15 @@ class Author:
 
     def future_versions(self) -> Exchange:
         head = VERSIONS.to_bytes(2, "big") + b"\x00\x63" + self.correlation.to_bytes(4, "big") + b"\xff\xff\x00"
-        asked = sized(head + self.random.randbytes(self.random.choice((0, 3, 2000))))
+        asked = framed(head + self.random.randbytes(self.random.choice((0, 3, 2000))))
         return Exchange(asked, None, None, unsupported(self.correlation))
 
     def unknown(self) -> Exchange:
         if self.bound.advertise and self.bound.hide_unknown_apis:
             return self.heartbeat()
         correlation = self.correlation.to_bytes(4, "big")
-        asked = sized(b"\x03\xe7\x00\x00" + correlation + b"\xff\xff" + self.records(900))
-        said = sized(correlation + self.records(900))
+        asked = framed(b"\x03\xe7\x00\x00" + correlation + b"\xff\xff" + self.records(900))
+        said = framed(correlation + self.records(900))
         return Exchange(asked, asked, said, said)
 
     def login(self) -> Iterator[Exchange]:
@@ -218,7 +219,7 @@ class Author:
             mechanism, rounds = self.random.choice((("PLAIN", 1), ("SCRAM-SHA-256", 2), ("GSSAPI", 3)))
             yield self.exchange(HANDSHAKE, 0, lambda side: {"mechanism": mechanism}, lockstep=True)
             for _ in range(rounds):
-                token, said = (sized(b"\x60" + self.records(100)) for _ in range(2))
+                token, said = (framed(b"\x60" + self.records(100)) for _ in range(2))
                 yield Exchange(token, token, said, said, lockstep=True)
             self.correlation += 1
             if mechanism == "GSSAPI":  # which has no fixed number of tokens: only the last answer ends them

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import decode_response
+from kproxy.protocol.framing import framed
 from kproxy.session.commands import BROKER, CLIENT, Dial
 from kproxy.session.plan import ConnectionSettings
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce
 
 PASSIVE = ConnectionSettings(advertise=False)
@@ -149,8 +150,8 @@ def test_a_produce_version_that_is_not_known_closes_the_connection(dialogue: Any
 
 def test_unknown_apis_pass_only_when_nothing_is_advertised(dialogue: Any) -> None:
     """An API that the table lacks could carry addresses: it is stopped while advertising, counted, and else opaque."""
-    frame = sized(bytes.fromhex("03e7000000000005") + b"\x00\x01abody")
-    answer = sized(b"\x00\x00\x00\x05anything")
+    frame = framed(bytes.fromhex("03e7000000000005") + b"\x00\x01abody")
+    answer = framed(b"\x00\x00\x00\x05anything")
 
     open_ = dialogue(PASSIVE).client(frame).broker(answer)
     guarded = dialogue(ConnectionSettings()).client(frame)
@@ -166,7 +167,7 @@ def test_unknown_apis_pass_only_when_nothing_is_advertised(dialogue: Any) -> Non
 def test_an_api_versions_request_from_the_future_is_answered_as_a_broker_would(dialogue: Any) -> None:
     """KIP-511: error 35 in the v0 layout with the one entry from which the client takes its next version."""
     talk = dialogue(ConnectionSettings()).client(request(HEARTBEAT, 4, 1))
-    late = sized(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
+    late = framed(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
 
     talk.client(late)
     assert talk.to_client == b""
@@ -185,7 +186,7 @@ def test_an_api_versions_request_from_the_future_is_answered_as_a_broker_would(d
 
 def test_answers_of_its_own_stand_between_the_responses_of_one_read(dialogue: Any) -> None:
     """Response, own answer, response: the order of the requests, though both responses come in one read."""
-    late = sized(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
+    late = framed(bytes.fromhex("0012006300000002") + b"\xff\xff\x00" + b"\x05nameless")
     first, third = response(HEARTBEAT, 4, 1), response(HEARTBEAT, 4, 3)
 
     talk = dialogue(ConnectionSettings()).client(request(HEARTBEAT, 4, 1) + late + request(HEARTBEAT, 4, 3))
@@ -216,7 +217,7 @@ def test_an_api_versions_answer_that_cannot_be_read_has_the_client_ask_in_an_old
     rules: str, version: int
 ) -> None:
     """librdkafka's mock gives one, of which Java's client takes that it is to wait for 20 minutes."""
-    odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x01\x00\x12\x00\x00\x00\x02\x00")
+    odd = framed(bytes.fromhex("00000001") + b"\x00\x23\x01\x00\x12\x00\x00\x00\x02\x00")
     talk = Dialogue(rules, advertise=True).client(request(API_VERSIONS, version, 1)).broker(odd)
 
     told = decode_response(talk.to_client[4 : 4 + int.from_bytes(talk.to_client[:4])], API_VERSIONS, 0)
@@ -230,7 +231,7 @@ def test_bytes_behind_an_api_versions_answer_pass_with_it(version: int) -> None:
     """Clients pass them over, so that they are no reason to hide from a client what the broker can."""
     listed = [{"api_key": API_VERSIONS, "min_version": 0, "max_version": 0}]
     said = response(API_VERSIONS, version, 1, api_keys=listed)
-    odd = sized(said[4:] + b"xyz")
+    odd = framed(said[4:] + b"xyz")
     talk = Dialogue(advertise=True).client(request(API_VERSIONS, version, 1)).broker(odd)
 
     assert talk.to_client == odd
@@ -239,7 +240,7 @@ def test_bytes_behind_an_api_versions_answer_pass_with_it(version: int) -> None:
 
 def test_one_of_an_old_version_passes_counted(dialogue: Any) -> None:
     """There is no older one to ask in."""
-    odd = sized(bytes.fromhex("00000001") + b"\x00\x23\x05\x00\x01")
+    odd = framed(bytes.fromhex("00000001") + b"\x00\x23\x05\x00\x01")
     talk = dialogue(ConnectionSettings()).client(request(API_VERSIONS, 2, 1)).broker(odd)
 
     assert talk.to_client == odd

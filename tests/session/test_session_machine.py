@@ -45,6 +45,7 @@ from hypothesis.stateful import (
 
 from kproxy.base.errors import DocumentError
 from kproxy.protocol import Message, decode_request, decode_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.names.composed import NameMap, NameMaps
@@ -58,7 +59,6 @@ from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.session_state import NOWHERE, SessionPhase
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import sized
 from tests.support.chaos_session import Driver, port_of
 from tests.support.memory_lane import MemoryLane
 from tests.support.random_peers import Asked, Broker, Manners, asked
@@ -134,7 +134,7 @@ class Answerer(Broker):
         key, correlation = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[4:8], "big", signed=True)
         before = len(self.answers)
         if key == UNKNOWN:
-            self.answers.append(sized(frame[4:8] + self.random.randbytes(self.random.choice((0, 5, 300)))))
+            self.answers.append(framed(frame[4:8] + self.random.randbytes(self.random.choice((0, 5, 300)))))
         else:
             super().request(frame)
         assert not self.lost, f"no request that a broker can read: {frame!r}"
@@ -360,7 +360,7 @@ class SessionMachine(RuleBasedStateMachine):
     def broker_answers_what_wants_no_answer(self, size: int, cut: int) -> None:
         """An acks=0 Produce, as librdkafka's mock does."""
         number = self.broker.quiet.pop(0)
-        frame = sized(number.to_bytes(4, "big") + bytes(size))
+        frame = framed(number.to_bytes(4, "big") + bytes(size))
         self.append(BROKER, frame)
         self.said.append(number)
         self.write(BROKER, cut)
@@ -370,7 +370,7 @@ class SessionMachine(RuleBasedStateMachine):
     def broker_is_wrong(self, how: str, cut: int) -> None:
         """What it says cannot be right, and it says nothing more."""
         answers = self.broker.answers
-        frame = sized(b"\x7f\xff\xff\xffabc")
+        frame = framed(b"\x7f\xff\xff\xffabc")
         if how == "again" and self.said and self.said[-1] in self.broker.replies:
             frame = self.broker.replies[self.said[-1]]
         elif how == "too soon" and len(answers) > 1 and correlation_of(answers[0]) != correlation_of(answers[1]):
@@ -680,7 +680,7 @@ class SessionMachine(RuleBasedStateMachine):
 def head(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
     """A frame with a null client id, size in front."""
     header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big") + b"\xff\xff"
-    return sized(header + body)
+    return framed(header + body)
 
 
 def correlation_of(answer: bytes) -> int:

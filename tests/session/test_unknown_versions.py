@@ -11,13 +11,14 @@ from random import Random
 import pytest
 
 from kproxy.protocol import decode_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import FrameDepth
 from kproxy.session.plan import ConnectionSettings
 from kproxy.session.rewrite.versions import unsupported
 from kproxy.session.rule_program import compile_rules
-from kproxy.tools.rehearse.dialogue import Dialogue, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.random_rules import live_kinds, random_rule
 
 APIS = ["Produce", "Fetch", "Metadata", "ApiVersions", "FindCoordinator"]
@@ -32,7 +33,7 @@ rules:
 
 def newer(key: int, correlation: int) -> bytes:
     """A request of version 99 with a null client id."""
-    return sized(key.to_bytes(2, "big") + b"\0\x63" + correlation.to_bytes(4, "big") + b"\xff\xff" + b"new fields")
+    return framed(key.to_bytes(2, "big") + b"\0\x63" + correlation.to_bytes(4, "big") + b"\xff\xff" + b"new fields")
 
 
 @pytest.mark.parametrize("kind", live_kinds())
@@ -49,7 +50,7 @@ def test_no_rule_reads_the_body_of_a_version_that_is_not_known(kind: str) -> Non
 @pytest.mark.parametrize("api", ["Metadata", "DescribeGroups", "CreateTopics"])
 def test_newer_versions_pass_rules_that_read_bodies(api: str) -> None:
     """Both ways as they came."""
-    asked, said = newer(schema.names()[api], 1), sized(b"\0\0\0\1anything")
+    asked, said = newer(schema.names()[api], 1), framed(b"\0\0\0\1anything")
     talk = Dialogue(RULES, bound=ConnectionSettings(advertise=False)).client(asked).broker(said)
 
     assert (talk.to_broker, talk.to_client) == (asked, said)

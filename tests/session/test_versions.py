@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import decode_response
+from kproxy.protocol.framing import framed
 from kproxy.rules.kinds.limit_versions import NOTHING, Limit, VersionLimits
 from kproxy.session.counters import Counters
 from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.versions import VersionsAnswers, cap, unsupported
-from kproxy.tools.rehearse.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response
 
 
 def answer(produce: int, level: int = 2) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def test_apis_that_are_not_listed_may_be_hidden_together(dialogue: Any) -> None:
     bound = limited({3: (0, 12)}, others=False)
 
     assert dialogue(bound).client(request(12, 4, 1)).closed.message == 'Heartbeat is hidden by the rule "a"'
-    unknown = sized((999).to_bytes(2, "big") + bytes(8) + b"\xff\xff")
+    unknown = framed((999).to_bytes(2, "big") + bytes(8) + b"\xff\xff")
     assert dialogue(bound).client(unknown).closed.message == 'api key 999 is hidden by the rule "a"'
     assert dialogue(PASSIVE).client(unknown).closed is None
 

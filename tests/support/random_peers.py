@@ -13,10 +13,10 @@ from typing import Any
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.codec.message import awaits_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.tools.rehearse.dialogue import sized
 from tests.support.random_requests import answered, random_request
 
 CLIENT_IDS = ("tester", "etl-1", "größe", None)
@@ -62,7 +62,7 @@ def asked(random: Random, api: schema.Api, correlation: int) -> Asked:
     if api.key == PRODUCE:
         message.body["acks"] = random.choice((-1, -1, 1, 0))
     frame = encode(message) + random.choice((b"",) * 9 + (b"behind",))
-    return Asked(sized(frame), api.key, version, correlation, awaits_response(message))
+    return Asked(framed(frame), api.key, version, correlation, awaits_response(message))
 
 
 def plausible(body: Any, random: Random) -> None:
@@ -137,7 +137,7 @@ class Broker:
         if random.random() < manners.mangle:
             said = mangled(said, random)
         self.said.append(said)
-        self.answers.append(sized(said))
+        self.answers.append(framed(said))
         if random.random() < manners.swap and len(self.answers) > 1:
             self.answers[-1], self.answers[-2] = self.answers[-2], self.answers[-1]
 

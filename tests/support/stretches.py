@@ -42,6 +42,7 @@ import trio
 
 from kproxy.base import cooperative
 from kproxy.protocol import Message
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.record import Record
 from kproxy.protocol.table import layout, schema
@@ -51,7 +52,7 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.session.cluster import BY_ID_VERSION, CORRELATION
 from kproxy.session.commands import BROKER
-from kproxy.tools.rehearse.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import message
 from tests.support.line_count import LineCount
 from tests.support.pace import within
@@ -296,7 +297,7 @@ def large(
 ) -> bytes:
     """Return a frame of `count` elements, with its size."""
     made = body(key, version, direction, count, deep=deep, records=records) | values
-    return sized(message(key, version, direction, made, 1))
+    return framed(message(key, version, direction, made, 1))
 
 
 def batch(count: int, codec: int = 0) -> bytes:

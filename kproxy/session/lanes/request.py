@@ -1,4 +1,4 @@
-"""Handling of a decoded request in five stages: classify, evaluate, rewrite, enter, forward.
+"""Stages of a request that is not passed unread: classify, evaluate, rewrite, enter, forward.
 
     classify   blocked or not, and if the client's identity is needed
     evaluate   the live rules decide, once (`request_rules.py`, `session/live/engine.py`)

@@ -31,7 +31,7 @@ STREAM_HEAD = 16
 """Enough of a streamed response for its header: size, correlation id, an empty tag buffer, and some."""
 NO_ERROR = b"\x00\x00"
 MAX_RESPONSES = {SASL_HANDSHAKE: MAX_TOKEN, SASL_AUTHENTICATE: MAX_TOKEN, API_VERSIONS: MAX_VERSIONS_RESPONSE}
-"""Bytes without the size; responses of these APIs are decoded in one piece or cached."""
+"""Bytes without the size; responses of these APIs are decoded completely or cached."""
 
 
 class ResponseLane(ResponseScan):

@@ -49,7 +49,6 @@ from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import ClusterState
 
 INVALID_REQUEST = 42
-sized = framed
 ROOM = (b"", b"beyond", bytes(1000))
 """Bytes in a driver's buffer after the bytes that it has read."""
 NO_RULES = RuleSet()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.layout import Slot, Struct
 from kproxy.record.exchange import Depth, Form
@@ -23,7 +24,7 @@ from kproxy.record.observer.credentials import (
     take_out,
     withheld_body,
 )
-from kproxy.tools.rehearse.dialogue import request, sized
+from kproxy.tools.rehearse.dialogue import request
 from tests.record.observer.watching import Watching
 from tests.support.frames import message
 from tests.support.line_count import LineCount
@@ -112,9 +113,9 @@ def test_marked_secrets_are_nowhere(key: int, direction: str) -> None:
 def watched(frame: bytes, key: int, version: int, direction: str, watching: Watching, chunk: int) -> bytes:
     """All bytes of both frames that are handed out."""
     if direction == REQUEST:
-        watching.client(sized(frame), chunk)
+        watching.client(framed(frame), chunk)
     else:
-        watching.client(request(key, version, 7)).broker(sized(frame), chunk)
+        watching.client(request(key, version, 7)).broker(framed(frame), chunk)
     watching.end()
     frames = [one for seen in watching.seen for one in (seen.request, seen.response) if one is not None]
     return b"".join(one.data + one.sketch for one in frames)

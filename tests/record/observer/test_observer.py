@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.exchange import Depth, Form
 from kproxy.record.observer.exchange_builder import KEPT, MOST_OPEN
-from kproxy.tools.rehearse.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.observer.watching import Watching, told
 from tests.support.frames import produce
 
@@ -184,7 +185,7 @@ def test_kept_bytes_are_bounded() -> None:
 
 def test_unknown_apis_and_versions() -> None:
     """Header data is read where the header is that of all others; the body of an unknown API is not kept."""
-    frame = sized(b"\x12\x34" + b"\x00\x01" + (8).to_bytes(4, "big") + b"\x00\x03app" + b"body")
+    frame = framed(b"\x12\x34" + b"\x00\x01" + (8).to_bytes(4, "big") + b"\x00\x03app" + b"body")
     newer = request(METADATA, 9, 9)
     newer = newer[:6] + b"\x00\x63" + newer[8:]
     watching = Watching(Depth.FULL).client(frame + newer).end()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kproxy.base.errors import DecodeError
+from kproxy.protocol.framing import framed
 from kproxy.protocol.scan.sketch import decode_sketch
 from kproxy.protocol.table import layout, schema
 from kproxy.record.observer.partition_rows import PATHS, asked_rows, fetch_rows, read_rows, row_reader, written_answers
-from kproxy.tools.rehearse.dialogue import sized
 from tests.protocol.golden.frames import golden
 from tests.support.frames import message
 from tests.support.random_peers import mangled, plausible
@@ -38,7 +38,7 @@ def decoded(frame: bytes, key: int, version: int, direction: str) -> Any:
 
 def read(frame: bytes, key: int, version: int, direction: str) -> Any:
     """What the reader says, of a frame in the middle of others."""
-    data = bytearray(b"\0\0\0" + sized(frame) + b"\x01" * 200)
+    data = bytearray(b"\0\0\0" + framed(frame) + b"\x01" * 200)
     found = read_rows(key, version, direction, data, 3, 3 + 4 + len(frame))
     if found is None:
         return None

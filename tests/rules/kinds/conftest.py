@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Cut, Record, check_crc, decode, encode_batch, encode_message_set, entries
 from kproxy.protocol.table import schema
 from kproxy.rules.document.read import parse_rules
@@ -17,7 +18,7 @@ from kproxy.rules.entity import entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.kinds.base.rule import Effect, LiveRule
 from kproxy.session.rewrite.context import TOPIC_IDS, session_lru
-from kproxy.tools.rehearse.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import message
 
 PRODUCE, FETCH = 0, 1
@@ -95,7 +96,7 @@ def mistakes_of() -> Callable[[str], list[str]]:
     return find
 
 
-class Told:
+class RuleDialogue:
     """One exchange after another under rules given as YAML: what the broker is asked, and what the client is told."""
 
     def __init__(self, rule: str, **settings: Any) -> None:
@@ -113,21 +114,21 @@ class Told:
         """The body that the broker is asked with, None when it is not asked."""
         before = len(self.talk.to_broker)
         body = {"acks": 1, **asked} if key == 0 else asked
-        self.talk.client(sized(message(key, version, "request", body, 1, client_id)))
+        self.talk.client(framed(message(key, version, "request", body, 1, client_id)))
         frames = self.talk.to_broker[before:]
         return decode_request(frames[4:]).body if frames else None
 
     def answer(self, key: int, version: int, /, **answered: Any) -> dict[str, Any]:
         """The broker answers: the body that the client is told."""
         self.talk.broker(self.frame(key, version, **answered))
-        return self.told(key, version)
+        return self.received(key, version)
 
     @staticmethod
     def frame(key: int, version: int, /, **answered: Any) -> bytes:
         """The broker's answer."""
-        return sized(message(key, version, "response", answered, 1))
+        return framed(message(key, version, "response", answered, 1))
 
-    def told(self, key: int, version: int) -> dict[str, Any]:
+    def received(self, key: int, version: int) -> dict[str, Any]:
         """The body that the client has been told since the last time."""
         frame = self.talk.to_client[self.answered :]
         self.answered += len(frame)
@@ -135,15 +136,15 @@ class Told:
 
 
 @pytest.fixture
-def told() -> type[Told]:
-    """`told("kind: no_leader")` is a dialogue under that rule."""
-    return Told
+def dialogue() -> type[RuleDialogue]:
+    """`dialogue("kind: no_leader")` is a dialogue under that rule."""
+    return RuleDialogue
 
 
 FORMS = [(2, codec) for codec in range(5)] + [(magic, codec) for magic in (1, 0) for codec in range(4)]
 
 
-class Carried(Told):
+class Carried(RuleDialogue):
     """The same for records, of partition 0 of the topic orders."""
 
     def fetched(self, records: bytes | None, version: int = 12, **said: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from kproxy.protocol.table import schema
 METADATA = 3
 
 
-def partitions(told: Any, version: int, how: str, there: int = 3) -> list[tuple[int, int]]:
+def partitions(dialogue: Any, version: int, how: str, there: int = 3) -> list[tuple[int, int]]:
     """(number, leader) of each."""
-    talk = told(f"kind: change_partitions\nmatch: {{topic: orders}}\n{how}")
+    talk = dialogue(f"kind: change_partitions\nmatch: {{topic: orders}}\n{how}")
     parts = [{"partition_index": number, "leader_id": number + 1} for number in reversed(range(there))]
     talk.ask(METADATA, version, topics=[{"name": "orders"}])
     (topic,) = talk.answer(METADATA, version, topics=[{"name": "orders", "partitions": parts}])["topics"]
@@ -21,17 +21,17 @@ def partitions(told: Any, version: int, how: str, there: int = 3) -> list[tuple[
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_more_and_fewer(told: Any, version: int) -> None:
+def test_more_and_fewer(dialogue: Any, version: int) -> None:
     """New ones are led as the old ones in turn; the highest go first."""
-    assert partitions(told, version, "offset_by: 4") == [(0, 1), (1, 2), (2, 3), (3, 1), (4, 2), (5, 3), (6, 1)]
-    assert partitions(told, version, "offset_by: -1") == [(0, 1), (1, 2)]
-    assert partitions(told, version, "set_to: 1") == [(0, 1)]
+    assert partitions(dialogue, version, "offset_by: 4") == [(0, 1), (1, 2), (2, 3), (3, 1), (4, 2), (5, 3), (6, 1)]
+    assert partitions(dialogue, version, "offset_by: -1") == [(0, 1), (1, 2)]
+    assert partitions(dialogue, version, "set_to: 1") == [(0, 1)]
 
 
-def test_one_stays(told: Any) -> None:
+def test_one_stays(dialogue: Any) -> None:
     """A topic has at least one partition; one that is not there has none."""
-    assert partitions(told, 9, "offset_by: -7") == [(0, 1)]
-    assert partitions(told, 9, "set_to: 4", there=0) == []
+    assert partitions(dialogue, 9, "offset_by: -7") == [(0, 1)]
+    assert partitions(dialogue, 9, "set_to: 4", there=0) == []
 
 
 def test_one_of_the_two_is_wanted(mistakes_of: Any) -> None:

@@ -25,10 +25,10 @@ JOININGS = [(key, version) for key in sorted(NEW_HEARTBEATS) for version in sche
 
 
 @pytest.mark.parametrize("version", WITH_RACK)
-def test_a_fetch_without_a_rack_gets_one(told: Any, version: int) -> None:
+def test_a_fetch_without_a_rack_gets_one(dialogue: Any, version: int) -> None:
     """The first one, and those that are like it; one that says a rack keeps it. Clients that do not say which library
     they are may not know of followers."""
-    talk = told(RULE)
+    talk = dialogue(RULE)
     assert talk.ask(FETCH, version, rack_id="")["rack_id"] == ""
     talk.ask(API_VERSIONS, 3, **SOFTWARE)
 
@@ -39,9 +39,9 @@ def test_a_fetch_without_a_rack_gets_one(told: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in schema.load(FETCH).versions if version < 11])
-def test_a_fetch_of_old_passes(told: Any, version: int) -> None:
+def test_a_fetch_of_old_passes(dialogue: Any, version: int) -> None:
     """Versions before 11 have no rack."""
-    assert "rack_id" not in told(RULE).ask(FETCH, version)
+    assert "rack_id" not in dialogue(RULE).ask(FETCH, version)
 
 
 @pytest.mark.parametrize(("key", "version"), JOININGS)
@@ -50,10 +50,10 @@ def test_a_fetch_of_old_passes(told: Any, version: int) -> None:
     [(0, None, ZONE), (0, "", ZONE), (0, "mine", "mine"), (5, None, None), (5, "mine", "mine"), (-1, None, None)],
 )
 def test_a_member_that_joins_gets_one(
-    told: Any, key: int, version: int, epoch: int, said: str | None, sent: str | None
+    dialogue: Any, key: int, version: int, epoch: int, said: str | None, sent: str | None
 ) -> None:
     """By the newer protocols null means "as before" in every heartbeat but the first."""
-    assert told(RULE).ask(key, version, member_epoch=epoch, rack_id=said)["rack_id"] == sent
+    assert dialogue(RULE).ask(key, version, member_epoch=epoch, rack_id=said)["rack_id"] == sent
 
 
 def subscription(version: int, **fields: Any) -> bytes:
@@ -65,13 +65,13 @@ def subscription(version: int, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", schema.load(JOIN_GROUP).versions)
-def test_subscriptions_get_one_from_version_3_on(told: Any, version: int) -> None:
+def test_subscriptions_get_one_from_version_3_on(dialogue: Any, version: int) -> None:
     """Where it is null or empty; older ones are not raised, newer ones keep what is behind it."""
     given = {
         "old": subscription(2), "none": subscription(3, rack_id=None), "empty": subscription(3, rack_id=""),
         "own": subscription(3, rack_id="mine"), "new": subscription(5, rack_id=None), "bad": b"\0\3junk",
     }  # fmt: skip
-    asked = told(RULE).ask(
+    asked = dialogue(RULE).ask(
         JOIN_GROUP, version, protocol_type="consumer",
         protocols=[{"name": name, "metadata": data} for name, data in given.items()],
     )  # fmt: skip
@@ -82,11 +82,11 @@ def test_subscriptions_get_one_from_version_3_on(told: Any, version: int) -> Non
     }  # fmt: skip
 
 
-def test_other_protocols_are_left_alone(told: Any) -> None:
+def test_other_protocols_are_left_alone(dialogue: Any) -> None:
     """What Connect's workers say to each other may look like anything."""
     protocols = [{"name": "range", "metadata": subscription(3, rack_id=None)}]
 
-    assert told(RULE).ask(JOIN_GROUP, 9, protocol_type="connect", protocols=protocols)["protocols"] == protocols
+    assert dialogue(RULE).ask(JOIN_GROUP, 9, protocol_type="connect", protocols=protocols)["protocols"] == protocols
 
 
 @pytest.mark.parametrize("version", [5, 9])

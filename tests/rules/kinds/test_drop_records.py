@@ -59,7 +59,7 @@ def test_all_that_is_written(carried: Any) -> None:
     talk = carried("kind: drop_records\nat: produce")
     assert talk.produced(talk.batch("a", "b", first=0)) is None
 
-    (topic,) = talk.told(PRODUCE, 9)["responses"]
+    (topic,) = talk.received(PRODUCE, 9)["responses"]
     assert [(part["index"], part["error_code"]) for part in topic["partition_responses"]] == [(0, 0)]
 
 

@@ -20,7 +20,7 @@ def later(talk: Any, records: bytes, version: int = 12) -> tuple[bool, dict[str,
     talk.talk.broker(talk.frame(FETCH, version, responses=[{"topic": "orders", "partitions": [part]}]))
     held = len(talk.talk.to_client) == before
     talk.talk.later(0.51)
-    found: dict[str, Any] = talk.told(FETCH, version)["responses"][0]["partitions"][0]
+    found: dict[str, Any] = talk.received(FETCH, version)["responses"][0]["partitions"][0]
     return held, found
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import Message, decode_response, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.exchange import Fail, FrameDepth
 from kproxy.rules.kinds.base.access import can_say
-from kproxy.tools.rehearse.dialogue import Dialogue, sized
+from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.random_requests import answered, random_request
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, ENVELOPE = 0, 1, 3, 17, 58
@@ -142,15 +143,15 @@ def test_every_api_can_fail_without_its_broker(api: schema.Api, version: int) ->
     """The answer is one of that version, says the error and nothing else, and the broker has seen nothing."""
     request = asked_of(api, version)
     talk = Dialogue(f"rules: [{{name: r, kind: error, match: {{api: {api.name}}}, error: {POLICY_VIOLATION}}}]")
-    talk.client(sized(encode(request)))
+    talk.client(framed(encode(request)))
     if api.key == FETCH:  # a fetch always goes on, without waiting, so that its session stays whole
         seen = talk.requests()[0]
         assert seen.body["max_wait_ms"] == 0
-        talk.broker(sized(encode(answered(request, Random(1)))))
+        talk.broker(framed(encode(answered(request, Random(1)))))
     elif api.key == METADATA and version > 0:  # the broker is asked which brokers there are, or no client believes it
         (seen,) = talk.requests()
         assert seen.body["topics"] == []
-        talk.broker(sized(encode(answered(seen, Random(1)))))
+        talk.broker(framed(encode(answered(seen, Random(1)))))
     else:
         assert talk.to_broker == b""
     response = decode_response(talk.to_client[4:], api.key, version)
@@ -166,8 +167,8 @@ def test_every_api_can_fail_after_the_work(api: schema.Api, version: int) -> Non
     request = asked_of(api, version)
     rule = f"{{name: r, kind: error, match: {{api: {api.name}}}, error: {POLICY_VIOLATION}, at: response}}"
     talk = Dialogue(f"rules: [{rule}]")
-    asked = sized(encode(request))
-    talk.client(asked).broker(sized(encode(answered(request, Random(1)))))
+    asked = framed(encode(request))
+    talk.client(asked).broker(framed(encode(answered(request, Random(1)))))
     response = decode_response(talk.to_client[4:], api.key, version)
 
     assert talk.to_broker == asked

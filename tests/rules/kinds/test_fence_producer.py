@@ -38,9 +38,9 @@ def codes(body: Any) -> set[int]:
 
 
 @pytest.mark.parametrize(("key", "version"), [(key, version) for key, version in PLACES if version < 13 or key])
-def test_with_the_error_that_a_broker_gives(told: Any, key: int, version: int) -> None:
+def test_with_the_error_that_a_broker_gives(dialogue: Any, key: int, version: int) -> None:
     """PRODUCER_FENCED where the version knows it, else INVALID_PRODUCER_EPOCH; the broker is not asked."""
-    talk = told("kind: fence_producer\nmatch: {transactional_id: transfers}")
+    talk = dialogue("kind: fence_producer\nmatch: {transactional_id: transfers}")
     values = asked(key, version)
     if key == 28 and version >= 6:
         values["topics"][0].pop("name")
@@ -49,12 +49,12 @@ def test_with_the_error_that_a_broker_gives(told: Any, key: int, version: int) -
 
     if not starting:
         newer = version >= SAID_FROM.get(key, 1000)
-        assert codes(talk.told(key, version)) == {PRODUCER_FENCED if newer else INVALID_PRODUCER_EPOCH}
+        assert codes(talk.received(key, version)) == {PRODUCER_FENCED if newer else INVALID_PRODUCER_EPOCH}
 
 
-def test_producers_without_transactions_and_new_ones_are_left_alone(told: Any) -> None:
+def test_producers_without_transactions_and_new_ones_are_left_alone(dialogue: Any) -> None:
     """Without a transactional id there is nothing to be fenced from; the first id is the newer producer's."""
-    talk = told("kind: fence_producer")
+    talk = dialogue("kind: fence_producer")
     assert talk.ask(PRODUCE, 9, **asked(PRODUCE, 9, None)) is not None
     talk.answer(PRODUCE, 9)
     assert talk.ask(INIT_PRODUCER_ID, 4, transactional_id="transfers", producer_id=-1) is not None

@@ -19,27 +19,27 @@ def brokers(key: int, *ids: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("key", "version"), LISTING)
-def test_wherever_brokers_are_listed(told: Any, key: int, version: int) -> None:
+def test_wherever_brokers_are_listed(dialogue: Any, key: int, version: int) -> None:
     """Metadata, DescribeCluster, and the node endpoints of the APIs that have them."""
-    talk = told("kind: hide_node\nnode: [2, '5-7']")
+    talk = dialogue("kind: hide_node\nnode: [2, '5-7']")
     talk.ask(key, version)
     body = talk.answer(key, version, **{LISTS[key][0]: brokers(key, 1, 2, 3, 6)})
 
     assert [one[LISTS[key][1]] for one in body[LISTS[key][0]]] == [1, 3]
 
 
-def test_all_of_them(told: Any) -> None:
+def test_all_of_them(dialogue: Any) -> None:
     """`all` leaves an empty list."""
-    talk = told("kind: hide_node\nnode: all")
+    talk = dialogue("kind: hide_node\nnode: all")
     talk.ask(METADATA, 12)
 
     assert talk.answer(METADATA, 12, brokers=brokers(METADATA, 1, 2))["brokers"] == []
 
 
 @pytest.mark.parametrize("version", schema.load(FIND_COORDINATOR).versions)
-def test_a_coordinator_that_is_hidden(told: Any, version: int) -> None:
+def test_a_coordinator_that_is_hidden(dialogue: Any, version: int) -> None:
     for node, expected in ((2, (COORDINATOR_NOT_AVAILABLE, -1, "", -1)), (1, (0, 1, "b", 9092))):
-        talk = told("kind: hide_node\nnode: 2")
+        talk = dialogue("kind: hide_node\nnode: 2")
         entry = {"error_code": 0, "node_id": node, "host": "b", "port": 9092}
         if version >= 4:
             talk.ask(FIND_COORDINATOR, version, coordinator_keys=["g"])
@@ -50,18 +50,18 @@ def test_a_coordinator_that_is_hidden(told: Any, version: int) -> None:
         assert (found["error_code"], found["node_id"], found["host"], found["port"]) == expected
 
 
-def test_controllers_are_no_brokers(told: Any) -> None:
+def test_controllers_are_no_brokers(dialogue: Any) -> None:
     """An answer that lists controllers stays as it is."""
-    talk = told("kind: hide_node\nnode: all")
+    talk = dialogue("kind: hide_node\nnode: all")
     talk.ask(DESCRIBE_CLUSTER, 1, endpoint_type=2)
     body = talk.answer(DESCRIBE_CLUSTER, 1, endpoint_type=2, brokers=brokers(DESCRIBE_CLUSTER, 1))
 
     assert len(body["brokers"]) == 1
 
 
-def test_a_connection_without_rules_for_it_is_not_read(told: Any) -> None:
+def test_a_connection_without_rules_for_it_is_not_read(dialogue: Any) -> None:
     """Produce before version 10 has no addresses, so the rule is not about it."""
-    talk = told("kind: hide_node\nnode: 2")
+    talk = dialogue("kind: hide_node\nnode: 2")
     talk.ask(0, 9, acks=1)
     talk.answer(0, 9)
 

@@ -20,9 +20,9 @@ def topic(version: int, name: str, topic_id: UUID = ID) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_asked_by_name(told: Any, version: int) -> None:
+def test_asked_by_name(dialogue: Any, version: int) -> None:
     """The error of a topic that is not there, under the name that was asked for; the other topic is there."""
-    talk = told("kind: hide_topic\nmatch: {topic: orders}")
+    talk = dialogue("kind: hide_topic\nmatch: {topic: orders}")
     talk.ask(METADATA, version, topics=[{"name": "orders"}, {"name": "clicks"}])
     found = [topic(version, "orders"), topic(version, "clicks", OTHER_ID)]
     hidden, shown = talk.answer(METADATA, version, topics=found)["topics"]
@@ -34,17 +34,17 @@ def test_asked_by_name(told: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_left_out_of_all_topics(told: Any, version: int) -> None:
-    talk = told("kind: hide_topic\nmatch: {topic: orders}")
+def test_left_out_of_all_topics(dialogue: Any, version: int) -> None:
+    talk = dialogue("kind: hide_topic\nmatch: {topic: orders}")
     talk.ask(METADATA, version, topics=[] if version == 0 else None)
     found = [topic(version, "orders"), topic(version, "clicks", OTHER_ID)]
 
     assert [one["name"] for one in talk.answer(METADATA, version, topics=found)["topics"]] == ["clicks"]
 
 
-def test_asked_by_id(told: Any) -> None:
+def test_asked_by_id(dialogue: Any) -> None:
     """The answer has the id, no name, and the error that belongs to ids."""
-    talk = told("kind: hide_topic\nmatch: {topic: orders}")
+    talk = dialogue("kind: hide_topic\nmatch: {topic: orders}")
     talk.knows("orders", ID)
     talk.ask(METADATA, 12, topics=[{"topic_id": ID, "name": None}])
     (hidden,) = talk.answer(METADATA, 12, topics=[topic(12, "orders")])["topics"]
@@ -58,9 +58,9 @@ def test_partitions_cannot_be_selected(kind: str, mistakes_of: Any) -> None:
     assert "whole topics" in mistakes_of(f"kind: {kind}, match: {{topic: orders, partition: 0}}")[0]
 
 
-def test_describe_topic_partitions(told: Any) -> None:
+def test_describe_topic_partitions(dialogue: Any) -> None:
     """The admin client is told the same."""
-    talk = told("kind: hide_topic\nmatch: {topic: orders}")
+    talk = dialogue("kind: hide_topic\nmatch: {topic: orders}")
     talk.ask(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "orders"}])
     found = [{"name": "orders", "topic_id": ID, "partitions": []}]
     (hidden,) = talk.answer(DESCRIBE_TOPIC_PARTITIONS, 0, topics=found)["topics"]

@@ -16,17 +16,17 @@ def later_fetch(talk: Any) -> dict[str, Any] | None:
     return asked
 
 
-def test_rules_about_answers_leave_fetch_sessions_and_topic_ids_alone(told: Any) -> None:
+def test_rules_about_answers_leave_fetch_sessions_and_topic_ids_alone(dialogue: Any) -> None:
     """The request goes to the broker as it is, and nothing is asked before."""
     for rule in ("kind: hide_node\nnode: 2", "kind: wrong_address\nport: 1"):
-        talk = told(rule)
+        talk = dialogue(rule)
         assert later_fetch(talk) is not None
         assert len(talk.talk.requests()) == 1
 
 
-def test_rules_about_partitions_need_the_session(told: Any) -> None:
+def test_rules_about_partitions_need_the_session(dialogue: Any) -> None:
     """It is unknown, so the client is told to begin a new one."""
-    talk = told("kind: empty_fetch")
+    talk = dialogue("kind: empty_fetch")
     assert later_fetch(talk) is None
 
-    assert talk.told(FETCH, 16)["error_code"] == FETCH_SESSION_ID_NOT_FOUND
+    assert talk.received(FETCH, 16)["error_code"] == FETCH_SESSION_ID_NOT_FOUND

@@ -16,7 +16,7 @@ ELSEWHERE = "kind: move_coordinator\nnode: 9\nhost: gone\nport: 1"
 
 def beat(talk: Any, client: str = "tester", group: str = "billing") -> int:
     seen = talk.ask(HEARTBEAT, 4, client, group_id=group, member_id="m", generation_id=1)
-    body = talk.answer(HEARTBEAT, 4) if seen is not None else talk.told(HEARTBEAT, 4)
+    body = talk.answer(HEARTBEAT, 4) if seen is not None else talk.received(HEARTBEAT, 4)
     code: int = body["error_code"]
     return code
 
@@ -34,9 +34,9 @@ def find(talk: Any, version: int, name: str = "billing", client: str = "tester")
 
 
 @pytest.mark.parametrize("version", schema.load(FIND_COORDINATOR).versions)
-def test_until_the_client_has_asked(told: Any, version: int) -> None:
+def test_until_the_client_has_asked(dialogue: Any, version: int) -> None:
     """Whoever knew the coordinator is sent away until it asks anew, and is told the truth."""
-    talk = told("kind: move_coordinator\nmatch: {group: billing}")
+    talk = dialogue("kind: move_coordinator\nmatch: {group: billing}")
     assert find(talk, version) == (0, 2, "b2", 9092)
 
     assert [beat(talk), beat(talk)] == [NOT_COORDINATOR, NOT_COORDINATOR]
@@ -45,9 +45,9 @@ def test_until_the_client_has_asked(told: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", schema.load(FIND_COORDINATOR).versions)
-def test_another_node_is_named(told: Any, version: int) -> None:
+def test_another_node_is_named(dialogue: Any, version: int) -> None:
     """To those who were sent away, and to them again and again."""
-    talk = told(ELSEWHERE)
+    talk = dialogue(ELSEWHERE)
     assert find(talk, version) == (0, 2, "b2", 9092)
     assert beat(talk) == NOT_COORDINATOR
 
@@ -55,20 +55,20 @@ def test_another_node_is_named(told: Any, version: int) -> None:
     assert find(talk, version, "other") == (0, 2, "b2", 9092)
 
 
-def test_clients_and_groups_move_by_themselves(told: Any) -> None:
+def test_clients_and_groups_move_by_themselves(dialogue: Any) -> None:
     """That one has asked does not help another client, nor another group."""
-    talk = told("kind: move_coordinator")
+    talk = dialogue("kind: move_coordinator")
     assert [beat(talk), beat(talk, "second"), beat(talk, group="other")] == [NOT_COORDINATOR] * 3
     find(talk, 6)
 
     assert [beat(talk), beat(talk, "second"), beat(talk, group="other")] == [0, NOT_COORDINATOR, NOT_COORDINATOR]
 
 
-def test_transactions(told: Any) -> None:
+def test_transactions(dialogue: Any) -> None:
     """Coordinators of transactional ids move as those of groups do."""
-    talk = told("kind: move_coordinator\nmatch: {transactional_id: transfers}")
+    talk = dialogue("kind: move_coordinator\nmatch: {transactional_id: transfers}")
     assert talk.ask(END_TXN, 3, transactional_id="transfers") is None
-    assert talk.told(END_TXN, 3)["error_code"] == NOT_COORDINATOR
+    assert talk.received(END_TXN, 3)["error_code"] == NOT_COORDINATOR
     talk.ask(FIND_COORDINATOR, 3, key="transfers", key_type=1)
     talk.answer(FIND_COORDINATOR, 3, node_id=1, host="b", port=1)
 
@@ -76,11 +76,11 @@ def test_transactions(told: Any) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(OF_GROUPS | OF_TRANSACTIONS))
-def test_every_version_of_every_api_can_say_it(told: Any, key: int) -> None:
+def test_every_version_of_every_api_can_say_it(dialogue: Any, key: int) -> None:
     """The broker does not see the request."""
     name = "transactional_id" if key in OF_TRANSACTIONS else "group"
     for version in schema.load(key).versions:
-        talk = told("kind: move_coordinator")
+        talk = dialogue("kind: move_coordinator")
         values = {"transactional_id": "g", "v3_and_below_transactional_id": "g", "group_id": "g", "groups_names": ["g"]}
         values |= {"group_ids": ["g"], "groups": [{"group_id": "g"}] if key == 9 else ["g"]}
         values["transactions"] = [{"transactional_id": "g", "topics": [{"name": "t", "partitions": [0]}]}]

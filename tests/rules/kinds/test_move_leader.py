@@ -27,9 +27,9 @@ def leaders(body: dict[str, Any]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_the_leader_that_clients_are_told(told: Any, version: int) -> None:
+def test_the_leader_that_clients_are_told(dialogue: Any, version: int) -> None:
     """In every version of Metadata the chosen partition of the chosen topic is led by that broker, others are not."""
-    talk = told("kind: move_leader\nmatch: {topic: orders, partition: 1}\nnode: 9")
+    talk = dialogue("kind: move_leader\nmatch: {topic: orders, partition: 1}\nnode: 9")
     asked = [{"name": "orders"}, {"name": "clicks"}]
     talk.ask(METADATA, version, topics=asked)
     body = talk.answer(METADATA, version, brokers=BROKERS, topics=[topic("orders", 1, 1), topic("clicks", 2, 2)])
@@ -39,18 +39,18 @@ def test_the_leader_that_clients_are_told(told: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_a_request_for_all_topics(told: Any, version: int) -> None:
+def test_a_request_for_all_topics(dialogue: Any, version: int) -> None:
     """It names no topic, and the answer is searched for those that are meant."""
-    talk = told("kind: move_leader\nmatch: {topic: orders}\nnode: 9")
+    talk = dialogue("kind: move_leader\nmatch: {topic: orders}\nnode: 9")
     talk.ask(METADATA, version, topics=[] if version == 0 else None)
     body = talk.answer(METADATA, version, brokers=BROKERS, topics=[topic("orders", 1), topic("clicks", 2)])
 
     assert leaders(body) == {"orders": [9], "clicks": [2]}
 
 
-def test_the_next_leader_is_the_next_replica(told: Any) -> None:
+def test_the_next_leader_is_the_next_replica(dialogue: Any) -> None:
     """Without a node the leader moves to the following replica; with one replica to the following broker."""
-    talk = told("kind: move_leader")
+    talk = dialogue("kind: move_leader")
     talk.ask(METADATA, 9, topics=None)
     found = [topic("orders", 2, 3, -1, replicas=(3, 1, 2)), topic("clicks", 3, replicas=(3,))]
     body = talk.answer(METADATA, 9, brokers=BROKERS, topics=found)
@@ -58,27 +58,27 @@ def test_the_next_leader_is_the_next_replica(told: Any) -> None:
     assert leaders(body) == {"orders": [3, 1, -1], "clicks": [1]}
 
 
-def test_other_topics_of_a_request_pass_as_they_came(told: Any) -> None:
+def test_other_topics_of_a_request_pass_as_they_came(dialogue: Any) -> None:
     """An answer without the topic that is meant is the broker's, byte by byte, and is not counted as applied."""
-    talk = told("kind: move_leader\nmatch: {topic: orders}\nnode: 9")
+    talk = dialogue("kind: move_leader\nmatch: {topic: orders}\nnode: 9")
     talk.ask(METADATA, 12, topics=None)
     talk.answer(METADATA, 12, topics=[topic("clicks", 1)])
 
     assert (talk.rule.fired, talk.rule.applied) == (1, 0)
 
 
-def test_topics_that_not_excludes(told: Any) -> None:
+def test_topics_that_not_excludes(dialogue: Any) -> None:
     """`not` is looked for in the answer, too."""
-    talk = told("kind: move_leader\nnot: {topic: orders, partition: 0}\nnode: 9")
+    talk = dialogue("kind: move_leader\nnot: {topic: orders, partition: 0}\nnode: 9")
     talk.ask(METADATA, 12, topics=None)
     body = talk.answer(METADATA, 12, topics=[topic("orders", 1, 1), topic("clicks", 1)])
 
     assert leaders(body) == {"orders": [1, 9], "clicks": [9]}
 
 
-def test_describe_topic_partitions(told: Any) -> None:
+def test_describe_topic_partitions(dialogue: Any) -> None:
     """The other API that names leaders says the same."""
-    talk = told("kind: move_leader\nmatch: {topic: orders, partition: 0}\nnode: 9")
+    talk = dialogue("kind: move_leader\nmatch: {topic: orders, partition: 0}\nnode: 9")
     talk.ask(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[{"name": "orders"}])
     body = talk.answer(DESCRIBE_TOPIC_PARTITIONS, 0, topics=[topic("orders", 1, 1)])
 

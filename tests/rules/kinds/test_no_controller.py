@@ -13,9 +13,9 @@ PLACES = [(key, version) for key in (METADATA, DESCRIBE_CLUSTER) for version in 
 
 
 @pytest.mark.parametrize(("key", "version"), [place for place in PLACES if place != (METADATA, 0)])
-def test_nobody_is_controller(told: Any, key: int, version: int) -> None:
+def test_nobody_is_controller(dialogue: Any, key: int, version: int) -> None:
     """Its id is -1, the brokers are as they were."""
-    talk = told("kind: no_controller")
+    talk = dialogue("kind: no_controller")
     talk.ask(key, version)
     id_ = "node_id" if key == METADATA else "broker_id"
     body = talk.answer(key, version, controller_id=2, brokers=[{id_: 2, "host": "b2", "port": 9092}])

@@ -12,8 +12,8 @@ OFFSET_FETCH = 9
 VERSIONS = [version for version in schema.load(OFFSET_FETCH).versions if version < 10]
 
 
-def partitions(told: Any, version: int, how: str) -> list[dict[str, Any]]:
-    talk = told(f"kind: omit_offset\nmatch: {{group: billing, partition: 0}}\nomit_as: {how}")
+def partitions(dialogue: Any, version: int, how: str) -> list[dict[str, Any]]:
+    talk = dialogue(f"kind: omit_offset\nmatch: {{group: billing, partition: 0}}\nomit_as: {how}")
     parts = [{"partition_index": n, "committed_offset": 50 + n, "metadata": "x"} for n in range(2)]
     asked, found = [{"name": "orders", "partition_indexes": [0, 1]}], [{"name": "orders", "partitions": parts}]
     if version < 8:
@@ -27,9 +27,9 @@ def partitions(told: Any, version: int, how: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_as_if_nothing_had_been_committed(told: Any, version: int) -> None:
+def test_as_if_nothing_had_been_committed(dialogue: Any, version: int) -> None:
     """Offset -1 and no metadata, which is what a broker says then."""
-    first, second = partitions(told, version, "uncommitted")
+    first, second = partitions(dialogue, version, "uncommitted")
 
     assert (first["committed_offset"], first["metadata"], first["error_code"]) == (-1, "", 0)
     assert first.get("committed_leader_epoch", -1) == -1
@@ -37,6 +37,6 @@ def test_as_if_nothing_had_been_committed(told: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_not_in_the_answer(told: Any, version: int) -> None:
+def test_not_in_the_answer(dialogue: Any, version: int) -> None:
     """`missing`: what was asked for is not there."""
-    assert [part["partition_index"] for part in partitions(told, version, "missing")] == [1]
+    assert [part["partition_index"] for part in partitions(dialogue, version, "missing")] == [1]

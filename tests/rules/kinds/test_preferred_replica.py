@@ -15,9 +15,9 @@ VERSIONS = [version for version in schema.load(FETCH).versions if 11 <= version 
 RECORDS = encode_batch([Record(0, 0, None, b"v")])
 
 
-def fetched(told: Any, version: int, facts: Facts) -> tuple[list[tuple[int, bytes]], Any]:
+def fetched(dialogue: Any, version: int, facts: Facts) -> tuple[list[tuple[int, bytes]], Any]:
     """(preferred replica, records) of two topics, of which the first is meant."""
-    talk = told("kind: preferred_replica\nmatch: {topic: orders}\nnode: 9", facts=facts)
+    talk = dialogue("kind: preferred_replica\nmatch: {topic: orders}\nnode: 9", facts=facts)
     talk.ask(
         FETCH, version, topics=[{"topic": name, "partitions": [{"partition": 0}]} for name in ("orders", "clicks")]
     )
@@ -31,16 +31,16 @@ def fetched(told: Any, version: int, facts: Facts) -> tuple[list[tuple[int, byte
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_answer_names_the_replica_and_has_no_records(told: Any, version: int) -> None:
+def test_the_answer_names_the_replica_and_has_no_records(dialogue: Any, version: int) -> None:
     """The other topic's records are there."""
-    seen, _ = fetched(told, version, Facts("main", "main", "10.0.0.1", node=1))
+    seen, _ = fetched(dialogue, version, Facts("main", "main", "10.0.0.1", node=1))
 
     assert seen == [(9, b""), (-1, RECORDS)]
 
 
-def test_that_broker_itself_gives_its_records(told: Any) -> None:
+def test_that_broker_itself_gives_its_records(dialogue: Any) -> None:
     """Who has come there is not sent there."""
-    seen, rule = fetched(told, 11, Facts("main", "main", "10.0.0.1", node=9))
+    seen, rule = fetched(dialogue, 11, Facts("main", "main", "10.0.0.1", node=9))
 
     assert seen == [(-1, RECORDS), (-1, RECORDS)]
     assert rule.applied == 0

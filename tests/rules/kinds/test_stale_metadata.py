@@ -24,17 +24,17 @@ def asked(talk: Any, leader: int, version: int = 9, topics: Any = None, client: 
 
 
 @pytest.mark.parametrize("version", schema.load(METADATA).versions)
-def test_so_many_answers_back(told: Any, version: int) -> None:
+def test_so_many_answers_back(dialogue: Any, version: int) -> None:
     """`count: 2`: the answer before the last; as long as there is none so old, the oldest."""
-    talk = told("kind: stale_metadata\ncount: 2")
+    talk = dialogue("kind: stale_metadata\ncount: 2")
     topics = [{"name": "orders"}]
 
     assert [asked(talk, leader, version, topics) for leader in (1, 2, 3, 4, 5)] == [1, 1, 1, 2, 3]
 
 
-def test_so_old(told: Any) -> None:
+def test_so_old(dialogue: Any) -> None:
     """`age: 30s`: the newest answer that is half a minute old, else the oldest."""
-    talk = told("kind: stale_metadata\nage: 30s")
+    talk = dialogue("kind: stale_metadata\nage: 30s")
     seen = []
     for leader in range(1, 8):
         seen.append(asked(talk, leader))
@@ -43,9 +43,9 @@ def test_so_old(told: Any) -> None:
     assert seen == [1, 1, 1, 1, 2, 3, 4]
 
 
-def test_other_requests_have_answers_of_their_own(told: Any) -> None:
+def test_other_requests_have_answers_of_their_own(dialogue: Any) -> None:
     """What was said of other topics, or in another version, is not mixed in; the order of topics does not matter."""
-    talk = told("kind: stale_metadata\ncount: 1")
+    talk = dialogue("kind: stale_metadata\ncount: 1")
     both = [{"name": "orders"}, {"name": "clicks"}]
 
     assert asked(talk, 1) == 1
@@ -55,9 +55,9 @@ def test_other_requests_have_answers_of_their_own(told: Any) -> None:
     assert asked(talk, 5) == 1
 
 
-def test_memory_is_bounded(told: Any) -> None:
+def test_memory_is_bounded(dialogue: Any) -> None:
     """Different requests, and answers by age, are kept up to a limit."""
-    talk = told("kind: stale_metadata\nage: 1h")
+    talk = dialogue("kind: stale_metadata\nage: 1h")
     for number in range(MOST_SHAPES + 10):
         asked(talk, 1, topics=[{"name": f"t{number}"}])
     kept = talk.talk.rules.live[0].effect.kept

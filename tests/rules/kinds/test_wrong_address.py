@@ -14,9 +14,9 @@ LISTING = [(key, version) for key in LISTS for version in schema.load(key).versi
 
 
 @pytest.mark.parametrize(("key", "version"), LISTING)
-def test_wherever_addresses_stand(told: Any, key: int, version: int) -> None:
+def test_wherever_addresses_stand(dialogue: Any, key: int, version: int) -> None:
     """The chosen broker has the other host and keeps its port; another broker keeps both."""
-    talk = told("kind: wrong_address\nnode: 2\nhost: elsewhere")
+    talk = dialogue("kind: wrong_address\nnode: 2\nhost: elsewhere")
     array, id_ = LISTS[key]
     talk.ask(key, version)
     body = talk.answer(key, version, **{array: [{id_: node, "host": "b", "port": 9092} for node in (1, 2)]})
@@ -25,9 +25,9 @@ def test_wherever_addresses_stand(told: Any, key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", schema.load(FIND_COORDINATOR).versions)
-def test_of_coordinators(told: Any, version: int) -> None:
+def test_of_coordinators(dialogue: Any, version: int) -> None:
     """In both forms of the answer; an entry that names nobody stays so."""
-    talk = told("kind: wrong_address\nport: 1")
+    talk = dialogue("kind: wrong_address\nport: 1")
     if version < 4:
         talk.ask(FIND_COORDINATOR, version, key="g")
         assert talk.answer(FIND_COORDINATOR, version, node_id=3, host="b", port=9092)["port"] == 1
@@ -38,9 +38,9 @@ def test_of_coordinators(told: Any, version: int) -> None:
         assert [one["port"] for one in body["coordinators"]] == [1, -1]
 
 
-def test_it_comes_after_the_proxys_own_addresses(told: Any) -> None:
+def test_it_comes_after_the_proxys_own_addresses(dialogue: Any) -> None:
     """With advertising the client is told the proxy's host and the rule's port."""
-    talk = told("kind: wrong_address\nport: 1", advertise=True)
+    talk = dialogue("kind: wrong_address\nport: 1", advertise=True)
     talk.ask(METADATA, 9)
     (broker,) = talk.answer(METADATA, 9, brokers=[{"node_id": 2, "host": "b2", "port": 9092}])["brokers"]
 

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from kproxy.base.errors import DocumentError, EncodeError, RecordsError
 from kproxy.protocol import Message, encode
+from kproxy.protocol.framing import framed
 from kproxy.protocol.records import Batch, LegacyEntry, Producer, Record, check_crc, decode, encode_batch, entries
 from kproxy.protocol.records.compression import CODECS
 from kproxy.protocol.table import layout, schema
@@ -31,7 +32,6 @@ from kproxy.rules.values.model import Model, found, unknown, validate
 from kproxy.rules.values.quantities import Range, parse_range, parse_size
 from kproxy.rules.values.source import Source, Where, nearest, to_value
 from kproxy.tools.rehearse.cases.model import Case, CaseFile, CaseStep, ClientConnection, SentAnswer, SentRequest
-from kproxy.tools.rehearse.dialogue import sized
 
 TIMESTAMP = 1_700_000_000_000
 """Timestamp, in milliseconds, of records for which the test does not give one."""
@@ -425,7 +425,7 @@ def request(source: Source, sent: SentRequest, at: Where, correlation: int) -> b
         return from_hex(sent.hex, correlation)
     body = Reader(source).body(sent.key, sent.number, "request", sent.body, at)
     header = {"request_api_key": sent.key, "request_api_version": sent.number, "correlation_id": correlation}
-    return framed(sent.key, sent.number, header | {"client_id": sent.client_id}, body)
+    return encoded_frame(sent.key, sent.number, header | {"client_id": sent.client_id}, body)
 
 
 def from_hex(text: str, correlation: int) -> bytes:
@@ -437,15 +437,15 @@ def from_hex(text: str, correlation: int) -> bytes:
     if len(frame) < 10:
         raise EncodeError(f"expected a request of at least 10 bytes, got {len(frame)}")
     frame[CORRELATION] = correlation.to_bytes(4, "big")
-    return sized(bytes(frame))
+    return framed(bytes(frame))
 
 
 def answer(source: Source, answered: SentAnswer, at: Where, key: int, version: int, correlation: int) -> bytes:
     """Return the response as a frame with its length. Raises EncodeError for a value that does not fit."""
     body = Reader(source).body(key, version, "response", answered.body, at)
-    return framed(key, version, {"correlation_id": correlation}, body)
+    return encoded_frame(key, version, {"correlation_id": correlation}, body)
 
 
-def framed(key: int, version: int, header: dict[str, Any], body: dict[str, Any]) -> bytes:
+def encoded_frame(key: int, version: int, header: dict[str, Any], body: dict[str, Any]) -> bytes:
     """Return a frame with its length; fields that are left out get their defaults."""
-    return sized(encode(Message(schema.load(key), version, header, body)))
+    return framed(encode(Message(schema.load(key), version, header, body)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kproxy.protocol.framing import framed
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions
 from kproxy.rules.rule_set import RuleSet
@@ -13,7 +14,7 @@ from kproxy.session.plan import ConnectionSettings, Plan, Step
 from kproxy.tools.rehearse.cases.compare import check_untouched
 from kproxy.tools.rehearse.cases.connection import CaseConnection
 from kproxy.tools.rehearse.cases.model import ClientConnection
-from kproxy.tools.rehearse.dialogue import judged, response, sized
+from kproxy.tools.rehearse.dialogue import judged, response
 from kproxy.tools.rehearse.explain.target import Target
 
 from .evaluate import Opinion, opinion
@@ -79,7 +80,7 @@ class Surveyor:
         if self.connection.closed is not None:
             yield "  the connection is closed already"
             return
-        self.connection.send(sized(frame))
+        self.connection.send(framed(frame))
         yield from came_out(self.connection)
         while self.connection.asked:  # responses keep their order: without this one, kproxy's own next one would wait
             asked = self.connection.asked.popleft()

@@ -18,13 +18,14 @@ from uuid import UUID
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol import Message
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import layout, schema
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.names.layer import TOPIC
 from kproxy.session.plan import STOP, ConnectionSettings, Plan
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import response, sized
+from kproxy.tools.rehearse.dialogue import response
 from tests.isolation.access import Access, forbidden
 from tests.isolation.hostile import MINE, RULES, TOPICS, embedded_topics, filled, is_own, may_leave, places, request
 from tests.isolation.lifelike_cluster import AUTHENTICATE, HANDSHAKE, IDS_FROM, SHARE_FETCH, LifelikeCluster, record_of
@@ -103,7 +104,7 @@ class Line(RecordingBroker):
         self.token_due = False
         self.refused = not self.attack.cluster.login(self.number, frame)
         if not self.refused:
-            self.kept.append(sized(b""))
+            self.kept.append(framed(b""))
 
     def request(self, frame: bytes) -> None:
         """What is no request to a broker ends the connection."""
@@ -182,7 +183,7 @@ class Attack:
         self.rng = FedRandom(feed.piece())
         match how & 0x0F:
             case 0:
-                data = sized(feed.piece())
+                data = framed(feed.piece())
             case 1:
                 data = self.login(line)
             case 2 | 3:
@@ -245,7 +246,7 @@ class Attack:
         token = feed.pick((b"\0x\0right", b"\0audit\0right", b"audit\0x\0right", b"\0audit\0", b"x"))
         old, what = not feed.below(4), feed.below(4)
         handshake = request(HANDSHAKE, 0 if old else 1, 5, {"mechanism": feed.pick(("PLAIN", "PLAIN", "OTHER"))})
-        said = sized(token) if old else request(AUTHENTICATE, feed.pick((2, 1, 0)), 6, {"auth_bytes": token})
+        said = framed(token) if old else request(AUTHENTICATE, feed.pick((2, 1, 0)), 6, {"auth_bytes": token})
         behind = self.asked() if what == 3 else b""
         return (handshake, said, handshake + said, handshake + said + behind)[what]
 

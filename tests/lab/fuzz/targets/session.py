@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.rules.names.composed import NameMap, NameMaps
 from kproxy.rules.names.layer import NAMESPACES, PrefixLayer
@@ -20,7 +21,7 @@ from kproxy.session.commands import BROKER, CLIENT
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.plan import ConnectionSettings
 from kproxy.session.shared import ClusterState
-from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response, sized
+from kproxy.tools.rehearse.dialogue import Dialogue, frames, request, response
 from tests.lab.fuzz.feed import FedRandom, Feed
 from tests.support.pace import within
 from tests.support.random_peers import Broker, Manners, random_traffic
@@ -96,9 +97,9 @@ class Talk:
             case 1:
                 self.say(BROKER, feed.piece())
             case 2:
-                self.say(CLIENT, sized(feed.piece()))
+                self.say(CLIENT, framed(feed.piece()))
             case 3:
-                self.say(BROKER, sized(feed.piece()))
+                self.say(BROKER, framed(feed.piece()))
             case 4:
                 made = random_traffic(FedRandom(feed.piece()), [feed.pick(APIS) for _ in range(2)], 2)
                 self.say(CLIENT, b"".join(one.frame for one in made))

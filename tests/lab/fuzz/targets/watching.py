@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kproxy.protocol.framing import framed
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import Depth
-from kproxy.tools.rehearse.dialogue import request, response, sized
+from kproxy.tools.rehearse.dialogue import request, response
 from tests.lab.fuzz.feed import FedRandom, Feed
 from tests.record.observer.watching import (
     BROKER,
@@ -60,7 +61,7 @@ def conversation(feed: Feed) -> Talk:
             case 0:
                 talk.append((feed.pick((CLIENT, BROKER)), feed.piece()))
             case 1:
-                talk.append((feed.pick((CLIENT, BROKER)), sized(feed.piece())))
+                talk.append((feed.pick((CLIENT, BROKER)), framed(feed.piece())))
             case _:
                 apis = [feed.pick(APIS) for _ in range(3)]
                 random = FedRandom(feed.piece())
