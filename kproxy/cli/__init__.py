@@ -13,7 +13,7 @@ from kproxy.base.terminal import LazyGroup
 
 COMMANDS = {
     "run": ("kproxy.cli.run:command", "Start the proxy."),
-    "check": ("kproxy.cli.check:command", "Check rule and config files, every mistake at once."),
+    "check": ("kproxy.cli.check:command", "Check rule and config files."),
     "explain": ("kproxy.cli.explain:command", "Say what rules make of an API or a frame, and why."),
     "test": ("kproxy.cli.run_tests:command", "Run the tests of rules, *.test.yaml."),
     "explore": ("kproxy.cli.explore:command", "Find the fault that breaks a program, and the smallest rules for it."),
@@ -38,7 +38,7 @@ COMMANDS = {
         "kproxy.cli.tui:command",
         "See, hold and change what passes, in a terminal; needs the extra `view`.",
     ),
-    "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields beside their bytes."),
+    "show": ("kproxy.cli.show:command", "Print one exchange of a capture: all fields with their bytes."),
     "stats": ("kproxy.cli.stats:command", "Count what is in captures and event files."),
     "verify": (
         "kproxy.cli.verify:command",
@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "capture": (
         "kproxy.cli.capture:command",
-        "Record what passes through a running proxy in a file, or say what is in one.",
+        "Record the traffic of a running proxy in a file, or describe a file.",
     ),
     "replay": (
         "kproxy.cli.replay:command",

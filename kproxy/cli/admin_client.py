@@ -201,7 +201,7 @@ def with_admin(function: F) -> F:
         "--token-file",
         metavar="FILE",
         envvar="KPROXY_TOKEN_FILE",
-        help="A file with the token; it may also stand in KPROXY_TOKEN.",
+        help="File with the token (default: KPROXY_TOKEN).",
     )
     @wraps(function)
     def wrapper(url: str, token_file: str | None, **arguments: Any) -> Any:

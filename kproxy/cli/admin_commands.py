@@ -111,7 +111,7 @@ def disable(admin: Admin, names: tuple[str, ...]) -> None:
 @click.option("--all", "everything", is_flag=True, help="All rules.")
 @with_admin
 def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
-    """Set counters of rules to 0; their triggers begin anew."""
+    """Set counters of rules to 0 and restart triggers."""
     if everything == bool(names):
         raise click.UsageError("either names of rules or --all")
     if everything:
@@ -146,7 +146,7 @@ def resume(admin: Admin, names: tuple[str, ...]) -> None:
 def wait(
     admin: Admin, name: str, hits: int, count: str, timeout: str, as_json: bool
 ) -> None:  # fmt: skip
-    """Wait until a rule has acted so often; exit code 1 when it has not in time."""
+    """Wait for a rule's counter; exit with code 1 at the timeout."""
     query = {"hits": hits, "count": count, "timeout": timeout}
     found = admin("POST", f"/api/rules/{segment(name)}/wait", query=query, wait=LONGEST_WAIT)
     if as_json:
@@ -251,7 +251,7 @@ def show_config(admin: Admin, as_json: bool) -> None:
 @as_json
 @with_admin
 def diff(admin: Admin, file: str | None, as_json: bool) -> None:
-    """Say what a config would change, and what becomes of what is open; nothing is changed.
+    """List the changes that a config would make, and their effect on open connections.
 
     Each line is a part of the config: whether it is added, removed or changed, or needs a restart.
     """

@@ -59,19 +59,18 @@ def with_choice(function: F) -> F:
         click.argument("words", metavar="[FILTER]…", nargs=-1, type=click.UNPROCESSED),
         click.option("--payload", type=click.Choice(["none", "head", "sketch", "full"]), default="head",
                      show_default=True,
-                     help="Of each frame: its header only, its beginning, all but what is inside of record batches, or "
-                          "all of it."),
+                     help="Recorded part of each frame: header, beginning, all except records, or all."),
         click.option("--head", type=click.IntRange(16, 65_536), metavar="BYTES",
                      help="How much of each frame `head` keeps; 512 if not given."),
         click.option("--side", type=click.Choice(["client", "broker", "both"]), default="both", show_default=True,
-                     help="What clients see, what brokers see where that differs, or both."),
+                     help="Side to record: frames of clients, changed frames of brokers, or both."),
         click.option("--topics/--no-topics", default=None,
                      help="Record ids, leader epochs and configs of topics at the start and the end "
                           "(default: `capture_topics` of the proxy's config)."),
         click.option("--max-size", metavar="SIZE", help="End at this size, such as 100MB; 1GiB if not given."),
         click.option("--max-seconds", "--seconds", metavar="DURATION", callback=with_unit,
                      help="End after this time: seconds, or with a unit such as 10m (default: 1h)."),
-        click.option("--max-exchanges", type=click.IntRange(min=1), help="End after so many exchanges."),
+        click.option("--max-exchanges", type=click.IntRange(min=1), help="Stop after this number of exchanges."),
     )):  # fmt: skip
         function = option(function)
     return function
@@ -161,7 +160,7 @@ def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) ->
 
 @command.command("info")
 @click.argument("file")
-@click.option("--port", "ports", type=int, multiple=True, help="A port of brokers, beside 9092.")
+@click.option("--port", "ports", type=int, multiple=True, help="Another port of brokers besides 9092.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def info(file: str, ports: tuple[int, ...], as_json: bool) -> None:
     """Say what is in a capture of kproxy, tcpdump or dumpcap (- for standard input)."""

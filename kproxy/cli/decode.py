@@ -42,7 +42,7 @@ MOST_FRAMES = 256 << 20
     "--request", "direction", flag_value="request", default="request", help="The frames are requests (default)."
 )
 @click.option("--response", "direction", flag_value="response", help="They are responses; needs --api and --version.")
-@click.option("--api", "name", help="Name or key of the API whose responses these are.")
+@click.option("--api", "name", help="Name or key of the API of these responses.")
 @click.option("--version", type=int, help="Its version.")
 @click.option("--json", "form", flag_value="json", default="json", help="Print JSON (default), a line each in pipes.")
 @click.option("--tree", "form", flag_value="tree", help="Print each field with offset and size in bytes.")

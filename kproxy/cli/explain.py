@@ -77,7 +77,7 @@ SELECTORS = [
     selector("certificate", "Subject of the client's certificate."),
     selector("node", "Id of the broker that the connection is for.", number),
     selector("client_id", "Client id in the header."),
-    selector("principal", "Whom the broker has authenticated."),
+    selector("principal", "Authenticated principal."),
     selector("client_software", "name/version of the client's library."),
     selector("acks", "acks of a Produce request.", late("acks_number")),
     selector("size", "Length of the request.", late("parse_size")),
@@ -107,7 +107,7 @@ def selectors(function: Callable[..., None]) -> Callable[..., None]:
     "--at", metavar="TIME", default=0.0, callback=parsed(late("parse_duration")), help="So long after the start."
 )
 @click.option("--advertise/--no-advertise", default=True, help="Whether kproxy puts its own addresses into responses.")
-@click.option("--all", "everything", is_flag=True, help="Show rules, too, that are never about this API.")
+@click.option("--all", "everything", is_flag=True, help="Also show rules that never match this API.")
 @click.pass_context
 def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: int, at: float, advertise: bool,
             everything: bool, **given: Any) -> None:  # fmt: skip

@@ -26,7 +26,7 @@ WIDTH = 100
 @click.command("kinds")
 @click.argument("kind", required=False)
 def command(kind: str | None) -> None:
-    """List the kinds of rules by what they are for, or show one: its fields, an example, what is warned of."""
+    """List the kinds of rules by group, or show one with fields, example and warnings."""
     if kind is None:
         table() if sys.stdout.isatty() else plain()
     elif kind in KINDS:

@@ -69,7 +69,7 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
 @click.option("--rules", metavar="PATH", multiple=True, help="With --admin: a rule file or a folder; may be repeated.")
 @click.option("--seed", type=int, metavar="NUMBER", help="With --admin: of all chances; drawn if not given.")
 @click.option(
-    "--upstream", metavar="HOST:PORT[,…]", help="With --admin: stand in front of these brokers, and mock none."
+    "--upstream", metavar="HOST:PORT[,…]", help="With --admin: use these brokers instead of the mock cluster."
 )
 @click.pass_context
 def command(

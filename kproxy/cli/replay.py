@@ -134,9 +134,14 @@ FORMS = ("table", "json")
 @click.option("--fail-on-difference", is_flag=True, help="Exit with 1 when something is not as it was.")
 @click.option("--sasl-plain", metavar="USER:FILE", help="Authenticate as USER with the password in FILE.")
 @click.option("--tls", is_flag=True, help="Speak TLS to the target.")
-@click.option("--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Who signs for it.")
+@click.option(
+    "--tls-ca",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Certificate authorities of the server.",
+)
 @click.option("--side", type=click.Choice(["client", "broker"]), default="client",
-              help="Of kproxy's captures: what passed at the client (default), or at the broker.")  # fmt: skip
+              help="Side of kproxy's captures to read: client (default) or broker.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List what would be sent, and send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before sending to another machine.")
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print the report.")

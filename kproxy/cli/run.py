@@ -23,12 +23,12 @@ T = TypeVar("T")
 @click.option(
     "--advertise",
     metavar="HOST[:PORTS]",
-    help="What clients are told in place of the brokers, such as "
-    "localhost:9093-9100; by default the address that they connected to, and ports behind --listen.",
+    help="Addresses of brokers for clients, such as localhost:9093-9100 "
+    "(default: the address of the connection, and ports after --listen).",
 )
 @click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
 @click.option("--admin", metavar="HOST:PORT", help="Where to serve the admin API, /metrics, /livez and /readyz.")
-@click.option("--seed", type=int, metavar="NUMBER", help="Of all chances; one is drawn and logged if not given.")
+@click.option("--seed", type=int, metavar="NUMBER", help="Seed for all random choices (default: random, logged).")
 @click.option("--workers", type=int, metavar="NUMBER", help="Processes that carry the traffic; 1 if not given.")
 @click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
 @click.option("--watch-config", is_flag=True, help="Apply the --config file whenever it changes, as SIGHUP does.")

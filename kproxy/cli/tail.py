@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 @click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", help="How to print them."
 )
-@click.option("-n", "--number", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("-n", "--number", type=click.IntRange(min=1), help="Stop after this number of exchanges.")
 @click.option("--help-filter", is_flag=True, help="Print the fields of the filter language.")
 @with_admin
 def command(admin: Admin, words: tuple[str, ...], output: str, number: int | None, help_filter: bool) -> None:

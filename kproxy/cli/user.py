@@ -79,7 +79,7 @@ def remove(file: Path, name: str) -> None:
 @command.command("list")
 @FILE
 def list_users(file: Path) -> None:
-    """Print who is in FILE, and with which mechanisms."""
+    """List the users in FILE with their mechanisms."""
     found: dict[str, list[str]] = {}
     for name, mechanism in parsed(file, "\n".join(read(file))):
         found.setdefault(name, []).append(mechanism)

@@ -31,10 +31,10 @@ _RUN_OPTIONS = (
         "--lake", default="lake", show_default=True, envvar="KPROXY_LAKE", metavar="PATH",
         help="Folder or URI of the lake; also from KPROXY_LAKE.",
     ),
-    click.option("--master", metavar="URL", help="Spark's master; local[*] by default, or what spark-submit says."),
+    click.option("--master", metavar="URL", help="Spark master (default: local[*], or from spark-submit)."),
     click.option("--memory", metavar="SIZE", help="Heap of a local Spark; 2g by default."),
     click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be given often."),
-    click.option("--quiet", is_flag=True, help="Do not tell how far the job has come."),
+    click.option("--quiet", is_flag=True, help="Print no progress."),
 )  # fmt: skip
 _SOURCE_OPTIONS = (
     click.option("--from", "folder", metavar="DIR", help="The folder that the config has as audit.dir; may be a URI."),

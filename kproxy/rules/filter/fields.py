@@ -198,7 +198,7 @@ FIELDS = (
     Field(WHO, "listener", "", TEXT, "name of the listener in the config", "listener == main", *column("listener")),
     Field(RESULT, "error", "e", ERROR, "any error in the response: by name, number, or a part of the name",
           "~e NOT_LEADER", *column("errors", "error")),
-    Field(RESULT, "pending", "q", FLAG, "an answer was due, and there was none", "~q", *flag(_unanswered)),
+    Field(RESULT, "pending", "q", FLAG, "a due response is missing", "~q", *flag(_unanswered)),
     Field(RESULT, "done", "s", FLAG, "it was answered, or no answer was due", "~s",
           *flag(lambda view: not _unanswered(view))),
     Field(RESULT, "outcome", "", ChoiceKind(OUTCOMES), "how it ended: answered, no_answer_due (acks=0), unanswered, "

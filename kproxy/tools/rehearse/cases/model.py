@@ -69,7 +69,7 @@ class ClientConnection(Model):
     sni: str | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
     certificate: str | None = Field(default=None, description="subject of its certificate, CN=etl,O=Example")
     node: int | None = Field(default=None, description="id of the broker that it is for; none for a bootstrap one")
-    principal: str | None = Field(default=None, description="whom the broker has authenticated")
+    principal: str | None = Field(default=None, description="authenticated principal")
     client_software: str | None = Field(default=None, description="name/version of the client's library")
     advertise: bool | None = Field(
         default=None,
@@ -81,7 +81,7 @@ class SentRequest(Model):
     """A request that a client sends."""
 
     api: KnownApi | None = Field(default=None, description="the API's name, such as Produce")
-    version: int | None = Field(default=None, description="its version; the newest that kproxy knows if left out")
+    version: int | None = Field(default=None, description="its version; default: the newest")
     client_id: str | None = Field(default="tester", description="client id in the header")
     body: FieldValues = Field(default={}, description="the fields of the request; those left out have their defaults")
     hex: str | None = Field(default=None, description="instead of all that: a whole frame, as `kproxy decode` takes it")
@@ -138,7 +138,7 @@ class ExpectedFrame(Model):
         default=None, description="correlation id; the first request of a connection has 1, the next one 2"
     )
     bytes_: OneRange | None = Field(default=None, alias="bytes", description="how many bytes, length in front included")
-    length: int | None = Field(default=None, description="what the length in front says")
+    length: int | None = Field(default=None, description="value of the length field")
     readable: bool | None = Field(default=None, description="false: it cannot be decoded")
     after: (
         Annotated[list[Seconds], BeforeValidator(_span, json_schema_input_type=str | float | list[str | float])] | None
@@ -165,8 +165,8 @@ class Flow(Model):
     rate: ByteRate | None = Field(default=None, description="bytes per second, 100kB/s")
     piece: ByteCount | None = Field(default=None, description="bytes written at once")
     pause: Seconds | None = Field(default=None, description="time between two pieces")
-    max_bytes: ByteCount | None = Field(default=None, description="bytes after which the connection is closed")
-    age: Seconds | None = Field(default=None, description="age at which the connection is closed")
+    max_bytes: ByteCount | None = Field(default=None, description="limit of bytes before the connection closes")
+    age: Seconds | None = Field(default=None, description="age limit of the connection")
     close_with: Literal["fin", "rst"] | None = Field(default=None, description="closed by FIN or by reset")
 
 
@@ -175,7 +175,7 @@ class Counts(Model):
 
     matched: int | None = Field(default=None, description="requests (or connections) that its selectors held for")
     fired: int | None = Field(default=None, description="those of them that its trigger chose")
-    applied: int | None = Field(default=None, description="those of them for which something changed and went out")
+    applied: int | None = Field(default=None, description="those of them with a sent change")
 
 
 Expectations = Annotated[
@@ -191,31 +191,31 @@ Answers = Annotated[list[SentAnswer], BeforeValidator(_as_list, json_schema_inpu
 class CaseStep(Model):
     """A step of a test: an event and its expected results. The fields take effect in this order."""
 
-    times: Annotated[int, Field(ge=1)] = Field(default=1, description="the whole step takes place so often")
+    times: Annotated[int, Field(ge=1)] = Field(default=1, description="number of repetitions of the step")
     wait: Seconds | None = Field(default=None, description="so much time passes first, 1s")
     resume: str | None = Field(default=None, description="name of a rule that resumes its held requests")
     connection: str | None = Field(default=None, description="which connection, by any name; a new one opens it now")
     client: Requests | None = Field(default=None, description="a request that the client sends, or a list of them")
     to_broker: Expectations | None = Field(
         default=None,
-        description="what reaches the broker in this step: untouched, nothing, a frame or a list of frames",
+        description="expected frames at the broker: untouched, nothing, a frame or a list of frames",
     )
-    broker: Answers | None = Field(default=None, description="what the broker answers; {} is an answer of defaults")
-    to_client: Expectations | None = Field(default=None, description="what reaches the client in this step, likewise")
+    broker: Answers | None = Field(default=None, description="response of the broker; {} has all defaults")
+    to_client: Expectations | None = Field(default=None, description="expected frames at the client, likewise")
     closed: Literal["fin", "rst", "half", False] | None = Field(
         default=None,
         description="how kproxy has closed the connection, false: it has not; it must stay open if left out",
     )
     muted: bool | None = Field(default=None, description="whether kproxy reads nothing from the client at the end")
     held: int | None = Field(default=None, description="number of held requests")
-    flow: list[Flow] | None = Field(default=None, description="what slows, slices or limits the connection's bytes")
+    flow: list[Flow] | None = Field(default=None, description="expected limits of the connection's bytes")
     counts: dict[str, Counts] | None = Field(default=None, description="counters of live rules, by rule name")
 
 
 class Case(Model):
     """One test: a dialogue of a client and a broker, with kproxy between them."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="what must happen, as a sentence")
+    name: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="name of the test")
     connection: ClientConnection | None = Field(
         default=None, description="the client's connection; replaces the file's"
     )
@@ -223,10 +223,10 @@ class Case(Model):
         default=None, description="other connections, by the names that steps use"
     )
     topics: dict[str, Annotated[UUID, BeforeValidator(topic_id, json_schema_input_type=str)]] | None = Field(
-        default=None, description="what the cluster has when kproxy asks for it: broker-side name: topic id"
+        default=None, description="topics of the cluster: broker-side name: topic id"
     )
     seed: int = Field(default=0, description="of the chances of rules that have no seed of their own")
-    steps: list[CaseStep] = Field(min_length=1, description="what happens, in order")
+    steps: list[CaseStep] = Field(min_length=1, description="steps in order")
 
 
 class CaseFile(Model):
