@@ -70,7 +70,7 @@ class When(Model):
         default=None, alias="for", description="act for this duration after that, then never again"
     )
     ramp: Seconds | None = Field(
-        default=None, description="duration in which the chance grows from 0 to `probability` (default: 1)"
+        default=None, description="time until the chance has grown from 0 to `probability` (default: 1)"
     )
     hold: Literal[True] | None = Field(
         default=None, description="hold the request until the admin API or a test resumes it"

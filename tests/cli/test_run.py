@@ -164,7 +164,7 @@ def test_seeds_have_64_bits(started: list[Config], tmp_path: Path) -> None:
 
     document.write_text(DOCUMENT + f"seed: {-many - 1}\n")
     code, said = call("--config", str(document))
-    assert (code, f"{document}:6:7: a number of at most 64 bits" in said) == (1, True), said
+    assert (code, f"{document}:6:7: expected a number of at most 64 bits" in said) == (1, True), said
 
     rules.write_text(f"rules: [{{name: a, kind: delay, delay: 1s, when: {{probability: 0.5, seed: {many}}}}}]\n")
     with pytest.raises(DocumentError, match="a number of at most 64 bits"):

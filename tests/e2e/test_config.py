@@ -153,8 +153,8 @@ def test_a_config_without_anything_is_not_kproxys_own(configured: Callable[..., 
     for text, says in (
         ("", "is empty"),
         (" \n", "is empty"),
-        ("# none\n", "found nothing"),
-        ("---\n", "found nothing"),
+        ("# none\n", "got nothing"),
+        ("---\n", "got nothing"),
     ):
         other.write_text(text)
         for words in (("diff", str(other)), ("apply", str(other)), ("diff", "-"), ("apply", "-")):

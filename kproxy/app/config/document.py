@@ -50,7 +50,7 @@ class AdminConfig(Model):
 
     bind: Address = Field(description="host:port; only loopback unless a token is set")
     token: HeaderSecret | None = Field(
-        default=None, description="asked for as a bearer token; better as ${VARIABLE} or file:NAME"
+        default=None, description="bearer token of requests, as ${VARIABLE} or file:NAME"
     )
     read_token: HeaderSecretFile | None = Field(
         default=None,
@@ -89,7 +89,7 @@ class LogConfig(Model):
         default="auto", description="auto: human on a terminal, otherwise JSON lines"
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="lowest level that is written"
+        default="info", description="minimum level of log lines"
     )
 
 
@@ -99,37 +99,37 @@ class Config(Model):
     clusters: dict[Name, ClusterConfig] = Field(min_length=1, description="Kafka clusters by name")
     listeners: list[ListenerConfig] = Field(min_length=1, description="ports for clients")
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = Field(
-        default=1, description="processes that carry the traffic; with more than one, another one starts them"
+        default=1, description="worker processes; with more than one, a supervisor process starts them"
     )
     limits: Limits = Field(default_factory=Limits, description="limits of memory, time and connections")
-    admin: AdminConfig | None = Field(default=None, description="metrics and health over HTTP; left out for none")
+    admin: AdminConfig | None = Field(
+        default=None, description="admin API, metrics and health over HTTP (default: none)"
+    )
     metrics: MetricsConfig = Field(
-        default_factory=MetricsConfig, description="metrics by topic, client, principal and group; none by default"
+        default_factory=MetricsConfig, description="metrics by topic, client, principal and group (default: none)"
     )
     telemetry: TelemetryConfig | None = Field(
         default=None, description="metrics of clients (KIP-714) (default: not requested)"
     )
-    rules: list[FileName] = Field(default_factory=list, description="rule files, and folders of them, in order")
-    seed: Seed | None = Field(
-        default=None, description="of the chances of rules that have none of their own; drawn and logged if left out"
-    )
+    rules: list[FileName] = Field(default_factory=list, description="rule files and folders of rule files, in order")
+    seed: Seed | None = Field(default=None, description="seed of rules without own seed (default: random, logged)")
     audit: AuditConfig | None = Field(default=None, description="audit log (default: none)")
     otlp: OtlpConfig | None = Field(
         default=None,
-        description="metrics, events and traces for an OpenTelemetry collector; left out for none",
+        description="export to an OpenTelemetry collector (default: none)",
     )
     captures: FileName | None = Field(
         default=None, description="folder of captures that the admin API starts (default: none)"
     )
     capture_topics: bool = Field(
         default=True,
-        description="captures have ids, leader epochs and configs of topics, which kproxy requests by itself",
+        description="add ids, leader epochs and configs of topics, which kproxy requests, to captures",
     )
-    view: ViewConfig = Field(default_factory=ViewConfig, description="the live view of the admin address")
+    view: ViewConfig = Field(default_factory=ViewConfig, description="live view at the admin address")
     instance: Name | None = Field(
         default=None, description="name of this process in events and metrics (default: the host name)"
     )
-    state: FileName | None = Field(default=None, description="file that keeps each broker's port over restarts")
+    state: FileName | None = Field(default=None, description="file that stores each broker's port across restarts")
     log: LogConfig = Field(default_factory=LogConfig, description="logging")
 
     @classmethod

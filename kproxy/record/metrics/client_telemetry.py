@@ -105,8 +105,7 @@ class TelemetryConfig(Model):
     to: list[TelemetryTarget] = Field(
         default=["metrics"],
         min_length=1,
-        description="where what clients push goes: metrics, added up at the admin address; audit, an event for each "
-        "push",
+        description="destinations of pushed metrics: metrics (at the admin address) or audit (an event per push)",
     )
     labels: list[TelemetryLabel] = Field(
         default=["client_id", "software"],

@@ -37,7 +37,7 @@ class MetricsConfig(Model):
         description="labels of counted traffic: topic, client_id, principal, group (default: none)",
     )
     series: Annotated[int, Field(ge=1, le=MOST_SERIES)] = Field(
-        default=200, description="names of each label that have series of their own; all others are added up as other"
+        default=200, description="maximum series per label; further names are summed as other"
     )
     only: dict[MetricLabel, Texts] = Field(
         default_factory=dict,

@@ -85,7 +85,7 @@ class TracesConfig(Model):
         default=1.0, description="fraction of recorded traces that get spans, selected by trace id"
     )
     links: Annotated[int, Field(ge=0, le=128)] = Field(
-        default=8, description="traces that the span of an exchange with records of several is linked to"
+        default=8, description="maximum linked traces of a span whose exchange has records of several traces"
     )
 
 
@@ -97,10 +97,11 @@ class OtlpConfig(Model):
     )
     headers: dict[HeaderName, HeaderSecret] = Field(
         default_factory=dict,
-        description="HTTP headers of each request, such as authorization; values better as ${VARIABLE} or file:NAME",
+        description="HTTP headers of requests, such as authorization; secret values as ${VARIABLE} or file:NAME",
     )
     tls: UpstreamTls | None = Field(
-        default=None, description="for https: authorities, and a certificate; the system's authorities if left out"
+        default=None,
+        description="for https: CA certificates and client certificate (default: the system's CA certificates)",
     )
     encoding: Literal["json", "protobuf"] = Field(
         default="json", description="encoding of requests; protobuf needs the extra `otlp`"
@@ -109,14 +110,14 @@ class OtlpConfig(Model):
         default=10.0, description="timeout of one request, from connecting to the end of its response"
     )
     metrics: Annotated[Seconds, Field(ge=1, le=3600)] | None = Field(
-        default=None, description="how often all that /metrics has is sent; left out for never"
+        default=None, description="interval of exports of all metrics (default: never)"
     )
     logs: Literal["audit"] | None = Field(
-        default=None, description="audit: the audit's events as log records, by the audit's `queue` and `when_full`"
+        default=None, description="audit: export audit events as log records, with `queue` and `when_full` of the audit"
     )
 
     traces: TracesConfig | None = Field(
-        default=None, description="spans of exchanges with records that carry a trace context; left out for none"
+        default=None, description="spans of exchanges whose records carry a trace context (default: none)"
     )
 
     @classmethod

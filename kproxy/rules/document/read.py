@@ -48,12 +48,12 @@ class Stage(Model):
     """Stage of a scenario: some rules and how long they are in force."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="shown in logs and by the admin API; by default the stage's number, from 1"
+        default=None, description="name in logs and the admin API (default: the stage's number, from 1)"
     )
     for_: Annotated[Seconds, Field(ge=0.1)] | None = Field(
         default=None, alias="for", description="duration; the last stage may have none"
     )
-    rules: list[Any] = Field(description="rules as anywhere; their names are unique over all stages and documents")
+    rules: list[Any] = Field(description="rules of the stage; names are unique over all stages and documents")
 
 
 class Scenario(Model):
@@ -63,7 +63,7 @@ class Scenario(Model):
         default=None, description="shown in logs and by the admin API"
     )
     repeat: Repetition | None = Field(
-        default=None, description="how often all stages are gone through, true: without end; once if left out"
+        default=None, description="repetitions of all stages; true: unlimited (default: 1)"
     )
     stages: list[Stage] = Field(min_length=1, description="stages, one after the other")
 

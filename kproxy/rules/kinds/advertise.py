@@ -44,16 +44,16 @@ class Advertise(Model):
 
     host: Annotated[str, AfterValidator(check_host)] | None = Field(
         default=None,
-        description="host name or IP to give to clients; by default the address that their connection arrived on",
+        description="host name or IP for clients (default: the local address of their connection)",
     )
     ports: PortRange | None = Field(
-        default=None, description="ports for brokers, 9193-9292; by default 1000 ports after the listener's own"
+        default=None, description="ports for brokers, such as 9193-9292 (default: 1000 ports after the listener's)"
     )
     nodes: dict[Annotated[int, BeforeValidator(_number), Field(ge=0)], TargetAddress] | None = Field(
-        default=None, min_length=1, description="fixed addresses by broker id; brokers that are not in it stay hidden"
+        default=None, min_length=1, description="fixed addresses by broker id; other brokers stay hidden"
     )
     sni: Annotated[str, AfterValidator(_template)] | None = Field(
-        default=None, description="one TLS port for all brokers, told apart by host name: b{node}.example.com:443"
+        default=None, description="one TLS port for all brokers, selected by host name (SNI): b{node}.example.com:443"
     )
 
     @classmethod

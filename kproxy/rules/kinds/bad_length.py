@@ -28,7 +28,7 @@ class BadLength(FrameRule):
 
     kind: Literal["bad_length"] = Field(description="kind of the rule")
     length: int = Field(ge=-(2**31), lt=2**31, description="value of the size field, such as -5, 0 or 2147483647")
-    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+    at: Direction = Field(default="response", description="changed frame")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         size = self.length.to_bytes(SIZE, "big", signed=True)

@@ -41,5 +41,5 @@ class ClientRack(Rule):
 
     kind: Literal["client_rack"] = Field(description="kind of the rule")
     rack: Annotated[str, AfterValidator(_rack)] = Field(
-        description="rack of clients without client.rack, equal to broker.rack of the brokers in their zone"
+        description="rack of clients without client.rack: broker.rack of their zone"
     )

@@ -48,10 +48,10 @@ class Corrupt(FrameRule):
     where: Literal["header", "body", "records"] = Field(
         default="body", description="header (correlation id, …), body, or record batches"
     )
-    bits: int = Field(default=1, ge=1, le=MOST, description="how many; of records, in each partition")
+    bits: int = Field(default=1, ge=1, le=MOST, description="number of bits; for records, in each partition")
     at: Direction | None = Field(
         default=None,
-        description="the response (default), or the request; records are in one of them only",
+        description="changed frame (default: the response, or the frame with records)",
     )
     seed: Seed | None = Field(default=None, description="seed of random choices (default: random, logged)")
 

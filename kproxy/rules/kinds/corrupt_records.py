@@ -43,10 +43,8 @@ class CorruptRecords(SomeRecordsRule):
 """
 
     kind: Literal["corrupt_records"] = Field(description="kind of the rule")
-    where: Literal["records", "crc"] = Field(
-        default="records", description="which bits flip: those of the records, or those of the checksum"
-    )
-    bits: int = Field(default=1, ge=1, le=MOST, description="how many bits of each batch flip")
+    where: Literal["records", "crc"] = Field(default="records", description="changed part: records or checksum")
+    bits: int = Field(default=1, ge=1, le=MOST, description="number of flipped bits per batch")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         def flipped(entry: Whole) -> bytes | None:

@@ -38,7 +38,7 @@ class DelayRule(FrameRule):
         description="200ms, or drawn: {uniform: [100ms, 300ms]}, {normal: [200ms, 50ms]} (mean, standard deviation), "
         "{lognormal: [200ms, 0.4]} (median, sigma)"
     )
-    at: Direction = Field(default="request", description="before the broker gets it, or on the way back")
+    at: Direction = Field(default="request", description="delayed frame")
     seed: Seed | None = Field(default=None, description="seed of random choices (default: random, logged)")
 
     @property

@@ -39,9 +39,7 @@ class Disconnect(FrameRule):
         default="fin",
         description="fin: in order; rst: by reset; half: kproxy sends FIN and continues to read",
     )
-    at: Direction | None = Field(
-        default=None, description="in place of the request (default), or of the response to it"
-    )
+    at: Direction | None = Field(default=None, description="close in place of the request (default) or of the response")
     after: Annotated[ByteCount, Field(gt=0)] | None = Field(
         default=None, description="bytes in both directions together, such as 1MB"
     )

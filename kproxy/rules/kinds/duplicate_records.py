@@ -43,7 +43,7 @@ class DuplicateRecords(SomeRecordsRule):
 """
 
     kind: Literal["duplicate_records"] = Field(description="kind of the rule")
-    copies: int = Field(default=1, ge=1, le=MOST, description="how many times more")
+    copies: int = Field(default=1, ge=1, le=MOST, description="number of copies")
 
     def warnings(self) -> Iterable[str]:
         if self.at == "produce":

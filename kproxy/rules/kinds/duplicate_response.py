@@ -29,7 +29,7 @@ class DuplicateResponse(FrameRule):
 """
 
     kind: Literal["duplicate_response"] = Field(description="kind of the rule")
-    times: int = Field(default=1, ge=1, le=MOST, description="how often it comes again")
+    times: int = Field(default=1, ge=1, le=MOST, description="number of repetitions")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         return (Repeat(self.times),)

@@ -43,9 +43,9 @@ class EmptyFetch(ResponseRule):
     kind: Literal["empty_fetch"] = Field(description="kind of the rule")
     max_bytes: ByteCount = Field(default=0, description="bytes of records that a partition keeps")
     batches: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="batches that a partition keeps in any case, however long they are, as brokers give one"
+        default=0, description="batches that a partition keeps regardless of their size, as brokers return at least one"
     )
-    cut: bool = Field(default=False, description="whether the batch that goes beyond is cut there, or left out whole")
+    cut: bool = Field(default=False, description="cut the batch at the limit, or omit it")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         changed = False

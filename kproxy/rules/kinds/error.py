@@ -36,7 +36,7 @@ class ErrorRule(LiveRule):
 """
 
     kind: Literal["error"] = Field(description="kind of the rule")
-    error: Error = Field(description="the error by name or number, as `kproxy protocol` lists them")
+    error: Error = Field(description="error name or number, as in `kproxy protocol`")
     at: Literal["request", "response"] | None = Field(
         default=None,
         description="request: the broker does not receive it; response: the broker has handled it (default: response "
@@ -45,8 +45,7 @@ class ErrorRule(LiveRule):
     message: str | None = Field(default=None, description="error text, in versions with a field for it")
     level: ErrorPlace | None = Field(
         default=None,
-        description="top: of the whole response; entity: of each thing that matches. By default where brokers put "
-        "this error",
+        description="top: of the response; entity: of each matching entity (default: as brokers report it)",
     )
 
     @classmethod

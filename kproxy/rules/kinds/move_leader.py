@@ -34,8 +34,7 @@ class MoveLeader(PartitionRule):
     kind: Literal["move_leader"] = Field(description="kind of the rule")
     node: int | None = Field(
         default=None,
-        description="id of the broker that leads, whether there is one or not; by default the next replica, "
-        "for a partition with a single replica the next broker",
+        description="id of the leader, existing or not (default: next replica, or next broker)",
     )
 
     def changer(self, exchange: Exchange) -> Callable[[dict[str, Any]], bool]:

@@ -36,7 +36,7 @@ class PoisonRecords(SomeRecordsRule):
 
     kind: Literal["poison_records"] = Field(description="kind of the rule")
     where: Literal["value", "key"] = Field(default="value", description="changed part of a record")
-    bytes: int = Field(default=1, ge=1, le=MOST, description="how many bytes of it change")
+    bytes: int = Field(default=1, ge=1, le=MOST, description="number of changed bytes")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:
         return self.altered(data, place, room, lambda record: self.poison(record, place))

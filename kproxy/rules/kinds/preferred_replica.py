@@ -38,7 +38,7 @@ class PreferredReplica(ResponseRule):
 
     kind: Literal["preferred_replica"] = Field(description="kind of the rule")
     permanent: Permanent = False
-    node: int = Field(ge=0, description="id of the broker that consumers are sent to")
+    node: int = Field(ge=0, description="id of the preferred read replica")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         if exchange.connection.facts.node == self.node:

@@ -34,9 +34,9 @@ class PrefixRule(NameRule):
 
     kind: Literal["prefix"] = Field(description="kind of the rule")
     prefix: str = Field(description="prefix on the broker side; clients never see it")
-    topics: bool = Field(default=True, description="whether topics have the prefix")
-    groups: bool = Field(default=True, description="whether group ids have it")
-    transactional_ids: bool = Field(default=True, description="whether transactional ids have it")
+    topics: bool = Field(default=True, description="add the prefix to topics")
+    groups: bool = Field(default=True, description="add the prefix to group ids")
+    transactional_ids: bool = Field(default=True, description="add the prefix to transactional ids")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

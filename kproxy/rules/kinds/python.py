@@ -124,11 +124,10 @@ class PythonRule(LiveRule):
 
     kind: Literal["python"] = Field(description="kind of the rule")
     call: str = Field(
-        description="module:function; the module is installed, or in a folder of PYTHONPATH. The current folder is not "
-        "searched"
+        description="module:function; the module is installed or in PYTHONPATH (the current folder is not searched)"
     )
     at: Literal["request", "response", "both"] = Field(
-        default="request", description="which messages it is called with; its second argument"
+        default="request", description="messages to call it with; its second argument"
     )
     on_error: Literal["forward", "close"] = Field(
         default="forward",

@@ -53,18 +53,18 @@ class Quota(LiveRule):
 
     kind: Literal["quota"] = Field(description="kind of the rule")
     per: list[QuotaWord] = Field(
-        default_factory=list, description="each value has a limit of its own; left out: one limit for all that match"
+        default_factory=list,
+        description="properties with a limit for each value (default: one limit for all matching requests)",
     )
     produce: ByteRate | None = Field(default=None, description="bytes of Produce requests, such as 10MB/s")
     fetch: ByteRate | None = Field(default=None, description="bytes of Fetch and ShareFetch responses")
     requests: CountRate | None = Field(default=None, description="requests of all APIs, such as 200/s")
     connections: CountRate | None = Field(default=None, description="connections being opened, such as 5/s")
-    burst: Seconds = Field(default=1.0, gt=0, description="seconds of the rate that pass at once after a pause")
+    burst: Seconds = Field(default=1.0, gt=0, description="size of the bucket, in seconds of the rate")
     max_throttle: Seconds = Field(
         default=30.0,
         gt=0,
-        description="the highest `throttle_time_ms` in a response, and the longest wait of a new connection; "
-        "mutes are not limited by it",
+        description="maximum `throttle_time_ms` of a response and wait of a new connection; mutes may be longer",
     )
     overrides: list[Override] = Field(
         default_factory=list, description="limits for some values of `per`; the first matching override applies"

@@ -39,7 +39,7 @@ class ReadOnlyRule(AccessRule):
 """
 
     kind: Literal["read_only"] = Field(description="kind of the rule")
-    offsets: bool = Field(default=False, description="also what groups have read: commits, resets and deletions of it")
+    offsets: bool = Field(default=False, description="also reject commits, resets and deletions of offsets")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

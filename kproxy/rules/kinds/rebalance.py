@@ -43,8 +43,8 @@ class Rebalance(RequestRule):
     every: Seconds | None = Field(
         default=None,
         gt=0,
-        description="interval of rejoins of each member, from the group's first heartbeat (default: at every heartbeat "
-        "for which the rule fires)",
+        description="interval of rejoins of each member, from the group's first heartbeat (default: at every "
+        "heartbeat that matches)",
     )
 
     def start(self) -> Effect:

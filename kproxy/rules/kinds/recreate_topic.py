@@ -31,7 +31,7 @@ class RecreateTopic(TopicRule):
 """
 
     kind: Literal["recreate_topic"] = Field(description="kind of the rule")
-    seed: Seed = Field(default=0, description="another seed gives another id; the same one always the same")
+    seed: Seed = Field(default=0, description="seed of the topic id; equal seeds give equal ids")
 
     def change_topic(self, topic: dict[str, Any], exchange: Exchange) -> bool:
         before = topic.get("topic_id", ZERO_UUID)

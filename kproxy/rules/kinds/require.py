@@ -160,7 +160,7 @@ class RequireRule(LiveRule):
     kind: Literal["require"] = Field(description="kind of the rule")
     acks: AcksValues | None = Field(default=None, description="acks of Produce requests: 0, 1, all, or a list of these")
     compression: Codecs | None = Field(
-        default=None, description="codecs of batches that are produced: none, gzip, snappy, lz4, zstd"
+        default=None, description="codecs of produced batches: none, gzip, snappy, lz4, zstd"
     )
     max_record: ByteCount | None = Field(
         default=None,
@@ -168,7 +168,7 @@ class RequireRule(LiveRule):
         "decompressed, to 100 MiB for a request at most; one that would be larger is refused",
     )
     idempotence: Literal[True] | None = Field(
-        default=None, description="producers have an id, so that no batch is stored twice"
+        default=None, description="require a producer id, so brokers detect duplicate batches"
     )
     client_id: Texts | None = Field(
         default=None, description="client id in all requests except those that discover brokers"

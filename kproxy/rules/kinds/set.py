@@ -52,7 +52,7 @@ class SetRule(LiveRule):
     fields: Annotated[dict[str, Any], Field(min_length=1)] = Field(
         description="value by path of the field, as in `kproxy protocol`; [] means all elements of an array, [0] one"
     )
-    at: Direction = Field(default="response", description="which of the two messages is changed")
+    at: Direction = Field(default="response", description="changed message")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

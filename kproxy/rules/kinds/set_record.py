@@ -51,13 +51,13 @@ class SetRecord(SomeRecordsRule):
 
     kind: Literal["set_record"] = Field(description="kind of the rule")
     permanent: Permanent = False
-    value: str | None = Field(default=None, description="the value, as text; null for none")
-    key: str | None = Field(default=None, description="the key, as text; null for none")
+    value: str | None = Field(default=None, description="value as text; null: no value")
+    key: str | None = Field(default=None, description="key as text; null: no key")
     headers: dict[str, str | None] | None = Field(
-        default=None, description="headers to set, or with null to take away; {} takes all away"
+        default=None, description="headers to set, or to remove with null; {}: remove all"
     )
-    timestamp_by: Shift | None = Field(default=None, description="is added to the timestamp, such as -1h")
-    schema_id: int | None = Field(default=None, ge=0, le=2**31 - 1, description="id in Confluent's wire format")
+    timestamp_by: Shift | None = Field(default=None, description="difference to add to the timestamp, such as -1h")
+    schema_id: int | None = Field(default=None, ge=0, le=2**31 - 1, description="schema id in Confluent's wire format")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

@@ -33,9 +33,9 @@ class ShortBody(FrameRule):
 """
 
     kind: Literal["short_body"] = Field(description="kind of the rule")
-    bytes: ByteCount | None = Field(default=None, description="how many bytes of the body are left")
-    fraction: Fraction = Field(default=0.5, description="part of the body that is left, without `bytes`")
-    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+    bytes: ByteCount | None = Field(default=None, description="bytes of the body to keep")
+    fraction: Fraction = Field(default=0.5, description="fraction of the body to keep, without `bytes`")
+    at: Direction = Field(default="response", description="changed frame")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

@@ -35,7 +35,7 @@ class ShortSession(ResponseRule):
 """
 
     kind: Literal["short_session"] = Field(description="kind of the rule")
-    lifetime: Seconds = Field(ge=0.001, description="how long a session lasts")
+    lifetime: Seconds = Field(ge=0.001, description="lifetime of a session")
 
     def change(self, exchange: Exchange, entities: Sequence[Entity]) -> bool:
         body, milliseconds = exchange.response.body, round(self.lifetime * 1000)

@@ -47,8 +47,8 @@ class StaleMetadata(ResponseRule):
 """
 
     kind: Literal["stale_metadata"] = Field(description="kind of the rule")
-    age: Seconds | None = Field(default=None, description="how old the answers are at least")
-    count: int | None = Field(default=None, ge=1, le=MOST_BACK, description="how many answers back")
+    age: Seconds | None = Field(default=None, description="minimum age of the response")
+    count: int | None = Field(default=None, ge=1, le=MOST_BACK, description="number of responses to go back")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

@@ -34,7 +34,7 @@ class TrailingBytes(FrameRule):
 
     kind: Literal["trailing_bytes"] = Field(description="kind of the rule")
     bytes: Annotated[ByteCount, Field(ge=1, le=MOST)] = Field(default=4, description="how many zero bytes are added")
-    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+    at: Direction = Field(default="response", description="changed frame")
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:
         return (Reframe(lambda frame: sized(frame[SIZE:] + bytes(self.bytes))),)

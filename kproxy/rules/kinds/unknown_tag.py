@@ -44,7 +44,7 @@ class UnknownTag(FrameRule):
     kind: Literal["unknown_tag"] = Field(description="kind of the rule")
     tag: int = Field(default=9999, ge=KAFKAS_OWN, lt=2**31, description="its number")
     bytes: Annotated[ByteCount, Field(le=MOST)] = Field(default=8, description="how many zero bytes it holds")
-    at: Direction = Field(default="response", description="the response, or the request towards the broker")
+    at: Direction = Field(default="response", description="changed frame")
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:

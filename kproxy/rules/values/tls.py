@@ -201,9 +201,7 @@ class ListenerTls(Model):
     """TLS towards clients. Changed PEM files are read again at the next handshake."""
 
     cert: ExistingFile = Field(description="certificate chain of this listener, PEM")
-    key: ExistingFile | None = Field(
-        default=None, description="its private key, PEM; by default in the same file as cert"
-    )
+    key: ExistingFile | None = Field(default=None, description="private key, PEM (default: in the file of cert)")
     key_password: Secret | None = Field(default=None, description="password of the private key")
     client_ca: ExistingFile | None = Field(
         default=None, description="CA certificates that verify client certificates, PEM"
@@ -216,10 +214,10 @@ class ListenerTls(Model):
         default_factory=list,
         description="mapping of subjects to principals, as in ssl.principal.mapping.rules (default: subject)",
     )
-    min_version: TlsVersion = Field(default="1.2", description="lowest TLS version; Kafka has had 1.2 since 0.9")
+    min_version: TlsVersion = Field(default="1.2", description="minimum TLS version")
     ciphers: Ciphers | None = Field(
         default=None,
-        description="OpenSSL's cipher list for TLS 1.2, such as ECDHE+AESGCM; those of 1.3 are all good, and stay",
+        description="OpenSSL cipher list for TLS 1.2, such as ECDHE+AESGCM; ciphers of TLS 1.3 are fixed",
     )
 
     @classmethod
@@ -243,23 +241,23 @@ class UpstreamTls(Model):
     """TLS towards brokers. With nothing set: the system's authorities, and host names are checked."""
 
     ca: ExistingFile | None = Field(
-        default=None, description="authorities of the brokers, PEM; by default the system's"
+        default=None, description="CA certificates that verify brokers, PEM (default: the system's)"
     )
     cert: ExistingFile | None = Field(
-        default=None, description="kproxy's own certificate for brokers that ask for one, PEM"
+        default=None, description="kproxy's client certificate for brokers that request one, PEM"
     )
-    key: ExistingFile | None = Field(
-        default=None, description="its private key, PEM; by default in the same file as cert"
-    )
+    key: ExistingFile | None = Field(default=None, description="private key, PEM (default: in the file of cert)")
     key_password: Secret | None = Field(default=None, description="password of the private key")
     server_name: str | None = Field(
-        default=None, min_length=1, description="name to ask for and to check instead of each broker's own host name"
+        default=None,
+        min_length=1,
+        description="server name (SNI) to send and verify instead of each broker's host name",
     )
-    verify: bool = Field(default=True, description="false: believe any certificate; for tests only")
-    min_version: TlsVersion = Field(default="1.2", description="lowest TLS version")
+    verify: bool = Field(default=True, description="false: accept any certificate, for tests only")
+    min_version: TlsVersion = Field(default="1.2", description="minimum TLS version")
     ciphers: Ciphers | None = Field(
         default=None,
-        description="OpenSSL's cipher list for TLS 1.2, such as ECDHE+AESGCM; those of 1.3 are all good, and stay",
+        description="OpenSSL cipher list for TLS 1.2, such as ECDHE+AESGCM; ciphers of TLS 1.3 are fixed",
     )
 
     @classmethod

@@ -165,8 +165,8 @@ class UpstreamSasl(Model):
     """kproxy's own login at the brokers, in place of the clients'."""
 
     mechanism: Mechanism = Field(description="SASL mechanism that the brokers accept")
-    username: str | None = Field(default=None, min_length=1, description="who kproxy is to the brokers")
-    password: Secret | None = Field(default=None, description="better as ${VARIABLE} or file:NAME")
+    username: str | None = Field(default=None, min_length=1, description="user name of kproxy at the brokers")
+    password: Secret | None = Field(default=None, description="password, as ${VARIABLE} or file:NAME")
     token_file: ExistingFile | None = Field(
         default=None,
         description="for OAUTHBEARER: file with a token, read at each login; surrounding blanks are removed",
@@ -224,7 +224,7 @@ class ListenerSasl(Model):
     )
     max_session: Seconds = Field(
         default=0.0,
-        description="a client has to log in again within this time (KIP-368), on the open connection; 0: never",
+        description="time until a client must reauthenticate on its connection (KIP-368); 0: never",
     )
     failure_delay: Annotated[Seconds, Field(le=30)] = Field(
         default=0.1,
@@ -278,7 +278,7 @@ class Transparent(Model):
     """Transparent listener: connections that the kernel diverts to it go on to where their clients wanted to go."""
 
     by: Literal["redirect", "tproxy"] = Field(
-        default="redirect", description="how the firewall diverts: NAT (REDIRECT), or without (TPROXY)"
+        default="redirect", description="method of the firewall: redirect (NAT) or tproxy"
     )
     keep_source: bool = Field(
         default=False,
@@ -321,16 +321,16 @@ class ClusterConfig(Model):
 
     bootstrap: list[ServerAddress] = Field(
         min_length=1,
-        description="brokers to begin with, host:port, or unix:/path for a socket of this machine; tried in parallel",
+        description="bootstrap brokers, host:port or unix:/path of a local socket; tried in parallel",
     )
     tls: UpstreamTls | None = Field(
-        default=None, description="TLS towards the brokers; {} for the defaults, left out for none"
+        default=None, description="TLS towards the brokers; {}: default settings (default: none)"
     )
     sasl: UpstreamSasl | None = Field(
-        default=None, description="kproxy logs in to the brokers itself; left out: clients do, and kproxy lets it pass"
+        default=None, description="kproxy's login at the brokers (default: clients log in through kproxy)"
     )
     dial: dict[TargetAddress, ServerAddress] = Field(
-        default_factory=dict, description="where to go instead of an address that the brokers advertise, old: new"
+        default_factory=dict, description="addresses to connect to instead of advertised ones, old: new"
     )
     mark: Mark | None = Field(
         default=None,
@@ -358,18 +358,18 @@ def _advertise_tag(value: Any) -> str:
 class ListenerConfig(Model):
     """Listener: a port for clients, and the cluster that they reach there."""
 
-    name: Name = Field(description="unique; rules select by it")
-    bind: Address = Field(description="host:port to listen on; port 0 takes any free one")
+    name: Name = Field(description="unique name; rules select by it")
+    bind: Address = Field(description="host:port to listen on; port 0: any free port")
     cluster: Name = Field(description="name of the cluster that clients of this port reach")
     advertise: Annotated[
         Annotated[Advertise, Tag("on")] | Annotated[Literal[False], Tag("off")], Discriminator(_advertise_tag)
     ] = Field(
         default_factory=Advertise,
-        description="how brokers appear to clients; false: they see the brokers' own addresses, and go past kproxy",
+        description="advertised addresses of brokers; false: the brokers' own addresses, so clients bypass kproxy",
     )
-    tls: ListenerTls | None = Field(default=None, description="TLS towards clients; left out for none")
+    tls: ListenerTls | None = Field(default=None, description="TLS towards clients (default: none)")
     sasl: ListenerSasl | None = Field(
-        default=None, description="clients log in to kproxy; left out: to the brokers, if they want it"
+        default=None, description="clients log in to kproxy (default: to the brokers, if required)"
     )
     proxy_protocol: ProxyProtocol | None = Field(
         default=None, description="load balancers that send the client's address in a PROXY header (default: none)"
@@ -388,7 +388,7 @@ class ListenerConfig(Model):
         default=None, description="maximum age of its connections (default: max_connection_age of the limits)"
     )
     max_connection_age_jitter: Jitter | None = Field(
-        default=None, description="by how much these ages differ; by default that of the limits"
+        default=None, description="jitter of these ages (default: max_connection_age_jitter of the limits)"
     )
 
     @model_validator(mode="before")

@@ -153,7 +153,7 @@ class AccessRule(LiveRule):
     family: ClassVar[Family] = "access"
 
     error: Error | None = Field(
-        default=None, description="another error than the authorization error of the API, by name or number"
+        default=None, description="error instead of the authorization error of the API, by name or number"
     )
 
     @classmethod

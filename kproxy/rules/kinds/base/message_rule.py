@@ -76,7 +76,7 @@ class MetadataRule(ResponseRule):
     of_answers: ClassVar = True
 
     match: AnswerMatch | None = Field(
-        default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
+        default=None, description="frames, and topics and partitions of their responses (default: all)"
     )
 
     def selects(self, exchange: Exchange, entity: Entity) -> bool:
@@ -145,7 +145,7 @@ class OffsetsRule(ResponseRule):
     of_answers: ClassVar = True
 
     match: AnswerMatch | None = Field(
-        default=None, description="frames that it is for, and topics and partitions in their answers; all if left out"
+        default=None, description="frames, and topics and partitions of their responses (default: all)"
     )
 
     def change_offset(self, partition: dict[str, Any]) -> dict[str, Any] | None:

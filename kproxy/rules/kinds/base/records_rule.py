@@ -203,7 +203,7 @@ class RecordsRule(LiveRule):
     """Rule about the records of Produce requests, or of Fetch and ShareFetch answers. Override `change`."""
 
     at: Literal["produce", "fetch"] = Field(
-        default="fetch", description="records that are written, or that are read (Fetch and ShareFetch)"
+        default="fetch", description="records of Produce requests, or of Fetch and ShareFetch responses"
     )
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
@@ -248,10 +248,10 @@ class SomeRecordsRule(RecordsRule):
 
     offsets: Ranges | None = Field(
         default=None,
-        description="only records with these offsets; of records that are written: their place in the batch, from 0",
+        description="only records with these offsets; in Produce requests: positions in the batch, from 0",
     )
-    fraction: float = Field(default=1.0, gt=0, le=1, description="the share of records that it is done to")
-    seed: Seed = Field(default=0, description="decides which, and how; the same seed decides the same way every time")
+    fraction: float = Field(default=1.0, gt=0, le=1, description="fraction of records to change")
+    seed: Seed = Field(default=0, description="seed of the selection and the changes")
 
     def chooses(self, place: PartitionBody, offset: int, content: bytes | None = b"") -> bool:
         """Return True if the rule acts on the record with this offset and content."""

@@ -96,10 +96,8 @@ class Rule(Model):
 
     name: RuleName = Field(description="unique over all documents; appears in logs and metrics")
     kind: str = Field(description="kind of the rule")
-    match: ConnectionMatch | None = Field(
-        default=None, description="connections that it is for; all of them if left out"
-    )
-    not_: ConnectionMatch | None = Field(default=None, alias="not", description="connections that it is not for")
+    match: ConnectionMatch | None = Field(default=None, description="connections to act on (default: all)")
+    not_: ConnectionMatch | None = Field(default=None, alias="not", description="connections to leave alone")
 
     @cached_property
     def content(self) -> str:
@@ -213,9 +211,9 @@ class LiveRule(Rule):
     of_answers: ClassVar[bool] = False
     """True for rules about what answers list: they do not match, and do not count, requests that ask for nothing."""
 
-    match: FrameMatch | None = Field(default=None, description="frames that it is for; all of them if left out")
-    not_: FrameMatch | None = Field(default=None, alias="not", description="frames that it is not for")
-    when: When | None = Field(default=None, description="which of these it acts on; all of them if left out")
+    match: FrameMatch | None = Field(default=None, description="frames to act on (default: all)")
+    not_: FrameMatch | None = Field(default=None, alias="not", description="frames to leave alone")
+    when: When | None = Field(default=None, description="trigger: which matching requests to act on (default: all)")
     mode: Literal["enforce", "dry_run"] = Field(
         default="enforce", description="dry_run: count the requests that the rule would act on, and change none"
     )
