@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from kproxy.tools.rehearse.dialogue import Dialogue
+from kproxy.protocol.table.api_keys import METADATA
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce
 
 ROOT = Path(__file__).parents[2]
@@ -89,13 +91,31 @@ def test_every_package_is_in_the_table_of_packages() -> None:
     assert all((ROOT / "kproxy" / name).exists() for name in named)
 
 
-def test_the_calls_of_one_frame_are_met_in_their_order() -> None:
-    """A session meets all of the table but those of the sockets, which have no session in them."""
+def send_produce(talk: Dialogue) -> None:
+    talk.client(produce(1, "orders"))
+
+
+def answer_metadata(talk: Dialogue) -> None:
+    topic = {"error_code": 0, "name": "prod.orders", "is_internal": False, "partitions": []}
+    broker = {"node_id": 1, "host": "broker", "port": 9092}
+    talk.broker(response(METADATA, 9, 1, brokers=[broker], controller_id=1, topics=[topic]))
+
+
+@pytest.mark.parametrize(
+    ("mark", "rule", "act"),
+    [
+        ("one frame", "kind: error, match: {api: Produce, topic: orders}, error: NOT_LEADER_OR_FOLLOWER", send_produce),
+        ("one response", "kind: rename_topic, topics: {orders: prod.orders}", answer_metadata),
+    ],
+)
+def test_session_calls_functions_in_the_order_of_table(mark: str, rule: str, act: Callable[[Dialogue], None]) -> None:
+    """A session calls all functions of the table except those of the sockets."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    table = text.partition("<!-- one frame -->")[2].partition("<!-- end -->")[0]
+    table = text.partition(f"<!-- {mark} -->")[2].partition("<!-- end -->")[0]
     rows = re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", table, re.MULTILINE)
-    rule = "rules: [{name: r, kind: error, match: {api: Produce, topic: orders}, error: NOT_LEADER_OR_FOLLOWER}]"
-    talk = Dialogue(rule)
+    talk = Dialogue(f"rules: [{{name: r, {rule}}}]", advertise=True)
+    if act is answer_metadata:
+        talk.client(request(METADATA, 9, 1, topics=[{"name": "orders"}]))
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -105,7 +125,7 @@ def test_the_calls_of_one_frame_are_met_in_their_order() -> None:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        talk.client(produce(1, "orders"))
+        act(talk)
     finally:
         sys.setprofile(before)
 
