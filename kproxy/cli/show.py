@@ -121,14 +121,14 @@ def outcome_of(view: ExchangeView) -> str:
     said = [str(view.get("outcome")).replace("_", " ")]
     if view.get("latency_ms") is not None:
         said[0] += f" after {milliseconds(view.get('latency_ms'))}"
-    if view.get("answered_by") == "kproxy":
+    if view.get("responder") == "kproxy":
         said.append("by kproxy in the broker's place")
     if view.get("errors") or view.get("error"):
         said.append(f"errors {', '.join(view.get('errors') or [view.get('error')])}")
     if view.get("rules"):
         said.append(f"rules {', '.join(view.get('rules'))}")
-    if view.get("unread"):
-        said.append(f"unread: {view.get('unread')}")
+    if view.get("decode_error"):
+        said.append(f"decode error: {view.get('unread')}")
     return ", ".join(said)
 
 
@@ -169,7 +169,7 @@ def _frame_json(seen: ObservedExchange, direction: str, frame: Frame | None) -> 
                 message = decode_response(frame.data, seen.key, seen.version, trailing=True)
             said.update(json.loads(as_json(message)))
         except DecodeError as error:
-            said["unread"] = str(error)
+            said["decode_error"] = str(error)
     return said
 
 

@@ -256,9 +256,9 @@ def fitted(value: str, width: int) -> str:
 
 def colour(data: ViewedEvent) -> str | None:
     """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
-    if data.get("unread"):
+    if data.get("decode_error"):
         return "magenta"
-    if data.get("answered_by") == "kproxy":
+    if data.get("responder") == "kproxy":
         return "cyan"
     if data.get("error") or data.get("errors"):
         return "red"

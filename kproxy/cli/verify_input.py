@@ -25,7 +25,7 @@ from kproxy.record.captures.pairs import BothSides, paired
 from kproxy.record.captures.pcapng import PacketFile
 from kproxy.record.captures.reader import APPLICATION, Capture
 from kproxy.record.captures.tcp_stream import SYN, WHOLE, segment_of
-from kproxy.record.events.schema import RECOVERED_EVENT, REQUEST_EVENT, SUMMARY_EVENT
+from kproxy.record.events.schema import AUDIT_GAP_EVENT, REQUEST_EVENT, SUMMARY_EVENT
 from kproxy.record.filters import EventView, ExchangeView, Filter
 from kproxy.record.observer.records import OF_FILES
 from kproxy.tools.verify.event_reader import api_of, seconds
@@ -141,7 +141,7 @@ class JudgedEvents:
                         self.summarized[api_of(data)] += number_in(data, "count")
                 else:
                     self.trouble.count(kind)
-                    self.lost += number_in(data, "dropped") if kind == RECOVERED_EVENT.name else 0
+                    self.lost += number_in(data, "dropped") if kind == AUDIT_GAP_EVENT.name else 0
 
     def _follows(self, source: str, number: int) -> bool:
         """Count the events that are missing before an event. Return False for a repeated one."""

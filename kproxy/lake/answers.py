@@ -190,7 +190,7 @@ ERRORS_AND_DENIALS = GoldAnswer(
         Column("kind", "string", "authentication, authorization, cut off or other"),
         Column("what", "string", "request, partition or connection"),
         *("api", "error"),
-        Column("answered_by", "string", "source of the error: kproxy (a rule) or broker; absent: none"),
+        Column("responder", "string", "source of the error: kproxy (a rule) or broker; absent: none"),
         *("client_id", "principal", "client_address", "topic"),
         Column("count", "long", "how many requests, partitions or connections"),
         *TIMES,

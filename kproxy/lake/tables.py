@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from kproxy.base.errors import UnknownTable
 from kproxy.record.events.column import Column, EventType
 from kproxy.record.events.schema import (
+    AUDIT_GAP_EVENT,
     CONNECTION,
     CONNECTION_EVENT,
     PARTITION,
-    RECOVERED_EVENT,
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
@@ -163,7 +163,7 @@ REQUESTS = LakeTable(
         *CONNECTION,
         *of_event(REQUEST_EVENT, "client_id", "correlation_id", "api", "version", "acks"),
         COUNT,
-        *of_event(REQUEST_EVENT, "depth", "outcome", "answered_by", "error", "errors", "kproxy_errors"),
+        *of_event(REQUEST_EVENT, "depth", "outcome", "responder", "error", "errors", "kproxy_errors"),
         *of_event(REQUEST_EVENT, "error_level", "error_message", "rules"),
         Column("request_bytes", "long", "size of the request frames, their length fields included", "bytes"),
         Column("response_bytes", "long", "size of the response frames, their length fields included", "bytes"),
@@ -181,7 +181,7 @@ REQUESTS = LakeTable(
         *of_event(REQUEST_EVENT, "omitted_topics", "omitted_partitions", "omitted_resources"),
         *of_event(REQUEST_EVENT, "total_records", "total_bytes"),
         Column("empty", "long", "Fetch and ShareFetch: requests that brought no bytes", "requests"),
-        *of_event(REQUEST_EVENT, "unread"),
+        *of_event(REQUEST_EVENT, "decode_error"),
     ),
 )
 
@@ -258,7 +258,7 @@ TOPOLOGY = LakeTable("topology", "what a cluster looks like, or a part of it", (
 
 TELEMETRY = LakeTable("telemetry", "what a client told of itself in one push", (*EVENT, *TELEMETRY_EVENT.columns))
 
-RECOVERED = LakeTable("recovered", "events were lost, or could have been", (*EVENT, *RECOVERED_EVENT.columns))
+AUDIT_GAP = LakeTable("audit_gaps", "events were lost, or could have been", (*EVENT, *AUDIT_GAP_EVENT.columns))
 
 TABLES = (
     CONNECTIONS,
@@ -270,7 +270,7 @@ TABLES = (
     GROUPS,
     RULES,
     TOPOLOGY,
-    RECOVERED,
+    AUDIT_GAP,
     TELEMETRY,
 )
 """Silver tables in the order of the reference pages."""

@@ -233,7 +233,7 @@ READ_AT_ONCE: Mapping[str, Callable[[ObservedExchange], Any]] = {
     "acks": lambda seen: seen.acks,
     "outcome": lambda seen: seen.outcome,
     "rules": lambda seen: seen.rules,
-    "answered_by": lambda seen: "kproxy" if seen.answered_by_rule else "broker" if seen.response else None,
+    "responder": lambda seen: "kproxy" if seen.answered_by_rule else "broker" if seen.response else None,
     "request_bytes": lambda seen: seen.request and seen.request.size,
     "response_bytes": lambda seen: seen.response and seen.response.size,
     "latency_ms": _latency,

@@ -50,7 +50,7 @@ async def test_what_is_held_is_listed_and_shown(make_held: Callable[..., Held]) 
     }  # fmt: skip
     shown = (await held.api("GET", "/api/held/1-1")).json
     frame = shown["frame"]
-    assert (b64decode(frame["data"]), frame["form"], frame["bytes"], frame["unread"]) == (
+    assert (b64decode(frame["data"]), frame["form"], frame["bytes"], frame["decode_error"]) == (
         BEAT[4:],
         "whole",
         len(BEAT),

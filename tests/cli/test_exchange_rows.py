@@ -58,8 +58,8 @@ def test_cells_fit_their_width() -> None:
     ("data", "expected"),
     [
         ({"outcome": "answered"}, None), ({"error": "X"}, "red"), ({"errors": ["X"]}, "red"),
-        ({"answered_by": "kproxy", "error": "X"}, "cyan"), ({"outcome": "unanswered"}, "yellow"),
-        ({"outcome": "closed"}, "yellow"), ({"unread": "why"}, "magenta"), ({"outcome": "no_answer_due"}, None),
+        ({"responder": "kproxy", "error": "X"}, "cyan"), ({"outcome": "unanswered"}, "yellow"),
+        ({"outcome": "closed"}, "yellow"), ({"decode_error": "why"}, "magenta"), ({"outcome": "no_answer_due"}, None),
     ],
 )  # fmt: skip
 def test_colours_say_what_became_of_it(data: dict[str, Any], expected: str | None) -> None:

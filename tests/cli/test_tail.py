@@ -208,7 +208,7 @@ def test_what_passes_is_told_as_it_passes(form: str) -> None:
 
     if form == "json":
         event = json.loads(told)
-        assert (event["api"], event["answered_by"], event["rules"]) == ("Metadata", "broker", ["slow"])
+        assert (event["api"], event["responder"], event["rules"]) == ("Metadata", "broker", ["slow"])
     else:
         cells = told.rstrip("\n").split("\t")
         assert (cells[2:5], cells[-1]) == (["raw", "bootstrap", "Metadata v4"], "slow")

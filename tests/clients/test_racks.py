@@ -43,7 +43,7 @@ def bytes_by_node(proxy: Proxy, folder: Path) -> Counter[int]:
     total: Counter[int] = Counter()
     for event in published(folder):
         data = event["data"]
-        if event["type"] == "kproxy.connection.v1" and data["what"] == "close" and data.get("node") is not None:
+        if event["type"] == "kproxy.connection.v1" and data["action"] == "close" and data.get("node") is not None:
             total[data["node"]] += data["response_bytes"]
     return total
 

@@ -96,9 +96,9 @@ def test_what_clients_counted_is_in_the_audit(proxy_with: Callable[..., Any], tm
     assert written == {("orders", 0): RECORDS // 2, ("orders", 1): RECORDS // 2}
     assert fetched == written
     connections = [one["data"] for one in found if one["type"] == "kproxy.connection.v1"]
-    whats = Counter(one["what"] for one in connections)
+    whats = Counter(one["action"] for one in connections)
     assert whats["open"] == whats["close"] > 2
-    assert {one.get("software_name") for one in connections if one["what"] == "close"} >= {"confluent-kafka-python"}
+    assert {one.get("software_name") for one in connections if one["action"] == "close"} >= {"confluent-kafka-python"}
     requests = [one["data"] for one in found if one["type"] == "kproxy.request.v1"]
     assert {one["group"] for one in requests if one["api"] == "JoinGroup"} == {"readers"}
     commits = [one for one in requests if one["api"] == "OffsetCommit"]
@@ -142,11 +142,11 @@ def test_rules_and_topology_are_recorded(proxy_with: Callable[..., Any], tmp_pat
         assert proxy.stop() == 0
 
     rules = [one["data"] for one in events(folder, ".rule.")]
-    assert [one["what"] for one in rules] == ["loaded", "swapped", "fired"]
+    assert [one["action"] for one in rules] == ["loaded", "swapped", "fired"]
     assert rules[-1]["rule"] == "broken"
     assert rules[-1]["applied"] == 1
     (asked,) = [one["data"] for one in events(folder, ".request.") if one["data"]["api"] == "Heartbeat"]
-    assert (asked["rules"], asked["answered_by"], asked["error"]) == (["broken"], "kproxy", "NETWORK_EXCEPTION")
+    assert (asked["rules"], asked["responder"], asked["error"]) == (["broken"], "kproxy", "NETWORK_EXCEPTION")
     topology = [one["data"] for one in events(folder, ".topology.")]
     assert {topic["topic"]: topic["partitions"] for topic in topology[-1]["topics"]} == {"orders": 2}
     assert topology[-1]["nodes"][0]["port"] == port
@@ -176,7 +176,7 @@ def test_rules_are_told_of_requests_that_are_due_no_answer(proxy_with: Callable[
     assert [(one["outcome"], one.get("rules")) for one in told] == [
         ("no_answer_due", None), ("no_answer_due", ["late"]), ("no_answer_due", ["later"]), ("no_answer_due", None)
     ]  # fmt: skip
-    opened = [one["data"] for one in events(folder, ".connection.") if one["data"]["what"] == "open"]
+    opened = [one["data"] for one in events(folder, ".connection.") if one["data"]["action"] == "open"]
     assert opened[-1]["bound_rules"] == [{"rule": "groups", "kind": "rename_group"}]
 
 
@@ -201,7 +201,7 @@ def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(
         by_source.setdefault(one["source"], []).append(int(one["id"]))
     assert len(by_source) == 2
     assert all(sorted(ids) == list(range(1, len(ids) + 1)) for ids in by_source.values())
-    (recovered,) = [one["data"] for one in found if one["type"] == "kproxy.recovered.v1"]
+    (recovered,) = [one["data"] for one in found if one["type"] == "kproxy.audit_gap.v1"]
     assert recovered["reason"] == "unclean_end"
     assert recovered["of_source"] in by_source
 
@@ -246,7 +246,7 @@ def test_a_full_disk_drops_events_and_traffic_goes_on(proxy_with: Callable[..., 
             client.brokers()
         assert proxy.stop() == 0
 
-    gaps = [one["data"] for one in events(folder, ".recovered.") if one["data"]["reason"] == "dropped"]
+    gaps = [one["data"] for one in events(folder, ".audit_gap.") if one["data"]["reason"] == "dropped"]
     ids = {int(one["id"]) for one in events(folder)}
     missing = set(range(1, max(ids) + 1)) - ids
     assert sum(one["dropped"] for one in gaps) == len(missing) > 0
@@ -275,7 +275,7 @@ def test_a_full_disk_can_stop_traffic_instead(proxy_with: Callable[..., Any], fu
 
     ids = [int(one["id"]) for one in events(folder)]
     assert sorted(ids) == list(range(1, len(ids) + 1))
-    assert events(folder, ".recovered.") == []
+    assert events(folder, ".audit_gap.") == []
 
 
 def blocked(proxy: Any) -> bool:

@@ -33,7 +33,7 @@ def test_ends_are_counted_and_recorded_but_not_logged(
     assert proxy.said("connection closed") == []
     assert proxy.child.stop(30) == 0
     events = [event for event in published(tmp_path / "audit") if event["type"] == "kproxy.connection.v1"]
-    ends = [event["data"] for event in events if event["data"]["what"] == "close"]
+    ends = [event["data"] for event in events if event["data"]["action"] == "close"]
     assert [end["cause"] for end in ends] == ["max_age"] * 4
     assert all(end["message"].endswith(" s old") for end in ends)
     assert len({event["source"] for event in events}) == 2

@@ -14,7 +14,7 @@ from kproxy.testing.process import Proxy
 from tests.support.wait import until
 
 PATIENCE = 30
-RECOVERED: dict[str, dict[str, Any]] = {
+AUDIT_GAP: dict[str, dict[str, Any]] = {
     "no-leader": {"kind": "no_leader"},
     "moved": {"kind": "move_leader", "node": 9},
     "hidden-node": {"kind": "hide_node", "node": "all"},
@@ -24,7 +24,7 @@ RECOVERED: dict[str, dict[str, Any]] = {
     "no-replica": {"kind": "preferred_replica", "node": 9, "match": {"api": "Fetch"}},
 }
 """What a client gets over: by the time of the third answer all is well again."""
-FAULTS: dict[str, dict[str, Any]] = {name: {**rule, "when": {"first": 2}} for name, rule in RECOVERED.items()} | {
+FAULTS: dict[str, dict[str, Any]] = {name: {**rule, "when": {"first": 2}} for name, rule in AUDIT_GAP.items()} | {
     "wrong-port": {"kind": "wrong_address", "port": 1},
     "led-by-nobody": {"kind": "no_leader"},
     "led-late": {"kind": "no_leader", "when": {"first": 3}},
@@ -51,11 +51,11 @@ def outcomes(faulty: Proxy, clients: Any, all_at_once: Any) -> dict[str, Future[
         # librdkafka does not always ask anew when a broker is not where it should be, only when its answer is too old
         return clients.read(faulty.bootstrap, topic, 3, client_id=name, topic_metadata_refresh_interval_ms=2000)
 
-    found: dict[str, Future[Any]] = all_at_once(read, RECOVERED)
+    found: dict[str, Future[Any]] = all_at_once(read, AUDIT_GAP)
     return found
 
 
-@pytest.mark.parametrize("name", RECOVERED)
+@pytest.mark.parametrize("name", AUDIT_GAP)
 def test_a_consumer_gets_over_it(name: str, outcomes: Any, faulty: Proxy) -> None:
     """It asks again, and reads all that there is."""
     values, _ = outcomes[name].result()

@@ -351,7 +351,7 @@ def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[st
         assert unconfirmed == {(*key, "unconfirmed_records"): number for key, number in one.counts.sent.items()}
         read_records = summed(tables["topic_consumers"], detail, "records", by=("client_id", "topic"))
         assert read_records == {(*key, "records"): number for key, number in one.counts.read.items()}
-        by = ("api", "error", "what", "answered_by")
+        by = ("api", "error", "what", "responder")
         partitions = {
             (row["api"], row["error"], row["level"], row["by"], "count"): row["count"]
             for row in one.events["errors"]
@@ -360,7 +360,7 @@ def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[st
         of_gold = [row for row in tables["errors_and_denials"] if row["api"] in ("Produce", "Fetch")
                    and row["what"] == "partition"]  # fmt: skip
         assert summed(of_gold, detail, "count", by=by) == partitions
-        requests = [row for row in tables["errors_and_denials"] if row["what"] == "request" and row["answered_by"]]
+        requests = [row for row in tables["errors_and_denials"] if row["what"] == "request" and row["responder"]]
         assert sum(summed(requests, detail, "count").values()) == one.events["total"]["errors"]
         cut_off = [row for row in tables["errors_and_denials"] if row["kind"] == "cut off"]
         assert sum(summed(cut_off, detail, "count").values()) == one.events["total"]["unanswered"]

@@ -229,4 +229,4 @@ def written_records(seen: ObservedExchange) -> int:
     if seen.outcome not in ("answered", "no_answer_due"):
         return 0
     event = request_event(seen, float, 100)
-    return 0 if "unread" in event else int(event.get("total_records", 0))
+    return 0 if "decode_error" in event else int(event.get("total_records", 0))

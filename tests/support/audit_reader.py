@@ -37,7 +37,7 @@ def by_source(events: list[Event]) -> dict[str, list[Event]]:
 
 
 def recovered(events: list[Event], reason: str) -> list[Event]:
-    wanted = [event["data"] for event in events if event["type"] == "kproxy.recovered.v1"]
+    wanted = [event["data"] for event in events if event["type"] == "kproxy.audit_gap.v1"]
     return [data for data in wanted if data["reason"] == reason]
 
 

@@ -30,14 +30,14 @@ from kproxy.rules.filter.fields import FIELDS
 
 COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
-    "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
+    "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "responder", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
     "codec", "topic", "partition", "depth", "correlation", "changed", "again_of",
 )  # fmt: skip
 USUAL: dict[str, Any] = {
     "connection": 17, "client": "etl-3", "api": "Produce", "version": 9, "about": "orders[3]", "records": 2,
     "request": 210, "response": 64, "latency": 2.5, "broker_ms": 2.3, "rule_ms": 0.0, "kproxy_ms": 0.2, "throttle": 0,
-    "outcome": "answered", "errors": [], "answered_by": "broker", "rules": [], "kept": True, "listener": "main",
+    "outcome": "answered", "errors": [], "responder": "broker", "rules": [], "kept": True, "listener": "main",
     "address": "10.1.4.22:50122", "node": 2, "topic": "orders", "partition": 3, "depth": "full",
 }  # fmt: skip
 SILENCE = 5.0

@@ -214,7 +214,7 @@ def _request_line(client: Client, at: bytes, api: bytes, key: int, version: int,
     latency = random.randrange(400, 9000)
     return client.head + (
         b',"correlation_id":%d,"api":"%b","api_key":%d,"version":%d,"depth":"none","outcome":"answered",'
-        b'"answered_by":"broker","request_bytes":%d,"response_bytes":%d,"request_in":"%b","request_out":"%b",'
+        b'"responder":"broker","request_bytes":%d,"response_bytes":%d,"request_in":"%b","request_out":"%b",'
         b'"response_in":"%b","response_out":"%b","latency_ms":%d.%03d,"broker_ms":%d.%03d,"rule_ms":0.0,"wait_ms":0.0,'
         b'"throttle_ms":0,"group":"%b","member":"%b-%d","generation":7%b}'
     ) % (

@@ -121,7 +121,7 @@ function Half({ half, name, sides }) {
   const main = state.bytesOf === "broker" && broker ? broker : client;
   const found = differences(half);
   const sent = name === "request" ? ["Client sent", "Broker got"] : ["Client got", "Broker sent"];
-  const notes = [client.withheld, client.unread, main.form && main.form !== "whole" ? `kept ${bytes(main.kept)} of ${bytes(main.bytes)}` : ""].filter(Boolean);
+  const notes = [client.withheld, client.decode_error, main.form && main.form !== "whole" ? `kept ${bytes(main.kept)} of ${bytes(main.bytes)}` : ""].filter(Boolean);
   const tree = html`<div class="fields">${notes.map((note) => html`<p class="note">${note}</p>`)}
     <${Tree} key=${`${state.selected}${name}${main === client}`} steps=${main.steps} data=${main.data} label=${`Fields of the ${name}`} chosen=${shown.of === name ? shown.chosen : null}
       marked=${shown.of === name ? shown.marked : null} mark=${(step) => { shown.of = name; mark(step); }}

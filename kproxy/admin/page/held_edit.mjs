@@ -183,7 +183,7 @@ class Fields extends Component {
     const { list, rest } = recordsOf(records, frame.steps);
     const bytes = edit.bytes ?? Array.from(frame.data, hex2).join(" ");
     return html`<div class="fields" key=${round}>
-      ${frame.withheld && html`<p class="note">not shown: ${frame.withheld}</p>`}${frame.unread && html`<p class="note">${frame.unread}</p>`}
+      ${frame.withheld && html`<p class="note">not shown: ${frame.withheld}</p>`}${frame.decode_error && html`<p class="note">${frame.decode_error}</p>`}
       <${Tree} label="Fields" steps=${frame.steps} data=${frame.data} chosen=${this.state.chosen} marked=${null} others=${others} mark=${() => {}} choose=${choose} />
       ${node && node.kind === "value" && !node.path.startsWith("header") && html`<${Value} edit=${edit} path=${node.path} name=${node.path} now=${node.value} text=${valueText(node, frame.data)} offered=${offeredFor(node)} />`}
       ${list.map(({ path, record, place }) => html`<fieldset key=${path}><legend>${place} · record ${record.offset}</legend>

@@ -132,8 +132,8 @@ export function parts(place) {
     const since = now() * 1000 - begun;
     return [[decorated(place) ? "h" : rows.number(place, "max_wait") > 0 ? "w" : "b", 0, Math.max(since, 1)]];
   }
-  if (Number.isNaN(whole)) return [[rows.text(place, "answered_by") === "kproxy" ? "k" : "b", 0, 0]];
-  if (rows.text(place, "answered_by") === "kproxy") return held ? [["h", 0, held], ["k", held, whole]] : [["k", 0, whole]];
+  if (Number.isNaN(whole)) return [[rows.text(place, "responder") === "kproxy" ? "k" : "b", 0, 0]];
+  if (rows.text(place, "responder") === "kproxy") return held ? [["h", 0, held], ["k", held, whole]] : [["k", 0, whole]];
   const rest = [longPoll(place) ? "w" : "b", held, whole];
   return held > 0.05 ? [["h", 0, held], rest] : [rest];
 }
@@ -177,7 +177,7 @@ function rowClass(place) {
   const told = decorated(place);
   if (told) names.push(told.class);
   else if (rows.columns.errors[place % rows.size] || how === "unanswered" || how === "closed") names.push("failed");
-  if (rows.text(place, "answered_by") === "kproxy") names.push("by-kproxy");
+  if (rows.text(place, "responder") === "kproxy") names.push("by-kproxy");
   if (how === "no_answer_due") names.push("no-answer");
   const id = rows.id(place);
   if (id === state.selected) names.push("selected");

@@ -8,7 +8,7 @@ export const MOST_ROWS = 50000;
 const LIST = "\u001f";
 const NUMBERS = ["time", "connection", "version", "records", "request", "response", "latency", "broker_ms", "rule_ms",
   "kproxy_ms", "throttle", "max_wait", "producer_id", "partition", "correlation"];
-const TEXTS = ["client", "api", "about", "outcome", "answered_by", "listener", "address", "principal", "software",
+const TEXTS = ["client", "api", "about", "outcome", "responder", "listener", "address", "principal", "software",
   "node", "group", "member", "transactional_id", "codec", "topic", "depth", "again_of"];
 const LISTS = ["errors", "rules"];
 const FLAGS = ["kept", "changed"];

@@ -51,7 +51,7 @@ function whyNot(rule) {
 export function Ruled({ event, row }) {
   learn();
   const names = event.rules ?? row?.rules ?? [];
-  const by = event.answered_by ?? row?.answered_by;
+  const by = event.responder ?? row?.responder;
   const others = known.rules.filter((rule) => !names.includes(rule.name));
   return html`<div class="ruled"><p>${names.length ? `${names.length === 1 ? "One rule" : `${names.length} rules`} acted on it:` : "No rule acted on it."}
     ${names.map((name) => html` <em class="tag" key=${name}>${name}</em>`)} ${event.rule_ms > 0 && `Rules held it for ${ms(event.rule_ms)}.`} ${by === "kproxy" ? "kproxy answered in the broker's place." : by === "broker" ? "The broker answered." : ""}</p>

@@ -64,7 +64,7 @@ def outcome(get: ReadValue) -> str:
     if said == "answered":
         rules = joined(get("rules"))
         plain = "sent again" if get("again_of") else ""
-        return "by kproxy" if get("answered_by") == "kproxy" else f"rule {rules}" if rules else plain
+        return "by kproxy" if get("responder") == "kproxy" else f"rule {rules}" if rules else plain
     return "under way" if said is None else str(said).replace("_", " ")
 
 
@@ -176,7 +176,7 @@ def cell(column: TerminalColumn, get: ReadValue) -> str:
 
 def colour(get: ReadValue) -> str:
     """Return the colour of an exchange's line, in rich's words; the outcome always says the same in a word."""
-    if get("answered_by") == "kproxy":
+    if get("responder") == "kproxy":
         return "cyan"
     if get("errors"):
         return "red"

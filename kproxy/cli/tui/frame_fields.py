@@ -68,8 +68,8 @@ def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
         yield f"{size - 4 - kept} bytes withheld: {why}" if why else f"{size - 4 - kept} bytes were not kept"
     elif said.get("withheld"):
         yield f"overwritten with *: {said['withheld']}"
-    if said.get("unread"):
-        yield f"it cannot be read further: {said['unread']}"
+    if said.get("decode_error"):
+        yield f"decode error: {said['decode_error']}"
     if isinstance(said.get("next"), int):
         yield f"only the first {said['next']} fields are shown"
 

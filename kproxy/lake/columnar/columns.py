@@ -27,10 +27,10 @@ from kproxy.lake.tables import READ_APIS, LakeTable
 from kproxy.lake.transforms import bronze as kinds
 from kproxy.record.events.column import FINISHED, Column
 from kproxy.record.events.schema import (
+    AUDIT_GAP_EVENT,
     CONNECTION_EVENT,
     LATENCY_BOUNDS_MS,
     PARTITION,
-    RECOVERED_EVENT,
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
@@ -300,7 +300,7 @@ def request_rows(columns: ArrowColumns, table: LakeTable) -> Any:
 def summary_rows(columns: ArrowColumns, table: LakeTable) -> Any:
     """Return the rows of summary lines for an API without a topic."""
     latency, histogram = columns["latency_ms"], columns["latency_buckets"]
-    by_broker = pc.fill_null(pc.equal(columns["answered_by"], "broker"), fill_value=False)
+    by_broker = pc.fill_null(pc.equal(columns["responder"], "broker"), fill_value=False)
     held = pc.add(pc.fill_null(columns["rule_ms"], 0.0), pc.fill_null(columns["wait_ms"], 0.0))
     broker = pc.max_element_wise(pc.subtract(latency, held), 0.0, skip_nulls=False)
     own = {
@@ -350,7 +350,7 @@ RECIPES = (
     Recipe(tables.GROUPS, {kinds.GROUP: shaped}),
     Recipe(tables.RULES, {kinds.RULE: shaped}),
     Recipe(tables.TOPOLOGY, {kinds.TOPOLOGY: shaped}),
-    Recipe(tables.RECOVERED, {kinds.RECOVERED: shaped}),
+    Recipe(tables.AUDIT_GAP, {kinds.AUDIT_GAP: shaped}),
     Recipe(tables.TELEMETRY, {kinds.TELEMETRY: shaped}),
 )
 """One per silver table. Event types without a recipe stay in bronze."""
@@ -361,7 +361,7 @@ _EVENTS = {
     kinds.CONNECTION: CONNECTION_EVENT,
     kinds.RULE: RULE_EVENT,
     kinds.TOPOLOGY: TOPOLOGY_EVENT,
-    kinds.RECOVERED: RECOVERED_EVENT,
+    kinds.AUDIT_GAP: AUDIT_GAP_EVENT,
     kinds.TELEMETRY: TELEMETRY_EVENT,
 }
 _ALSO = ("topics", "first", "records", "bytes", "outcome", "error_level")

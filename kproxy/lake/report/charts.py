@@ -141,8 +141,8 @@ def errors(rows: DataFrame) -> Any:
     names = [name for name, _ in _largest(whole, "error", "count")]
     if not names:
         return None
-    summed = whole.where(F.col("error").isin(names)).groupBy("error", "answered_by").agg(F.sum("count").alias("count"))
-    counts = {(row["error"], row["answered_by"]): row["count"] for row in summed.collect()}
+    summed = whole.where(F.col("error").isin(names)).groupBy("error", "responder").agg(F.sum("count").alias("count"))
+    counts = {(row["error"], row["responder"]): row["count"] for row in summed.collect()}
     positions = list(range(len(names)))
     figure = go.Figure()
     for (by, name), colour in zip(MAKERS, (COLOURS[0], COLOURS[5], COLOURS[6]), strict=True):

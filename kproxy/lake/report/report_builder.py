@@ -224,7 +224,7 @@ HeadlineCount = tuple[str, SparkColumn, bool]
 def headlines(name: str) -> tuple[HeadlineCount, ...]:
     """Return the headlines of an answer by its name. Built at each call, because Spark's columns need a running
     session."""
-    verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("answered_by") == "kproxy"
+    verdict, kind, own = F.col("verdict"), F.col("kind"), F.col("responder") == "kproxy"
     level, blind = F.col("level"), F.col("check") == "not-checked"
     entries: dict[str, tuple[HeadlineCount, ...]] = {
         "topic_producers": (

@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType, Ti
 
 from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, COMMIT_APIS, GROUP_APIS, KIND, OFFSET_APIS, READ_APIS, WRITE_APIS
 from kproxy.record.events.schema import (
+    AUDIT_GAP_EVENT,
     CONNECTION_EVENT,
-    RECOVERED_EVENT,
     REQUEST_EVENT,
     RULE_EVENT,
     SUMMARY_EVENT,
@@ -36,7 +36,7 @@ OTHER = "other"
 WRITE, READ, COMMIT, GROUP = "request_write", "request_read", "request_commit", "request_group"
 OFFSET = "request_offset"
 SUMMARY_WRITE, SUMMARY_READ = "summary_write", "summary_read"
-CONNECTION, RULE, TOPOLOGY, RECOVERED = "connection", "rule", "topology", "recovered"
+CONNECTION, RULE, TOPOLOGY, AUDIT_GAP = "connection", "rule", "topology", "audit_gap"
 TELEMETRY = "telemetry"
 
 _OF_REQUESTS = {WRITE: WRITE_APIS, READ: READ_APIS, COMMIT: COMMIT_APIS, OFFSET: OFFSET_APIS, GROUP: GROUP_APIS}
@@ -45,7 +45,7 @@ _OF_TYPES = {
     CONNECTION: CONNECTION_EVENT,
     RULE: RULE_EVENT,
     TOPOLOGY: TOPOLOGY_EVENT,
-    RECOVERED: RECOVERED_EVENT,
+    AUDIT_GAP: AUDIT_GAP_EVENT,
     TELEMETRY: TELEMETRY_EVENT,
 }
 

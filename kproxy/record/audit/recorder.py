@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kproxy.base.errors import KproxyError
 from kproxy.record.events.column import EventData
-from kproxy.record.events.schema import RECOVERED_EVENT
+from kproxy.record.events.schema import AUDIT_GAP_EVENT
 
 from .event_sink import EncodedEvent, OutletCounters, Unblocked, WhenFull, ignore_unblocked
 from .lines import EventEncoder
@@ -224,7 +224,7 @@ START_FAILURE_TIMEOUT = 5.0
 """Seconds for the outlets that are running already when another one cannot be started."""
 
 PutRecovered = Callable[[EventData, Callable[[], None]], None]
-"""Function of an outlet that puts a `recovered` event of these data, and calls back once it is durable there."""
+"""Function of an outlet that puts a `audit_gap` event of these data, and calls back once it is durable there."""
 
 
 class Outlet(Protocol):
@@ -337,10 +337,10 @@ class Recorder:
         def tell(data: EventData, then: Callable[[], None]) -> None:
             lines = self._lines
             with self._lock:
-                line = lines.line(RECOVERED_EVENT.name, clock.time(), data)
+                line = lines.line(AUDIT_GAP_EVENT.name, clock.time(), data)
                 for outlet in self.outlets:
                     outlet.add(
-                        line, lines.last_id, lines.day, RECOVERED_EVENT.name, data,
+                        line, lines.last_id, lines.day, AUDIT_GAP_EVENT.name, data,
                         must=True, then=then if outlet is origin else None,
                     )  # fmt: skip
 
@@ -352,7 +352,7 @@ class Recorder:
 
 
 def gap_event(gap: Gap, outlet: str) -> EventData:
-    """Return the data of the `recovered` event about events that were dropped."""
+    """Return the data of the `audit_gap` event about events that were dropped."""
     reasons = ", ".join(f"{reason} {count}" for reason, count in gap.reasons.most_common())
     return {
         "reason": "dropped",

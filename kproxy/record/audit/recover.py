@@ -1,7 +1,7 @@
 """Recovery of event files that processes before this one have left behind.
 
 Strategy: a process that lives holds locks on its mark (`event_files.ProcessMark`) and on its open files. A mark that
-can be locked is that of a process that did not end in order. First the `recovered` event becomes durable, then the file
+can be locked is that of a process that did not end in order. First the `audit_gap` event becomes durable, then the file
 is published, then the mark is deleted. After a kill at any point, the next start does the rest and may repeat the
 event.
 

@@ -270,7 +270,7 @@ SUMMED_TIMES = ("minute", "first", "last")
 SUMMED_TEXTS = ("client_id", "topic", "throttle_rule")
 SUMMED_DURATIONS = ("latency_ms", "latency_max_ms", "rule_ms", "wait_ms", "mute_ms")
 SUMMED_AS_THEY_ARE = (
-    "api", "version", "topic_id", "partition", "outcome", "answered_by", "error", "errors", "kproxy_errors",
+    "api", "version", "topic_id", "partition", "outcome", "responder", "error", "errors", "kproxy_errors",
     "error_level", "error_by", "acks", "codec", "idempotent", "count", "records", "bytes",
     "batches", "last_offset", "high_watermark", "empty", "request_bytes", "response_bytes", "latency_buckets",
     "throttled", "throttle_ms",
@@ -293,7 +293,7 @@ def request_event(
         data["depth"] = seen.depth
     data["outcome"] = seen.outcome
     if seen.answer is not None:
-        data["answered_by"] = "kproxy" if seen.answered_by_rule else "broker"
+        data["responder"] = "kproxy" if seen.answered_by_rule else "broker"
     if seen.acks is not None:
         data["acks"] = seen.acks
     put_times(data, seen, wall)
@@ -311,7 +311,7 @@ def request_event(
         data["throttle_ms"] = seen.known_throttle
     why = long or unread(seen)
     if why:
-        data["unread"] = plain(why)
+        data["decode_error"] = plain(why)
     return data
 
 

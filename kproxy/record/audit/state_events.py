@@ -63,7 +63,7 @@ def connection_columns(who: Who) -> dict[str, Any]:
 
 
 def opened(who: ConnectionInfo) -> dict[str, Any]:
-    data = {"what": "open", **connection_columns(who), "tls": who.tls}
+    data = {"action": "open", **connection_columns(who), "tls": who.tls}
     if who.sni is not None:
         data["sni"] = plain(who.sni)
     bound = who.bound
@@ -75,7 +75,7 @@ def opened(who: ConnectionInfo) -> dict[str, Any]:
 
 def authenticated(who: ConnectionInfo, outcome: LoginOutcome) -> dict[str, Any]:
     """Return the data of the event that the broker has accepted or refused the client."""
-    data = {"what": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
+    data = {"action": "authentication", **connection_columns(who), "mechanism": outcome.mechanism}
     return data | {"error": error_name(outcome.error)} if outcome.error else data
 
 
@@ -83,7 +83,7 @@ def closed(who: ConnectionInfo, client_id: str | None) -> dict[str, Any]:
     """Return the data of the event that the connection has closed."""
     end = who.end
     assert end is not None, "it is open"
-    data: dict[str, Any] = {"what": "close", **connection_columns(who), "tls": who.tls}
+    data: dict[str, Any] = {"action": "close", **connection_columns(who), "tls": who.tls}
     optional = {
         "client_id": plain(client_id),
         "sni": plain(who.sni),
@@ -144,18 +144,18 @@ class RuleEvents:
     def loaded(self, now: float, origin: str, version: str, rules: int, before: str | None = None) -> None:
         """Put the event that a set came into force. `now`: seconds since 1970, here as everywhere in this class."""
         what = "loaded" if before is None else "swapped"
-        data = {"what": what, "origin": origin, "version": version, "rules": rules}
+        data = {"action": what, "origin": origin, "version": version, "rules": rules}
         self.put(now, data if before is None else data | {"before": before})
 
     def rejected(self, now: float, origin: str, version: str, mistakes: Iterable[str]) -> None:
         """Put the event that a set was refused; the one of `version` stays in force."""
         first_mistakes = list(mistakes)[:MOST_MISTAKES]
-        self.put(now, {"what": "rejected", "origin": origin, "version": version, "mistakes": first_mistakes})
+        self.put(now, {"action": "rejected", "origin": origin, "version": version, "mistakes": first_mistakes})
 
     def changed(self, now: float, change: str, rule: str | None, version: str, rules: int) -> None:
         """Put the event of a change of one rule or of all: removed, expired, enabled, faults disabled …"""
         what = next((word for word in ("removed", "expired") if change.startswith(word)), "changed")
-        data = {"what": what, "change": change, "version": version, "rules": rules}
+        data = {"action": what, "change": change, "version": version, "rules": rules}
         self.put(now, data if rule is None else data | {"rule": rule})
 
     def tick(self, now: float) -> None:
@@ -185,7 +185,7 @@ class RuleEvents:
     def fired(self, running: ActiveRule, grown: list[int]) -> None:
         minute = self.minute or 0.0
         data = {
-            "what": "fired",
+            "action": "fired",
             "rule": running.name,
             "kind": running.rule.kind,
             "origin": running.origin,

@@ -31,7 +31,7 @@ class Note(ClientNote, total=False):
 
     `older`: the connection began before the capture. `earlier`: API key of a response to a request before it.
     `who`: news about the client since the connection's first packet. `acks`: of a Produce request, if its kept bytes
-    lack them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `answered_by`,
+    lack them. `withheld`: why the frame is not whole. `sketch`: its bytes are a sketch. `rules`, `responder`,
     `rule_wait`, `other_wait`, `outcome`: of the exchange that ends with the frame. `throttle`: its throttle_time_ms,
     the rule that throttled it, and the seconds of the mute. `failed`: error codes that rules put into the broker's
     response. `errors`, `error_at_top`: those in a response that is not kept completely; the first one is at its top.
@@ -45,7 +45,7 @@ class Note(ClientNote, total=False):
     withheld: str
     sketch: bool
     rules: list[str]
-    answered_by: str
+    responder: str
     rule_wait: tuple[float, float]
     other_wait: tuple[float, float]
     throttle: tuple[int, str, float]

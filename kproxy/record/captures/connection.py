@@ -195,7 +195,7 @@ class ExchangePairing:
         if "who" in note:
             self.who.take_note(note["who"])
         seen.rules = note.get("rules", seen.rules)
-        seen.answered_by_rule = note.get("answered_by") == "kproxy"
+        seen.answered_by_rule = note.get("responder") == "kproxy"
         if "errors" in note:
             seen.known_errors = in_order(0, note["errors"])._replace(top=note.get("error_at_top", False))
         seen.own_errors = frozenset(note.get("failed", ()))

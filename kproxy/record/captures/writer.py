@@ -360,7 +360,7 @@ def about_exchange(seen: ObservedExchange) -> dict[str, Any]:
     if seen.rules:
         note["rules"] = list(seen.rules)
     if seen.answered_by_rule:
-        note["answered_by"] = "kproxy"
+        note["responder"] = "kproxy"
     if seen.own_errors:
         note["failed"] = sorted(seen.own_errors)
     if seen.rule_wait != (0.0, 0.0):

@@ -40,7 +40,7 @@ CONNECTION_EVENT = EventType(
     "kproxy.connection.v1",
     "A client connection: opened, authenticated, closed",
     (
-        Column("what", "string", "open, authentication or close"),
+        Column("action", "string", "open, authentication or close"),
         *CONNECTION,
         Column("client_id", "string", "client id of the last request"),
         Column("tls", "boolean", "the client uses TLS"),
@@ -89,7 +89,7 @@ SUMMARY_EVENT = EventType(
         Column("topic_id", "string", "the topic's id, where the protocol gives it"),
         Column("partition", "int", "of lines with a topic; absent there: partitions beyond what is told one by one"),
         Column("outcome", "string", "as of requests; of lines without a topic"),
-        Column("answered_by", "string", "broker, or kproxy, whose rule answered in its place; without a topic"),
+        Column("responder", "string", "broker, or kproxy, whose rule answered in its place; without a topic"),
         Column("error", "string", "error name, of lines without a topic as of requests; absent: none"),
         Column("errors", "string", "all error names in each of the responses; of lines without a topic", array=True),
         Column("kproxy_errors", "string", "those of `errors` that rules of kproxy made", array=True),
@@ -179,7 +179,7 @@ REQUEST_EVENT = EventType(
         Column("version", "int", "version of the request"),
         Column("depth", "string", "how much of the frames kproxy decoded for its work: none, header, fields, full"),
         Column("outcome", "string", "answered; no_answer_due (acks=0); unanswered; closed (kproxy closed instead)"),
-        Column("answered_by", "string", "broker, or kproxy when a rule answered in its place"),
+        Column("responder", "string", "broker, or kproxy when a rule answered in its place"),
         Column("request_bytes", "long", "size of the frame, its length field included", "bytes"),
         Column("response_bytes", "long", "size of the frame, its length field included", "bytes"),
         Column("request_in", "timestamp", "the request's first bytes were read"),
@@ -233,7 +233,7 @@ REQUEST_EVENT = EventType(
         Column("omitted_resources", "int", "resources left out of this event", "resources"),
         Column("total_records", "long", "records of all partitions, those left out included", "records"),
         Column("total_bytes", "long", "bytes of record batches of all partitions", "bytes"),
-        Column("unread", "string", "why the request or the response could not be read; its fields are absent then"),
+        Column("decode_error", "string", "why the request or response could not be decoded; it has no fields then"),
     ),
 )  # fmt: skip
 
@@ -241,7 +241,9 @@ RULE_EVENT = EventType(
     "kproxy.rule.v1",
     "What became of rules: loaded, swapped, rejected, changed, fired",
     (
-        Column("what", "string", "loaded, swapped, rejected, removed, changed, expired, or fired (counts of a minute)"),
+        Column(
+            "action", "string", "loaded, swapped, rejected, removed, changed, expired, or fired (counts of a minute)"
+        ),
         Column("change", "string", "what was done, such as disabled or faults disabled; of removed and changed"),
         Column("version", "string", "id of the rule set in force"),
         Column("before", "string", "id of the rule set before"),
@@ -283,8 +285,8 @@ TOPOLOGY_EVENT = EventType(
     ),
 )  # fmt: skip
 
-RECOVERED_EVENT = EventType(
-    "kproxy.recovered.v1",
+AUDIT_GAP_EVENT = EventType(
+    "kproxy.audit_gap.v1",
     "Events were lost, or could have been, and writing goes on",
     (
         Column("reason", "string", "unclean_end (a file was left behind by a process that was killed) or dropped"),
@@ -342,7 +344,7 @@ EVENT_TYPES = (
     REQUEST_EVENT,
     RULE_EVENT,
     TOPOLOGY_EVENT,
-    RECOVERED_EVENT,
+    AUDIT_GAP_EVENT,
     TELEMETRY_EVENT,
 )
 """Declarations of all event types."""

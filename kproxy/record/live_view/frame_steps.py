@@ -163,7 +163,7 @@ class ShownFrame:
         more = first + len(steps)
         return {
             "side": side, "bytes": self.size, "kept": len(self.data), "form": self.form, "withheld": self.withheld,
-            "data": b64encode(self.data).decode(), "steps": steps, "unread": self.unread,
+            "data": b64encode(self.data).decode(), "steps": steps, "decode_error": self.unread,
             "next": more if more < len(self.steps) else None,
         }  # fmt: skip
 

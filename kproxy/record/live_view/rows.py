@@ -152,7 +152,7 @@ def frame_size(frame: Frame | None) -> int:
 
 COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",
-    "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "answered_by", "rules", "kept", "max_wait",
+    "broker_ms", "rule_ms", "kproxy_ms", "throttle", "outcome", "errors", "responder", "rules", "kept", "max_wait",
     "listener", "address", "principal", "software", "node", "group", "member", "transactional_id", "producer_id",
     "codec", "topic", "partition", "depth", "correlation", "changed", "again_of",
 )  # fmt: skip
@@ -217,7 +217,7 @@ def event_row(
         data.get("throttle_ms"),
         data.get("outcome") if over else None,
         errors(data),
-        data.get("answered_by", ""),
+        data.get("responder", ""),
         data.get("rules", []),
         kept,
         wait,

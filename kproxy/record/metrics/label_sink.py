@@ -254,7 +254,7 @@ class LabelSink:
 
     def read_api(self, cell: ApiCounters, principal: str, crowded: bool, now: float) -> None:
         key, ending = cell.key[0], cell.key[3]
-        by_broker = ending.answered_by == "broker"
+        by_broker = ending.responder == "broker"
         seconds = max(cell.latency - cell.rule - cell.wait, 0.0) if by_broker else 0.0
         numbers = (
             cell.count, cell.request_bytes + cell.response_bytes, seconds, sum(cell.buckets) if by_broker else 0,

@@ -337,7 +337,7 @@ class Summary:
     def api_line(self, cell: ApiCounters) -> SummaryRow:
         key, version, client_id, ended, acks = cell.key
         line = SummaryRow(self.minute, self.wall(cell.first), self.wall(cell.last), api_name(key), version, client_id)
-        line.outcome, line.answered_by, line.acks = ended.outcome, ended.answered_by or None, acks
+        line.outcome, line.responder, line.acks = ended.outcome, ended.responder or None, acks
         if ended.codes:
             line.errors = list(error_names(ended.codes))
             line.error, line.error_level = line.errors[0], "request" if ended.top else "part"

@@ -81,7 +81,7 @@ class SummaryRow:
     topic_id: str | None = None
     partition: int | None = None
     outcome: str | None = None
-    answered_by: str | None = None
+    responder: str | None = None
     error: str | None = None
     errors: list[str] | None = None
     kproxy_errors: list[str] | None = None
@@ -114,12 +114,12 @@ class Ending(NamedTuple):
     """Outcome of an exchange with its error codes.
 
     `codes`: the errors in its response, the one at the top first; `own`: those of them that kproxy made. `top`: True if
-    the first one is at the top of the response. `answered_by`: `broker` or `kproxy`, empty without a response.
+    the first one is at the top of the response. `responder`: `broker` or `kproxy`, empty without a response.
     `throttler`: the rule that throttled the exchange, empty if none did.
     """
 
     outcome: str
-    answered_by: str = ""
+    responder: str = ""
     codes: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
     top: bool = False

@@ -38,7 +38,7 @@ class FieldDepth(IntEnum):
 
 
 COLUMNS_AT_ONCE = frozenset((
-    "api", "api_key", "version", "correlation_id", "client_id", "acks", "outcome", "rules", "answered_by",
+    "api", "api_key", "version", "correlation_id", "client_id", "acks", "outcome", "rules", "responder",
     "request_bytes", "response_bytes", "latency_ms", "connection", "cluster", "listener", "client_address",
     "client_port", "node", "broker", "principal", "software_name", "software_version",
 ))  # fmt: skip
@@ -235,9 +235,9 @@ FIELDS = (
     Field(PROXY, "rule", "rule", TEXT, "names of the rules that acted on it", "~rule slow",
           *column("rules")),
     Field(PROXY, "injected", "inj", FLAG, "kproxy answered in the broker's place", "~inj",
-          *flag(lambda view: view.get("answered_by") == "kproxy")),
-    Field(PROXY, "unread", "undec", FLAG, "its request or its response could not be read", "~undec",
-          *flag(lambda view: view.get("unread") is not None, FieldDepth.FIELDS)),
+          *flag(lambda view: view.get("responder") == "kproxy")),
+    Field(PROXY, "decode_error", "undec", FLAG, "its request or response could not be decoded", "~undec",
+          *flag(lambda view: view.get("decode_error") is not None, FieldDepth.FIELDS)),
     Field(PROXY, "depth", "", ChoiceKind(DEPTHS), f"how much kproxy decoded: {', '.join(DEPTHS)}",
           "depth == full", *column("depth")),
     Field(PROXY, "rule_time", "", DURATION, "time held by rules", "rule_time > 0ms", *column("rule_ms")),

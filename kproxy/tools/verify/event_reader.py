@@ -54,7 +54,11 @@ READ_COMMITTED = 1
 END_TELLS_EPOCH = 5  # first version whose response has the next epoch
 EventRow = Mapping[str, Any]  # columns of a request event, or of a topic, partition or batch in it
 UNKNOWN = -1
-OMITTED = ("unread", "omitted_topics", "omitted_partitions")  # columns of events that lack a part of their exchange
+OMITTED = (
+    "decode_error",
+    "omitted_topics",
+    "omitted_partitions",
+)  # columns of events that lack a part of their exchange
 
 
 def number(row: EventRow, column: str) -> int:
@@ -352,7 +356,7 @@ class EventReader:
             self.counts.not_kept[witness.api] += 1
         else:
             self.counts.looked[witness.api] += 1
-        if not data.get("unread"):
+        if not data.get("decode_error"):
             facts += tell(EventExchange(data, witness, self.names))
         return facts
 
@@ -382,7 +386,7 @@ def event_witness(data: EventRow, number_in_record: int, skew: float, recording:
         api=api_of(data),
         version=number(data, "version"),
         rules=tuple(intern(str(rule)[:LONGEST_TEXT]) for rule in (data.get("rules") or ())[:MOST_RULES]),
-        made_by_kproxy=data.get("answered_by") == "kproxy",
+        made_by_kproxy=data.get("responder") == "kproxy",
         software=intern(" ".join(filter(None, words))[:LONGEST_TEXT]),
         correlation_id=data.get("correlation_id") or 0,
         server=intern(f"{recording} {data.get('cluster')}") if recording else "",

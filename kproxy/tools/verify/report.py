@@ -271,7 +271,7 @@ def witness_json(witness: Witness) -> dict[str, Any]:
         "api": witness.api,
         "version": witness.version,
         "rules": list(witness.rules),
-        "answered_by": "kproxy" if witness.made_by_kproxy else "broker" if witness.ended is not None else None,
+        "responder": "kproxy" if witness.made_by_kproxy else "broker" if witness.ended is not None else None,
         "software": witness.software,
     }
 

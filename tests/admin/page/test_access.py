@@ -48,7 +48,7 @@ def filled(fake: FakeView) -> None:
     fake.rows_kept = [
         *(fake.row(number, group="billing") for number in range(1, 31)),
         fake.row(31, errors=["NOT_LEADER_OR_FOLLOWER"], rules=["third write fails"]),
-        fake.row(32, answered_by="kproxy", errors=["UNSUPPORTED_VERSION"], latency=253.0, rule_ms=200.0),
+        fake.row(32, responder="kproxy", errors=["UNSUPPORTED_VERSION"], latency=253.0, rule_ms=200.0),
         fake.row(33, outcome="no_answer_due", latency=None, response=None),
         fake.row(34, outcome=None, latency=None, response=None, api="Fetch", max_wait=500),
     ]

@@ -46,7 +46,7 @@ def held(number: str = "17-1", **more: Any) -> dict[str, Any]:
 def shown(number: str = "17-1", **more: Any) -> dict[str, Any]:
     """Return it as it is asked for alone."""
     frame = {"side": "client", "bytes": len(FRAME) + 4, "kept": len(FRAME), "form": "whole", "withheld": "",
-             "data": b64encode(FRAME).decode(), "steps": STEPS, "unread": ""}  # fmt: skip
+             "data": b64encode(FRAME).decode(), "steps": STEPS, "decode_error": ""}  # fmt: skip
     return {**held(number), "frame": frame, "broker": None, "records": [], **more}
 
 

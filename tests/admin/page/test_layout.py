@@ -27,7 +27,7 @@ NOON = 1_600_000_000.0  # 2020-09-13 12:26:40 UTC
 
 def side(name: str) -> dict[str, Any]:
     return {"side": name, "bytes": len(FRAME) + 4, "kept": len(FRAME), "form": "whole", "withheld": "",
-            "data": b64encode(FRAME).decode(), "steps": STEPS, "unread": ""}  # fmt: skip
+            "data": b64encode(FRAME).decode(), "steps": STEPS, "decode_error": ""}  # fmt: skip
 
 
 def detail() -> dict[str, Any]:

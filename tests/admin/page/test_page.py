@@ -38,7 +38,7 @@ def test_rows_are_shown_as_they_come(fake: FakeView, open_page: OpenPage) -> Non
     assert "NOT_LEADER_OR_FOLLOWER third write fails⇄" in cells(page, 2)
     assert "⇄" not in cells(page, 1)
 
-    fake.rows([fake.row(3, outcome=None, latency=None, response=None, answered_by=None)])
+    fake.rows([fake.row(3, outcome=None, latency=None, response=None, responder=None)])
     shown(page, 3)
     assert "under way" in cells(page, 3)
     fake.rows([fake.row(3, latency=1500.0)])

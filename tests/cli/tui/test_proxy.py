@@ -50,7 +50,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def row(number: int, **values: Any) -> list[Any]:
     known = {"id": f"0-{number}", "time": NOON + number, "connection": 17, "client": "etl-3", "api": "Produce",
              "version": 9, "about": "orders[3]", "latency": 1.5, "outcome": "answered", "errors": [],
-             "answered_by": "broker", "rules": [], "topic": "orders", "partition": 3, **values}  # fmt: skip
+             "responder": "broker", "rules": [], "topic": "orders", "partition": 3, **values}  # fmt: skip
     return [known.get(name) for name in COLUMNS]
 
 
@@ -259,7 +259,7 @@ def test_stopping_and_going_on(admin: FakeAdmin) -> None:
 def frame(side: str, topic: str) -> dict[str, Any]:
     data = bytes([0, len(topic), *topic.encode()])
     return {"side": side, "bytes": len(data) + 4, "kept": len(data), "form": "whole", "withheld": "",
-            "data": b64encode(data).decode(), "unread": "", "next": None,
+            "data": b64encode(data).decode(), "decode_error": "", "next": None,
             "steps": [[0, len(data), 1, "topic_data[0].name", "value", "STRING", topic]]}  # fmt: skip
 
 

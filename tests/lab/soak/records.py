@@ -71,7 +71,7 @@ def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
     findings += [] if events else ["audit: no event is published"]
     told: dict[str, set[int]] = defaultdict(set)
     for event in events:
-        if event["type"] == "kproxy.recovered.v1" and event["data"]["reason"] == "dropped":
+        if event["type"] == "kproxy.audit_gap.v1" and event["data"]["reason"] == "dropped":
             data = event["data"]
             told[data.get("of_source") or event["source"]].update(
                 range(int(data["first_id"]), int(data["last_id"]) + 1)

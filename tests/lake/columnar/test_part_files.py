@@ -14,15 +14,15 @@ import pytest
 from kproxy.lake.columnar import task as part_files
 from kproxy.lake.columnar.columns import TIMESTAMP, shaped
 from kproxy.lake.columnar.task import PartFiles, days_of
-from kproxy.lake.tables import RECOVERED, RULES
+from kproxy.lake.tables import AUDIT_GAP, RULES
 
 Files = Callable[[], PartFiles]
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    """Writes below tmp_path/rules and tmp_path/recovered."""
-    return lambda: PartFiles({table.name: f"file:{tmp_path}/{table.name}" for table in (RULES, RECOVERED)})
+    """Writes below tmp_path/rules and tmp_path/audit_gaps."""
+    return lambda: PartFiles({table.name: f"file:{tmp_path}/{table.name}" for table in (RULES, AUDIT_GAP)})
 
 
 def rows(*days: int, table: Any = RULES) -> Any:
@@ -39,11 +39,11 @@ def test_each_table_and_day_has_a_file(files: Files, tmp_path: Path) -> None:
     writing = files()
     add(writing, rows(1, 2, 1))
     add(writing, rows(2))
-    add(writing, rows(1, table=RECOVERED), RECOVERED)
+    add(writing, rows(1, table=AUDIT_GAP), AUDIT_GAP)
 
     told = {(one.table, Path(one.path.removeprefix("file:")).parent.name): one for one in writing.close()}
     assert {key: one.rows for key, one in told.items()} == {
-        ("rules", "dt=2026-11-01"): 2, ("rules", "dt=2026-11-02"): 2, ("recovered", "dt=2026-11-01"): 1
+        ("rules", "dt=2026-11-01"): 2, ("rules", "dt=2026-11-02"): 2, ("audit_gaps", "dt=2026-11-01"): 1
     }  # fmt: skip
     found = sorted(tmp_path.glob("*/*/*.parquet"))
     assert found == sorted(Path(one.path.removeprefix("file:")) for one in told.values())

@@ -106,7 +106,7 @@ def test_summary_row_has_the_brokers_part(rows: Any, audit: Any) -> None:
     parts = {"api": "Fetch", "count": 2, "latency_ms": 30.0, "rule_ms": 4.0, "wait_ms": 1.0}
     lines = [
         audit.event(number, "summary", **parts, **more)
-        for number, more in enumerate([{"answered_by": "broker"}, {"answered_by": "kproxy"}, {}], 1)
+        for number, more in enumerate([{"responder": "broker"}, {"responder": "kproxy"}, {}], 1)
     ]
     found = rows("requests", *lines)
 
@@ -201,8 +201,8 @@ def test_what_members_of_groups_do_is_in_groups(rows: Any, audit: Any) -> None:
 
 def test_other_events_are_rows_as_they_are(rows: Any, audit: Any) -> None:
     """A rule event has a version of another type than requests have, and its own `rules`."""
-    line = audit.event(1, "rule", what="loaded", version="abc", rules=4)
-    found = picked(rows("rules", line, audit.event(2)), "event_id", "what", "version", "rules", "dt")
+    line = audit.event(1, "rule", action="loaded", version="abc", rules=4)
+    found = picked(rows("rules", line, audit.event(2)), "event_id", "action", "version", "rules", "dt")
 
     assert found == [(1, "loaded", "abc", 4, date(2026, 11, 21))]
 

@@ -67,7 +67,7 @@ def test_what_instances_say_is_beside_what_was_seen_of_them(answer: Callable[...
         seen(0.01, api="PushTelemetry"),
         seen(7.0, client_id="silent"),
     ]
-    closes = [{**SHOP, "what": what} for what in ("open", "close", "close")]
+    closes = [{**SHOP, "action": what} for what in ("open", "close", "close")]
     rows = {
         (row["principal"], row["software_version"]): row
         for row in answer("client_metrics", telemetry=pushes, requests=requests, connections=closes)

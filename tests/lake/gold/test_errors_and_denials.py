@@ -6,13 +6,13 @@ def test_errors_are_told_by_kind_and_by_what_they_are_of(answer):
     rows = answer(
         "errors_and_denials",
         requests=[
-            {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED", "client_id": "a", "answered_by": "broker"},
-            {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED", "client_id": "a", "answered_by": "kproxy"},
+            {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED", "client_id": "a", "responder": "broker"},
+            {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED", "client_id": "a", "responder": "kproxy"},
             {
                 "api": "Produce",
                 "error": "THROTTLING_QUOTA_EXCEEDED",
                 "client_id": "a",
-                "answered_by": "broker",
+                "responder": "broker",
                 "kproxy_errors": ["THROTTLING_QUOTA_EXCEEDED"],
             },
             {"api": "Fetch", "outcome": "unanswered", "client_id": "a", "count": 3},
@@ -35,13 +35,13 @@ def test_errors_are_told_by_kind_and_by_what_they_are_of(answer):
         ],
         commits=[{"api": "OffsetCommit", "topic": "t", "partition": 0, "error": "ILLEGAL_GENERATION"}],
         connections=[
-            {"what": "authentication", "error": "SASL_AUTHENTICATION_FAILED", "client_address": "10.0.0.9"},
-            {"what": "authentication", "client_address": "10.0.0.9"},
-            {"what": "open"},
+            {"action": "authentication", "error": "SASL_AUTHENTICATION_FAILED", "client_address": "10.0.0.9"},
+            {"action": "authentication", "client_address": "10.0.0.9"},
+            {"action": "open"},
         ],
     )
 
-    names = ("kind", "what", "api", "error", "answered_by", "topic", "count")
+    names = ("kind", "what", "api", "error", "responder", "topic", "count")
     assert {
         ("authorization", "request", "Produce", "TOPIC_AUTHORIZATION_FAILED", "broker", None, 1),
         ("authorization", "request", "Produce", "TOPIC_AUTHORIZATION_FAILED", "kproxy", None, 1),

@@ -43,7 +43,7 @@ def some_rows(chance, count):
         plain = {name: value for name, value in base.items() if name not in ("count", "node", "detail")}
         rows["groups"].append({**plain, **member, "api": chance.choice(("JoinGroup", "Heartbeat", "LeaveGroup"))})
         opened = {name: value for name, value in plain.items() if name != "version"}
-        rows["connections"].append({**opened, "what": "open", "error": None})
+        rows["connections"].append({**opened, "action": "open", "error": None})
     return rows
 
 

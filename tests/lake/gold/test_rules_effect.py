@@ -5,23 +5,23 @@ def test_counts_and_requests_of_a_rule_by_day(answer):
     """The rules' own counts beside the requests on record, their clients and topics; a rule that met no request on
     record has none."""
     rules = [
-        {"what": "fired", "rule": "slow", "kind": "delay", "matched": 10, "fired": 5, "applied": 4},
-        {"what": "fired", "rule": "slow", "kind": "delay", "matched": 1, "fired": 1, "applied": 1},
-        {"what": "fired", "rule": "slow", "kind": "delay", "matched": 1, "time": "2026-11-21 10:00:00"},
-        {"what": "swapped", "rules": 3},
+        {"action": "fired", "rule": "slow", "kind": "delay", "matched": 10, "fired": 5, "applied": 4},
+        {"action": "fired", "rule": "slow", "kind": "delay", "matched": 1, "fired": 1, "applied": 1},
+        {"action": "fired", "rule": "slow", "kind": "delay", "matched": 1, "time": "2026-11-21 10:00:00"},
+        {"action": "swapped", "rules": 3},
     ]
     requests = [
-        {"rules": ["slow", "other"], "client_id": "a", "topics_named": ["t", "u"], "answered_by": "kproxy"},
-        {"rules": ["slow"], "client_id": "b", "topics_named": ["t"], "answered_by": "broker"},
+        {"rules": ["slow", "other"], "client_id": "a", "topics_named": ["t", "u"], "responder": "kproxy"},
+        {"rules": ["slow"], "client_id": "b", "topics_named": ["t"], "responder": "broker"},
         {"rules": [], "client_id": "c", "topics_named": ["t"]},
         {"client_id": "c"},
     ]
     tenant = {"rule": "tenant", "kind": "prefix"}
     connections = [
-        {"what": "open", "bound_rules": [tenant, {"rule": "outside", "kind": "advertise"}]},
-        {"what": "open", "bound_rules": [tenant]},
-        {"what": "open"},
-        {"what": "close", "bound_rules": [tenant]},
+        {"action": "open", "bound_rules": [tenant, {"rule": "outside", "kind": "advertise"}]},
+        {"action": "open", "bound_rules": [tenant]},
+        {"action": "open"},
+        {"action": "close", "bound_rules": [tenant]},
     ]
     rows = answer("rules_effect", rules=rules, requests=requests, connections=connections)
     found = {(row["rule"], row["day"]): row for row in rows}

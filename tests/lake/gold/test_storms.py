@@ -3,9 +3,9 @@
 
 def test_the_worst_minute_is_mentioned(answer):
     """Per address and kind, over all its clients; minutes of silence do not count in the mean."""
-    opened = [{"what": "open", "client_address": "10.0.0.1", "time": f"2026-11-20 10:00:{n:02}"} for n in range(59)] + [
-        {"what": what, "client_address": "10.0.0.1", "time": "2026-11-20 12:00:00"} for what in ("open", "close")
-    ]
+    opened = [
+        {"action": "open", "client_address": "10.0.0.1", "time": f"2026-11-20 10:00:{n:02}"} for n in range(59)
+    ] + [{"action": what, "client_address": "10.0.0.1", "time": "2026-11-20 12:00:00"} for what in ("open", "close")]
     asked = [
         {"api": "Metadata", "client_address": "10.0.0.2", "client_id": "a", "count": 200},
         {"api": "Metadata", "client_address": "10.0.0.2", "client_id": "b", "count": 100},

@@ -19,7 +19,7 @@ from kproxy.base.errors import InternalError, LakeError
 from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.lake import Files, Lake
 from kproxy.lake.spark import Run
-from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, FETCH_PARTITIONS, RECOVERED, REQUESTS, TABLES
+from kproxy.lake.tables import AUDIT_GAP, BRONZE, BRONZE_CORRUPT, FETCH_PARTITIONS, REQUESTS, TABLES
 
 
 def take(run: Run, audit: Any) -> None:
@@ -137,13 +137,13 @@ def test_a_folder_without_events_is_mentioned(run: Run, tmp_path: Path, make: An
 
 def test_silver_of_an_older_kproxy_lacks_columns_not_rows(run: Run, audit: Any) -> None:
     """What was written before a column was there is null in it."""
-    audit.publish(audit.event(1, "recovered", reason="dropped", message="disk full"))
+    audit.publish(audit.event(1, "audit_gap", reason="dropped", message="disk full"))
     take(run, audit)
     batch = Ledgers(run).only("silver")
-    older = run.lake.read_batch(RECOVERED, batch).drop("message", "batch").localCheckpoint()
-    run.lake.replace(RECOVERED, older, batch)
+    older = run.lake.read_batch(AUDIT_GAP, batch).drop("message", "batch").localCheckpoint()
+    run.lake.replace(AUDIT_GAP, older, batch)
 
-    [row] = run.lake.read(RECOVERED).collect()
+    [row] = run.lake.read(AUDIT_GAP).collect()
     assert (row.reason, row.message) == ("dropped", None)
 
 
@@ -166,7 +166,7 @@ def test_lines_that_another_kproxy_has_sorted_are_sorted_anew(run: Run, audit: A
 
 def test_bronze_without_kinds_is_sorted_by_its_lines(run: Run, audit: Any) -> None:
     """Its files lie in the batch's folder itself, and the ledger says nothing of kinds."""
-    audit.publish(audit.event(1, api="Fetch"), audit.event(2, "recovered", reason="dropped"))
+    audit.publish(audit.event(1, api="Fetch"), audit.event(2, "audit_gap", reason="dropped"))
     bronze(run, FileSource(str(audit.path)))
     ledgers = Ledgers(run)
     batch = ledgers.only("bronze")
@@ -177,7 +177,7 @@ def test_bronze_without_kinds_is_sorted_by_its_lines(run: Run, audit: Any) -> No
     silver(run)
 
     assert ids(run) == [1]
-    assert ids(run, RECOVERED) == [2]
+    assert ids(run, AUDIT_GAP) == [2]
 
 
 class Ledgers:

@@ -76,7 +76,7 @@ HEADER = frozenset(
     (
         "connection", "cluster", "listener", "client_address", "client_port", "node", "broker", "principal",
         "software_name", "software_version", "client_id", "correlation_id", "api", "api_key", "version", "outcome",
-        "answered_by", "request_bytes", "response_bytes", "request_in", "request_out", "response_in", "response_out",
+        "responder", "request_bytes", "response_bytes", "request_in", "request_out", "response_in", "response_out",
         "latency_ms", "broker_ms", "rule_ms", "wait_ms",
     )
 )  # fmt: skip

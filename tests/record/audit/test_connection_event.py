@@ -34,7 +34,7 @@ def test_the_three_events_of_a_connection() -> None:
     """Opened, authenticated, closed with its totals; all as declared."""
     who = Live(outcome=LoginOutcome("PLAIN", 0), end=END)
     events = [opened(who), authenticated(who, LoginOutcome("PLAIN", 58)), closed(who, "till")]
-    assert [event["what"] for event in events] == ["open", "authentication", "close"]
+    assert [event["action"] for event in events] == ["open", "authentication", "close"]
     assert [mistakes(CONNECTION_EVENT, event) for event in events] == [[], [], []]
     assert events[0]["sni"] == "kafka.example.com"
     assert events[1]["error"] == "SASL_AUTHENTICATION_FAILED"

@@ -12,7 +12,7 @@ import pytest
 from kproxy.record.audit.event_sink import OutletCounters
 from kproxy.record.audit.kafka_outlet import WrongOptions
 from kproxy.record.audit.recorder import Gap, LineQueue, PutRecovered, Recorder, gap_event
-from kproxy.record.events.schema import RECOVERED_EVENT
+from kproxy.record.events.schema import AUDIT_GAP_EVENT
 
 
 class Fake:
@@ -73,7 +73,7 @@ def test_what_one_outlet_tells_all_of_them_get() -> None:
     (batch,), (other,) = files.queue.take(), kafka.queue.take()
     told = msgspec.json.decode(batch.items[0])
 
-    assert (told["type"], told["id"], told["data"]) == (RECOVERED_EVENT.name, "1", {"reason": "unclean_end"})
+    assert (told["type"], told["id"], told["data"]) == (AUDIT_GAP_EVENT.name, "1", {"reason": "unclean_end"})
     assert batch.items == other.items
     assert (len(batch.then), other.then, called) == (1, [], [])
 
@@ -156,4 +156,4 @@ def test_the_words_of_a_gap() -> None:
 
     said = "files: disk_full 10, unencodable 1"
     assert told == {"reason": "dropped", "dropped": 11, "first_id": 5, "last_id": 19, "message": said}
-    assert set(told) <= {column.name for column in RECOVERED_EVENT.columns}
+    assert set(told) <= {column.name for column in AUDIT_GAP_EVENT.columns}

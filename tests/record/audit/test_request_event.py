@@ -32,7 +32,7 @@ def test_produce() -> None:
         "connection": 3, "cluster": "main", "listener": "inside", "client_address": "10.1.2.3", "client_port": 40000,
         "node": 1, "broker": "b1:9092", "principal": "User:alice", "software_name": "librdkafka",
         "software_version": "2.16.0", "client_id": "tester", "correlation_id": 7, "api": "Produce", "api_key": 0,
-        "version": 10, "depth": "fields", "outcome": "answered", "answered_by": "broker", "acks": -1,
+        "version": 10, "depth": "fields", "outcome": "answered", "responder": "broker", "acks": -1,
         "request_bytes": exchange.request.size, "response_bytes": exchange.response.size,
         "request_in": "2026-11-21T10:00:01.000000Z", "request_out": "2026-11-21T10:00:01.002000Z",
         "response_in": "2026-11-21T10:00:01.011000Z", "response_out": "2026-11-21T10:00:01.012500Z",
@@ -59,7 +59,7 @@ def test_produce_without_acknowledgement() -> None:
 
     event = request_event(exchange, wall)
 
-    assert {"response_in", "response_out", "latency_ms", "broker_ms", "answered_by"}.isdisjoint(event)
+    assert {"response_in", "response_out", "latency_ms", "broker_ms", "responder"}.isdisjoint(event)
     assert (event["outcome"], event["acks"]) == ("no_answer_due", 0)
     row = {"partition": 4, "records": 1, "bytes": len(batch(1)), "batches": 1, "codec": "none", **headed(batch(1))}
     assert event["topics"] == [{**NAMED, "topic_id": str(ORDERS), "partitions": [row]}]
@@ -174,14 +174,14 @@ def test_frames_that_cannot_be_read() -> None:
     assert exchange.request is not None and exchange.response is not None
     exchange.response.data = exchange.response.data[:-2]
     event = said(exchange)
-    assert event["unread"].startswith("OffsetCommit response v8")
+    assert event["decode_error"].startswith("OffsetCommit response v8")
     assert event["group"] == "g"
     exchange = seen("OffsetCommit", 8, None)
     exchange.version, exchange.request = 99, Frame(40, 1.0, 1.1, bytes(36), Form.WHOLE)
-    assert "99" in said(exchange)["unread"]
+    assert "99" in said(exchange)["decode_error"]
     exchange = seen("OffsetCommit", 8, None)
     exchange.request = Frame(5_000_000, 1.0, 1.1, bytes(1000), Form.HEAD)
-    assert said(exchange) == {"unread": "request: only 1000 of 5000000 bytes were kept"}
+    assert said(exchange) == {"decode_error": "request: only 1000 of 5000000 bytes were kept"}
 
 
 def test_ten_thousand_partitions() -> None:
@@ -201,7 +201,7 @@ def test_answers_of_kproxy() -> None:
     """What a rule answered never went to a broker: no time there."""
     exchange = seen("Heartbeat", 4, {"group_id": "g", "member_id": "m"}, {"error_code": 16}, answered_by_rule=True)
     event = request_event(exchange, wall)
-    assert event["answered_by"] == "kproxy"
+    assert event["responder"] == "kproxy"
     assert {"request_out", "response_in", "broker_ms"}.isdisjoint(event)
     assert event["latency_ms"] == 12.5
 
@@ -221,7 +221,7 @@ def test_long_lists_are_not_read() -> None:
     assert exchange.response is not None
     assert said(exchange) == {
         "topics": [{"topic": "a"}],
-        "unread": f"response: {exchange.response.size} bytes, more than the 262144 that are read of lists",
+        "decode_error": f"response: {exchange.response.size} bytes, more than the 262144 that are read of lists",
     }
 
 

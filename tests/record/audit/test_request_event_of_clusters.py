@@ -166,7 +166,7 @@ def test_sasl() -> None:
     exchange = seen("SaslAuthenticate", 2, None, None)
     exchange.request = Frame(90, 1.0, 1.001, bytes(20), Form.HEAD, "SASL token")
     exchange.response, exchange.outcome = Frame(30, 1.011, 1.012, bytes(5), Form.HEAD, "SASL token"), "answered"
-    assert said(exchange) == {"unread": "request: SASL token"}
+    assert said(exchange) == {"decode_error": "request: SASL token"}
     exchange.known_errors = Errors((58,), top=True)
     assert said(exchange)["errors"] == ["SASL_AUTHENTICATION_FAILED"]
     whole = seen("SaslAuthenticate", 2, {"auth_bytes": b"secret"}, {"auth_bytes": b"secret", "error_code": 58})

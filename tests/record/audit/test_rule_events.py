@@ -50,7 +50,7 @@ def test_counts_are_told_once_a_minute_and_only_what_has_grown() -> None:
     [(time, data)] = kept.events
     assert time == 60.0
     assert data == {
-        "what": "fired", "rule": "slow", "kind": "delay", "origin": talk.rules.live[0].origin,
+        "action": "fired", "rule": "slow", "kind": "delay", "origin": talk.rules.live[0].origin,
         "minute": "1970-01-01T00:01:00.000000Z", "matched": 2, "fired": 2, "applied": 2,
     }  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_what_happens_to_rules() -> None:
     rules.changed(5.0, "disabled", "slow", "v3", 2)
     rules.changed(6.0, "expired", "slow", "v4", 1)
 
-    assert [(time, data["what"]) for time, data in kept.events] == [
+    assert [(time, data["action"]) for time, data in kept.events] == [
         (1.0, "loaded"), (2.0, "swapped"), (3.0, "rejected"), (4.0, "removed"), (5.0, "changed"), (6.0, "expired"),
     ]  # fmt: skip
     assert len(kept.events[2][1]["mistakes"]) == 100

@@ -170,7 +170,7 @@ def test_names_are_learnt() -> None:
 def test_what_notes_say() -> None:
     """Rules, waits, who answered, how it ended, acks, and who the client has turned out to be."""
     heard = Heard(own=True)
-    said = {"rules": ["a"], "answered_by": "kproxy", "rule_wait": (0.5, 0.0), "other_wait": (0.0, 0.25),
+    said = {"rules": ["a"], "responder": "kproxy", "rule_wait": (0.5, 0.0), "other_wait": (0.0, 0.25),
             "who": {"principal": "User:anna"}}  # fmt: skip
     heard.ask(beat(1))
     heard.tell(answer(1), **said)

@@ -11,7 +11,7 @@ from kproxy.record.captures.pcapng import note, read_note
 def test_what_is_known_is_taken() -> None:
     """All names with their types; names from the future are passed over."""
     said = {"connection": 7, "node": 0, "who": {"principal": "User:a"}, "acks": 0, "rules": ["a"], "withheld": "x",
-            "answered_by": "kproxy", "rule_wait": [1, 0.5], "outcome": "closed"}  # fmt: skip
+            "responder": "kproxy", "rule_wait": [1, 0.5], "outcome": "closed"}  # fmt: skip
     assert {**said, "rule_wait": (1.0, 0.5)} == packet_note(note(**said, future={"a": 1}))
     assert {} == packet_note("") == packet_note("somebody's comment")
 

@@ -35,5 +35,5 @@ def test_types_are_found_by_name() -> None:
     """The version is part of the name."""
     for one in EVENT_TYPES:
         assert BY_NAME[one.name] is one
-        assert re.fullmatch(r"kproxy\.[a-z]+\.v\d+", one.name)
+        assert re.fullmatch(r"kproxy\.[a-z_]+\.v\d+", one.name)
         assert one.name == f"kproxy.{one.short}.v1"

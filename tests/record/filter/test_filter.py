@@ -22,7 +22,7 @@ PRODUCE: Mapping[str, Any] = {
     "connection": 7, "cluster": "main", "listener": "inner", "client_address": "10.1.2.3", "client_port": 5000,
     "node": 2, "broker": "kafka-2:9092", "principal": "alice", "software_name": "librdkafka",
     "software_version": "1.9.2", "client_id": "etl-1", "correlation_id": 17, "api": "Produce", "api_key": 0,
-    "version": 9, "depth": "header", "outcome": "answered", "answered_by": "broker", "request_bytes": 2_000_000,
+    "version": 9, "depth": "header", "outcome": "answered", "responder": "broker", "request_bytes": 2_000_000,
     "response_bytes": 80, "request_in": "2026-11-21T10:11:12.500000Z", "latency_ms": 250.5, "broker_ms": 240.0,
     "rule_ms": 5.0, "wait_ms": 0.5, "throttle_ms": 0, "rules": ["slow", "odd"], "error": "NOT_LEADER_OR_FOLLOWER",
     "errors": ["NOT_LEADER_OR_FOLLOWER", "INVALID_RECORD"], "acks": -1, "transactional_id": "pay-1",
@@ -37,10 +37,10 @@ PRODUCE: Mapping[str, Any] = {
 }  # fmt: skip
 HEARTBEAT: Mapping[str, Any] = {
     "api": "Heartbeat", "version": 4, "outcome": "unanswered", "group": "billing", "member": "consumer-1-x",
-    "instance": "w-3", "generation": 12, "unread": "Heartbeat v4 at byte 9: 3 bytes left",
+    "instance": "w-3", "generation": 12, "decode_error": "Heartbeat v4 at byte 9: 3 bytes left",
 }  # fmt: skip
 CREATE: Mapping[str, Any] = {
-    "api": "CreateTopics", "version": 7, "outcome": "closed", "answered_by": "kproxy", "request_bytes": 100,
+    "api": "CreateTopics", "version": 7, "outcome": "closed", "responder": "kproxy", "request_bytes": 100,
     "resources": [{"type": "topic", "name": "new"}, {"type": "group", "name": "g9"}, {"type": "user", "name": "bob"}],
 }  # fmt: skip
 
@@ -77,7 +77,8 @@ def holds(text: str, event: Mapping[str, Any]) -> bool:
         ("bytes > 1MB", PRODUCE), ("codec == none", PRODUCE), ("codec in (lz4, zstd)", PRODUCE),
         ("codec != gzip", PRODUCE), ("producer_id == 4000", PRODUCE), ("producer_id == 4001", PRODUCE),
         ("offset == 10", PRODUCE), ("ruled", PRODUCE), ("rule == odd", PRODUCE), ("injected", CREATE),
-        ("unread", HEARTBEAT), ("depth == header", PRODUCE), ("rule_time > 0ms", PRODUCE), ("wait_time < 1ms", PRODUCE),
+        ("decode_error", HEARTBEAT),
+        ("depth == header", PRODUCE), ("rule_time > 0ms", PRODUCE), ("wait_time < 1ms", PRODUCE),
         ("", HEARTBEAT), ("~k produce ~t orders", PRODUCE), ("~k fetch or ~q", CREATE), ("not ~k fetch", PRODUCE),
     ],
 )  # fmt: skip
@@ -92,7 +93,7 @@ def test_a_filter_that_holds(text: str, event: Mapping[str, Any]) -> None:
     [
         ("topic == order", PRODUCE), ("topic != orders", PRODUCE), ("topic !~ ord", PRODUCE), ("group", PRODUCE),
         ("group == x", PRODUCE), ("throttle", PRODUCE), ("latency > 1s", PRODUCE), ("latency < 1s", HEARTBEAT),
-        ("injected", PRODUCE), ("ruled", CREATE), ("pending", PRODUCE), ("unread", PRODUCE), ("error", CREATE),
+        ("injected", PRODUCE), ("ruled", CREATE), ("pending", PRODUCE), ("decode_error", PRODUCE), ("error", CREATE),
         ("partition > 3", PRODUCE), ("api == Fetch", PRODUCE), ("time > 2026-11-22", PRODUCE), ("~k fetch ~q", CREATE),
         ("client_address == 10.0.0.0/8", CREATE), ("software ~ a", CREATE), ("size > 0", HEARTBEAT),
     ],

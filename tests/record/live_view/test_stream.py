@@ -356,4 +356,4 @@ async def test_what_cannot_be_read_is_shown_as_far_as_it_can(api: Any) -> None:
 
     assert (row["api"], row["outcome"]) == ("Heartbeat", "answered")
     assert details["request"]["client"]["steps"][-1][3] == "group_id"
-    assert "generation_id" in details["request"]["client"]["unread"]
+    assert "generation_id" in details["request"]["client"]["decode_error"]

@@ -130,7 +130,7 @@ def told(events: list[EventData]) -> Numbers:
             found[f"kproxy_{who}_bytes_total", kind, name] += event["request_bytes"] + event["response_bytes"]
             seconds = event.get("throttle_ms", 0) / 1000  # no rule throttles here
             found[f"kproxy_{who}_throttle_duration_seconds_total", kind, name] += seconds
-            if event.get("answered_by") == "broker":
+            if event.get("responder") == "broker":
                 found[f"kproxy_{who}_broker_seconds_count", kind, name] += event["count"]
     return {name: number for name, number in found.items() if number}
 

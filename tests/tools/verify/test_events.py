@@ -116,7 +116,7 @@ def test_answers_that_were_not_read() -> None:
     history = History()
     history.write(1, batch(b"a"), 0)
     history.write(2, batch(b"b"), 0)
-    told = [one.data | {"unread": "response: withheld"} if one.data["api"] == "Produce" else one.data
+    told = [one.data | {"decode_error": "response: withheld"} if one.data["api"] == "Produce" else one.data
             for one in events(history.pairs)]  # fmt: skip
     verdict = judged(map(EventView, told))
     assert verdict.findings == []

@@ -186,7 +186,7 @@ def test_the_json() -> None:
     assert finding["evidence"][0] == {
         "number": 6, "began": "2026-11-24T01:34:51.175000Z", "ended": None, "connection": 3, "correlation_id": 0,
         "client_address": "10.0.0.1:5000", "client": "writer", "node": 1, "api": "Produce", "version": 10,
-        "rules": ["lost-answer"], "answered_by": None, "software": "librdkafka 2.16.0", "says": "[no answer]",
+        "rules": ["lost-answer"], "responder": None, "software": "librdkafka 2.16.0", "says": "[no answer]",
     }  # fmt: skip
     assert (made["clean"], made["not_checked"]) == (["lost-write", "order"], {"order": "why"})
 

@@ -258,7 +258,7 @@ def ruled_requests(requests: DataFrame) -> DataFrame:
     aggregated."""
     ruled = requests.where(F.size("rules") > 0)
     return ruled.select(
-        "dt", "time", F.explode("rules").alias("rule"), "cluster", "client_id", "topics_named", "count", "answered_by"
+        "dt", "time", F.explode("rules").alias("rule"), "cluster", "client_id", "topics_named", "count", "responder"
     )
 
 
@@ -334,7 +334,7 @@ def unconfirmed(amount: str) -> Column:
 
 def error_by() -> Column:
     """Return the source of a request's `error`: kproxy or broker; null without an error."""
-    own = (F.col("answered_by") == "kproxy") | F.array_contains("kproxy_errors", F.col("error"))
+    own = (F.col("responder") == "kproxy") | F.array_contains("kproxy_errors", F.col("error"))
     maker = F.when(F.coalesce(own, F.lit(False)), "kproxy").otherwise("broker")
     return F.when(F.col("error").isNotNull(), maker)
 

@@ -128,7 +128,7 @@ def seen_requests(requests: DataFrame) -> DataFrame:
 
 def seen_connections(connections: DataFrame) -> DataFrame:
     """Count closed connections by client. The client of a connection is unknown when it opens."""
-    closed = connections.where(F.col("what") == "close")
+    closed = connections.where(F.col("action") == "close")
     return closed.groupBy("dt", *CLIENT_METRICS_PARTIAL.keys).agg(F.count(F.lit(1)).alias("seen_connections"))
 
 

@@ -118,7 +118,7 @@ CLIENT_LATENCY = latency_by("cluster", "client_id", "principal", "software_name"
 
 ERRORS_AND_DENIALS_PARTIAL = Partial(
     keys=(
-        *("cluster", "what", "kind", "api", "error", "answered_by"),
+        *("cluster", "what", "kind", "api", "error", "responder"),
         *("client_id", "principal", "client_address", "topic"),
     ),
     measures={"first_seen": FIRST, "last_seen": LAST, "count": TOTAL},
@@ -161,12 +161,12 @@ def failed_requests(totals: DataFrame) -> DataFrame:
     cut_off = F.when(F.col("outcome").isin(*CUT_OFF), F.col("outcome"))
     named = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
     bad = named.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
-    return bad.select(*_ERROR_ROW, F.lit("request").alias("what"), "api", F.col("error_by").alias("answered_by"))
+    return bad.select(*_ERROR_ROW, F.lit("request").alias("what"), "api", F.col("error_by").alias("responder"))
 
 
 def failed_partitions(totals: DataFrame) -> DataFrame:
     bad = totals.where(F.col("error").isNotNull())
-    by = F.col("error_by").alias("answered_by")
+    by = F.col("error_by").alias("responder")
     return bad.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)
 
 
@@ -175,12 +175,12 @@ def failed_commits(rows: DataFrame) -> DataFrame:
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
     )
-    by = F.coalesce("error_by", F.lit("broker")).alias("answered_by")
+    by = F.coalesce("error_by", F.lit("broker")).alias("responder")
     return timed.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)
 
 
 def failed_connections(rows: DataFrame) -> DataFrame:
-    bad = rows.where((F.col("what") == "authentication") & F.col("error").isNotNull()).drop("what")
+    bad = rows.where((F.col("action") == "authentication") & F.col("error").isNotNull()).drop("action")
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
     )
@@ -206,7 +206,7 @@ requests a second. A host that starts hundreds of clients at once is a storm as 
 
 def storms_daily(bases: Bases) -> DataFrame:
     """Count by address and kind: events, minutes, and the worst minute."""
-    opened = bases.connections.where(F.col("what") == "open").drop("what")
+    opened = bases.connections.where(F.col("action") == "open").drop("action")
     connections = opened.groupBy(
         "dt", "cluster", "client_address", F.lit("connections").alias("what"), minute().alias("minute")
     ).agg(F.count(F.lit(1)).alias("count"))
@@ -325,7 +325,7 @@ def rules_effect_daily(bases: Bases) -> DataFrame:
 
 
 def bound_connections(connections: DataFrame) -> DataFrame:
-    opened = connections.where(F.col("what") == "open")
+    opened = connections.where(F.col("action") == "open")
     bound = opened.select("dt", "time", F.explode("bound_rules").alias("bound")).select("dt", "time", "bound.*")
     return bound.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         latest("time", "kind").alias("latest_kind"),
@@ -336,7 +336,7 @@ def bound_connections(connections: DataFrame) -> DataFrame:
 
 
 def rule_counters(rules: DataFrame) -> DataFrame:
-    fired = rules.where(F.col("what") == "fired")
+    fired = rules.where(F.col("action") == "fired")
     return fired.groupBy("dt", F.col("dt").alias("day"), "rule").agg(
         latest("time", "kind").alias("latest_kind"),
         F.min("time").alias("first_seen"),
@@ -350,7 +350,7 @@ def ruled_totals(ruled: DataFrame) -> DataFrame:
         F.min("time").alias("first_seen"),
         F.max("time").alias("last_seen"),
         F.sum("count").alias("requests"),
-        F.sum(F.when(F.col("answered_by") == "kproxy", F.col("count"))).alias("answered"),
+        F.sum(F.when(F.col("responder") == "kproxy", F.col("count"))).alias("answered"),
         sketch_of("client_id").alias("clients"),
         names_of("client_id").alias("client_names"),
     )
