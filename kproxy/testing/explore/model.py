@@ -162,7 +162,7 @@ class ExploredRun:
     violations: tuple[ProvedViolation, ...] = ()
     stacks: str = ""  # of a hang
     output: str = ""  # its end
-    problem: str = ""  # why it is broken
+    problem: str = ""  # why it is broken, or the test's line where it hangs
     story: tuple[str, ...] = ()  # lines for its exchanges
     software: tuple[str, ...] = ()  # names and versions of client libraries
 

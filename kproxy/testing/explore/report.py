@@ -50,7 +50,7 @@ class KnownBehaviour:
             and bool(faults)
             and all(any(fnmatchcase(name, one) for one in self.faults) for name in faults)
             and fnmatchcase(f"{signature.type}: {signature.message}", self.error)
-            and fnmatchcase(signature.where, self.where)
+            and fnmatchcase(signature.where or finding.example.run.problem, self.where)
             and self.has_version(finding.example.run.software)
         )
 

@@ -189,9 +189,11 @@ def test_coverage_properties_have_counts_and_names() -> None:
     assert dict(coverage_properties(Exploration("t", problem="no port")))["kproxy_explore.problem"] == "no port"
 
 
-def client_finding(faults: FaultPlan, ended: RunEnd, raised: RaisedError | None = None, *software: str) -> Exploration:
+def client_finding(
+    faults: FaultPlan, ended: RunEnd, raised: RaisedError | None = None, *software: str, problem: str = ""
+) -> Exploration:
     """Return an exploration with one confirmed finding of these faults."""
-    judged = judge(made_run(faults, ended, raised=raised, software=software))
+    judged = judge(made_run(faults, ended, raised=raised, software=software, problem=problem))
     finding = FaultFinding(judged.signature, judged, 1, smallest=faults, fails=3, of=3)
     return Exploration("t", runs=[judged], findings=[finding])
 
@@ -202,6 +204,7 @@ def known_plan(*names: str) -> FaultPlan:
 
 
 HANG = "OffsetFetch: NOT_COORDINATOR, before the work"
+SENDS_OFFSETS = "at copier.py:17: producer.send_offsets_to_transaction(offsets, metadata, 5)"
 BOOTSTRAP = RaisedError(
     "aiokafka.errors.KafkaConnectionError",
     "KafkaConnectionError: Unable to bootstrap from [('127.0.0.1', 3)]",
@@ -235,6 +238,11 @@ PYTHON = "confluent-kafka-python/2.16.1-rdkafka-2.16.0"
             client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, "aiokafka-0.14.0"),
         ),
         ("librdkafka-commit", client_finding(known_plan("OffsetCommit: answer lost"), "hang", None, PYTHON)),
+        (
+            "librdkafka-send-offsets",
+            client_finding(known_plan("Produce: never arrives"), "hang", None, PYTHON, problem=SENDS_OFFSETS),
+        ),
+        ("", client_finding(known_plan("Produce: never arrives"), "hang", None, PYTHON, problem="at t.py:3: flush()")),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/2.9.9")),
         ("", client_finding(known_plan(HANG), "hang", None, "apache-kafka-java/4.1.0")),
         ("", client_finding(known_plan(HANG), "hang", None, "librdkafka/")),

@@ -62,7 +62,7 @@ class ItemRun:
         problem = self.problem
         if ended == "hang" and (frame := sys._current_frames().get(threading.main_thread().ident or 0)):
             at = own_line(((one.f_code.co_filename, number) for one, number in traceback.walk_stack(frame)), self.item)
-            problem = f"at {shown_line(*at, self.item)}" if at else problem
+            problem = f"at {shown_line(*at, self.item)}: {text_of(*at)}" if at else problem
         return self.world.answer(ended or self.ended, monotonic() - self.began, self.raised, problem)
 
     def note(self, error: BaseException, at: tuple[Path, int] | None = None) -> None:
@@ -76,8 +76,8 @@ class ItemRun:
             self.unreachable = isinstance(error.__context__, NoBroker)
         else:
             self.ended = "failed" if isinstance(error, AssertionError | pytest.fail.Exception) else "raised"
-            where, line = (shown_line(*at, self.item), linecache.getline(str(at[0]), at[1]).strip()) if at else ("", "")
-            self.raised = raised_error(error, where, line[:LONGEST_LINE])
+            where, line = (shown_line(*at, self.item), text_of(*at)) if at else ("", "")
+            self.raised = raised_error(error, where, line)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
@@ -126,6 +126,10 @@ def shown_line(path: Path, number: int, item: pytest.Item) -> str:
     """Return a line as `file:line`, relative to the root folder of the tests if possible."""
     root = item.config.rootpath
     return f"{path.relative_to(root) if root in path.parents else path}:{number}"
+
+
+def text_of(path: Path, number: int) -> str:
+    return linecache.getline(str(path), number).strip()[:LONGEST_LINE]
 
 
 class RunServer:
