@@ -1,6 +1,6 @@
 """Declarations of the gold tables on use, compatibility and violations, and the list of all gold tables.
 
-Spark's schemas, the report and docs/answers.md are made from these declarations.
+Spark's schemas, the report and docs/events.md are made from these declarations.
 """
 
 from __future__ import annotations
