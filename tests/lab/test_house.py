@@ -36,6 +36,13 @@ def test_an_error_that_fires_again_is_answered_as_before() -> None:
     assert len(case.files) <= 18
 
 
+def test_error_rule_first_request_enters_few_files() -> None:
+    """A fresh process also compiles the walk and the codec of the message, and enters as many files."""
+    case = Case("first", FIRES, warm=0)
+    case.trace()
+    assert len(case.files) <= 44
+
+
 def test_error_rule_second_request_is_not_evaluated() -> None:
     case = Case("second", FIRES, warm=1)
     case.trace()

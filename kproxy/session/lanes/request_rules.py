@@ -364,7 +364,7 @@ class RequestRules:
         if isinstance(evaluation, RequestEvaluation):
             self.charged.clear()
             self.leave_turns(evaluation)
-            if not evaluation.final:
+            if evaluation.throttler is not None and not evaluation.final:
                 answered = evaluation.exchange.acks != 0
                 older = self.session.inflight.count(evaluation.exchange.correlation_id) if answered else NO_ANSWER
                 self.session.throttled(evaluation, older)

@@ -70,7 +70,7 @@ SESSIONS = {FETCH: LISTING} | dict.fromkeys((SHARE_FETCH, SHARE_ACKNOWLEDGE), SH
 class Engine:
     """Live rules of one connection, applied to its requests."""
 
-    __slots__ = ("change", "cluster", "screening", "session", "shapes", "shaping", "subjects", "view")
+    __slots__ = ("_redaction", "change", "cluster", "session", "shapes", "shaping", "subjects", "view")
 
     def __init__(self, session: SessionState) -> None:
         names = session.plan.bound.names
@@ -78,10 +78,17 @@ class Engine:
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.subjects = EntityResolver(session, self.cluster)
-        self.screening = RedactionState(session.context, self.cluster)
+        self._redaction: RedactionState | None = None
         self.shapes: tuple[TrafficShape, ...] = ()
         self.shaping: dict[ActiveRule, TrafficShape] = {}  # by the rules in force, dry runs included
         self.change: float | None = None  # when it has to be processed again
+
+    @property
+    def redaction(self) -> RedactionState:
+        """Return the state of the redaction of responses, made when the first rule needs it."""
+        if self._redaction is None:
+            self._redaction = RedactionState(self.session.context, self.cluster)
+        return self._redaction
 
     # ---- the connection
 
@@ -182,14 +189,14 @@ class Engine:
         if candidates is not None:
             if not candidates and not program.screens:
                 return None
-            if not candidates and not self.screening.ids:
+            if not candidates and (self._redaction is None or not self._redaction.ids):
                 return UnmatchedRequest(bytes(frame.buf[frame.start : frame.end]), came)
             if candidates:
                 program = program.chosen(candidates) or program
         exchange = self.exchange(frame, program, came)
         evaluation = RequestEvaluation(exchange, drawn)
         evaluation.candidates = candidates
-        needed = self.screening.unknown(exchange) if program.screens else None
+        needed = self.redaction.unknown(exchange) if program.screens else None
         selection = self.select(frame, exchange, every, needed, cached)
         if isinstance(selection, NeedsLookup):
             return selection
@@ -319,7 +326,7 @@ class Engine:
                 if running.counts_all and exchange.failures:
                     self.count_matching(part, number, exchange, selection, evaluation, now)
                 if part.screens:
-                    self.screening.begin(part, exchange, evaluation, judged=False)
+                    self.redaction.begin(part, exchange, evaluation, judged=False)
                 return
         if len(matched) > MOST_MATCHED and exchange.session is not None and not running.dry_run:
             unknown = self.subjects.too_many(exchange, exchange.session)
@@ -350,7 +357,7 @@ class Engine:
         if fires and part.request and not acts:
             acts = self.would_act(running, exchange, matched, now)
         if fires and part.screens and not acts:
-            acts = self.screening.changes(part, exchange)
+            acts = self.redaction.changes(part, exchange)
         self.counted(running, exchange, acts, response=False)
         if acts:
             exchange.counted.add(running)
@@ -393,7 +400,7 @@ class Engine:
         if part.response:
             exchange.pending.append(PendingResponse(part, matched, judged=True))
         if part.screens:
-            self.screening.begin(part, exchange, evaluation, judged=True)
+            self.redaction.begin(part, exchange, evaluation, judged=True)
         if part.request:
             for decision in self.call_effect(running, exchange, matched, now):
                 if isinstance(decision, Hold):
@@ -416,7 +423,8 @@ class Engine:
             return False
         if fired is None:
             evaluation.asked.append(running)
-            fired = running.trigger.fires(now, self.view.number, exchange.client_id)
+            trigger = running.trigger
+            fired = trigger.when is None or trigger.fires(now, self.view.number, exchange.client_id)
         if count:
             self.counted(running, exchange, fired, response=False)
         return fired

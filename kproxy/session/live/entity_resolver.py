@@ -66,8 +66,8 @@ class EntityResolver:
             )
         program = exchange.program
         found = defer_free(entity_reader(api.key, version, every.reads_offsets).read(frame.buf, body, frame.end))
-        if program.reads_topics:
-            ids = (one.topic_id for one in yielding(found) if one.topic_id is not None)
+        ids = [one.topic_id for one in yielding(found) if one.topic_id is not None] if program.reads_topics else ()
+        if ids:
             needed = self.cluster.unknown(ids, listed=api.key == DELETE_TOPICS, needed=needed)
         if needed is not None:
             return needed

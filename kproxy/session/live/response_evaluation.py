@@ -176,7 +176,7 @@ class ResponseEvaluation(Evaluation):
         running, exchange = pending.part.running, self.exchange
         if pending.part.letters is not None and not self.shows:
             return
-        if not self.engine.screening.find(running.rule, exchange, exchange.response):
+        if not self.engine.redaction.find(running.rule, exchange, exchange.response):
             return
         if not pending.judged:
             fired = running.trigger.fires(self.now, self.engine.view.number, exchange.client_id)
@@ -187,7 +187,7 @@ class ResponseEvaluation(Evaluation):
             self.engine.count_late(running, exchange)
             return
         self.act(running)
-        failure = self.engine.screening.leave_out(running.rule, exchange, exchange.response)
+        failure = self.engine.redaction.leave_out(running.rule, exchange, exchange.response)
         if failure is not None:
             self.becomes(overwrite_top(exchange.response, failure), failure)
         self.edited = True
