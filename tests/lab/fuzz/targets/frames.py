@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import FrameCutter, body_start, framed, produce_acks, single_topic
@@ -60,6 +60,14 @@ def cut(data: bytes, sizes: bytes) -> list[bytes]:
     return [*parts, data[at:]]
 
 
+def outcome(read: Callable[[bytes, int], object], buf: bytes, end: int) -> object:
+    """Return the result of a reader, None if it needs more bytes, or the text of its error."""
+    try:
+        return read(buf, end)
+    except DecodeError as error:
+        return str(error)
+
+
 def begin(feed: Feed) -> None:
     version, direction = feed.below(3), feed.pick(("request", "response"))
     header = min(version, 1) if direction == "response" else version
@@ -72,10 +80,10 @@ def begin(feed: Feed) -> None:
         lambda buf, end: single_topic(*named)(buf, 0, end),
     )
     for read in readers:
-        told = [read(data[:end], end) for end in range(min(len(data), 60) + 1)]
-        beyond = [read(data[:end] + b"\xff" * 40, end) for end in range(len(told))]
-        assert told == beyond, "it looked beyond the end"
-        known = [one for one in told if one is not None]
+        results = [outcome(read, data[:end], end) for end in range(min(len(data), 60) + 1)]
+        beyond = [outcome(read, data[:end] + b"\xff" * 40, end) for end in range(len(results))]
+        assert results == beyond, "it looked beyond the end"
+        known = [one for one in results if one is not None]
         assert all(one == known[0] for one in known), "more bytes made it change its mind"
 
 
