@@ -19,6 +19,7 @@ from kproxy.app.config.document import config_from
 from kproxy.protocol import Message, apis, encode
 from kproxy.record.metrics.client_telemetry import PREFIX
 from kproxy.record.metrics.totals import METRICS
+from kproxy.record.metrics.traffic import EVENT_COUNTERS
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.values.source import Source
 from kproxy.runtime.config.network import Limits
@@ -175,6 +176,7 @@ def test_table_of_metrics_has_every_metric() -> None:
     ]:
         served |= set(re.findall(r'"(kproxy_\w+)"', file.read_text()))
     served |= {metric.name for metrics in METRICS.values() for metric in metrics}
+    served |= {f"kproxy_{event}" for event in EVENT_COUNTERS}
 
     named = {name.removesuffix("_total") for name in re.findall(r"`(kproxy_\w+)`", page)}
     assert named - {"kproxy_webhook_reviews"} == served - {PREFIX}
