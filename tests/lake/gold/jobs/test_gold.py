@@ -125,7 +125,7 @@ def test_an_empty_lake_gives_empty_answers_and_a_report_that_says_so(run):
 
     assert ([], True) == (made.days, made.combined)
     assert all(gold.read(answer).schema.names == [column.name for column in answer.columns] for answer in ANSWERS)
-    assert "There is nothing to report: gold has no day yet" in page(report, Period())
+    assert "There is nothing to report: the gold tables are empty" in page(report, Period())
 
 
 @pytest.mark.deep
