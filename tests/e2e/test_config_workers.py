@@ -171,6 +171,7 @@ def test_nothing_changes_when_anything_cannot_be_done(way: str, two: Two) -> Non
         with pytest.raises(Refused, match="nothing was changed: worker 1: it has ended"):
             two.apply(config)
         killed.join()
+        until(lambda: two.proxy.get("/readyz")[0] == 200, seconds=60)  # later tests need both workers
     assert two.admin("GET", "/api/config")["version"] == version
     assert all(refuses(f"127.0.0.1:{two.ports[name]}") for name in "bc")
     assert two.told("a") == two.at("a")
