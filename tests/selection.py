@@ -53,6 +53,7 @@ SWEEPS = {
     "tests/test_large_configs.py": (6, 3),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/": (1, 1),  # a way around a rule may exist in one API and version only
+    "tests/lab/matrix/test_matrix.py": (1, 1),  # `make matrix` asks for every client and broker
     "tests/session/test_addresses.py": (1, 1),
     "tests/record/observer/test_credentials.py": (1, 1),
     "tests/record/observer/test_many_open.py": (2, 4),

@@ -39,6 +39,11 @@ def test_left_out_sets_keep_a_part_of_each_sweep() -> None:
     assert kept >= {*FEW, *ALONE, *ISOLATION}
 
 
+def test_sweep_of_the_matrix_is_complete() -> None:
+    matrix = [f"tests/lab/matrix/test_matrix.py::test_it[{number}]" for number in range(39)]
+    assert selection.left_out_sets(matrix) == set()
+
+
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadfile")])
 def test_run_reports_missing_programs(tmp_path: Path, workers: tuple[str, ...]) -> None:
     """How many tests, and which program is missing; with workers, too, each of which leaves out the same."""
