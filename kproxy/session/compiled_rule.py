@@ -1,12 +1,11 @@
-"""Selectors of one rule for one (api, version), compiled: everything independent of the request is decided beforehand.
+"""Compiled selectors of rules for one (api, version), and an index of the rules by the texts that they select.
 
-Finds the candidate rules for an entity by an index: a thousand rules for a thousand topics cost as much as one.
-
-Strategy. A rule that selects by text is indexed by the first field that it selects by. Exact texts are a dict. Globs
-and regular expressions are one RE2 set, so a text is matched once against all of them; the result is cached. Rules that
-do not select by text, or whose selectors may match without the field, are found for every request, or for requests
-without the field. `candidates` may return false positives, which are evaluated afterwards, but never misses a rule;
-`about` is exact for an entity.
+Strategy. Everything that does not depend on the request is decided beforehand (`CompiledRule`). With the index
+(`RuleIndex`), a thousand rules for a thousand topics cost as much as one. A rule that selects by text is indexed by the
+first field that it selects by. Exact texts are a dict. Globs and regular expressions are one RE2 set, so a text is
+matched once against all of them; the result is cached. Rules that do not select by text are found for every request.
+Rules whose selectors may match without the field are found for requests without it. `candidates` never misses a rule,
+but may return false positives, which are evaluated afterwards. `about` is exact for an entity.
 """
 
 from __future__ import annotations

@@ -6,21 +6,16 @@
     JoinGroup                        the leader assigns by rack, a field of the consumer's subscription from version 3
                                      on (KIP-881); other versions and protocols are not changed
 
-A Fetch is changed only for clients that name their library (KIP-511), as both came with Kafka 2.4. A library without
-support for followers may still send an empty rack. It would ask the leader forever, which redirects it each time.
+A rack that the client has set is never changed. A Fetch is changed only for clients that name their library (KIP-511),
+as both came with Kafka 2.4. A library without support for followers may still send an empty rack. It would ask the
+leader forever, which redirects it each time.
 
-A rack that the client has set is never changed. Fetch, the only frequent request among them, has a fast
-path.
-
-Racks of Fetch requests: filled in inside the buffer, by templates of earlier requests.
-
-Strategy. The position of the rack in a request follows from its counts, lengths and tags. If these equal the ones of an
-earlier request, the rack has the same position, for any offsets and partitions. So a template is a mask over the body
-that selects these bytes, and any names. One template matches all requests of a consumer with the same number of
-partitions, by one `&` and a comparison of two numbers (some tenths of a microsecond). The rack is the last field, so
-inserting it moves a byte or two if no later request was read.
-
-A request without a matching template is walked, and a template is made from it.
+Strategy. Fetch is the only frequent request among them, and its racks are filled in inside the buffer. The position of
+the rack in a request follows from its counts, lengths and tags. If these equal the ones of an earlier request, the rack
+has the same position, for any offsets and partitions. So a template is a mask over the body that selects these bytes,
+and any names. One template matches all requests of a consumer with the same number of partitions, by one `&` and a
+comparison of two numbers (some tenths of a microsecond). The rack is the last field, so inserting it moves a byte or
+two if no later request was read. A request without a matching template is walked, and a template is made from it.
 """
 
 from __future__ import annotations

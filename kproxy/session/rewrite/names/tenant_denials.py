@@ -1,28 +1,24 @@
 """Refusals of tenants' requests that would act on other tenants or reveal them.
 
 *Deletion of ACLs* for any name, or for all that matches a name. A filter cannot express "any name with my prefix", and
-one for any name would delete the ACLs of others. One for all that matches a name would delete those that cover more
-than the client: `*`, or a prefix of its prefix. Both are sent as a filter that matches nothing, noted by its place, and
-answered with INVALID_REQUEST and the reason.
+a filter for any name would delete the ACLs of others. A filter for all that matches a name would delete ACLs on `*`, or
+on a prefix of the client's prefix. Both are sent as a filter that matches nothing, and answered with INVALID_REQUEST
+and the reason.
 
-*Election of leaders* of everything there is. If an answer only lists, foreign resources are removed from it
-(`metadata.py`). ElectLeaders without topics acts on all partitions of the cluster, and kproxy has no complete list of
-the client's own. So it is sent as a request for none, and answered with CLUSTER_AUTHORIZATION_FAILED if the version has
-a code for it.
+*Election of leaders* of all partitions. ElectLeaders without topics acts on the whole cluster, and kproxy does not have
+a complete list of the client's partitions. So it is sent as a request for none, and answered with
+CLUSTER_AUTHORIZATION_FAILED if the version has a code for it. From responses that only list, foreign resources are
+removed (`metadata.py`).
 
-*Creation of topics* with colliding names. Names that differ in dots and underscores only collide, and the broker's
-message then contains the other name: `a.x` cannot be created if `a_x` exists, which may belong to another tenant. The
-tenant receives the reason without names.
+*Creation of topics* with colliding names. Names that differ only in dots and underscores collide: `a.x` cannot be
+created if `a_x` exists. The broker's message contains the other name, which may belong to another tenant. The tenant
+receives the reason without names.
 
-Fetch sessions of clients that live in a part of the cluster (KIP-227).
-
-A broker does not check the owner of a session: any client with its number and its epoch receives the records of its
-partitions, and may close it.
-
-Strategy. A session belongs to the connection that created it: the answer to a Fetch of epoch 0 contains its number. The
-number of any other session is sent as 0, the number for "no session". The broker then answers a request that continues
-one with FETCH_SESSION_ID_NOT_FOUND, as after a restart, and the client begins a new session. A client that reconnects
-has to do that once.
+*Fetch sessions* of other connections (KIP-227). A broker does not check the owner of a session: any client with its
+number and its epoch receives the records of its partitions, and may close it. Here a session belongs to the connection
+that created it, because the response to a Fetch of epoch 0 contains its number. The number of any other session is sent
+as 0, for "no session". The broker then returns FETCH_SESSION_ID_NOT_FOUND, as after a restart, and the client begins a
+new session. A client that reconnects has to do that once.
 """
 
 from __future__ import annotations
