@@ -170,8 +170,8 @@ rule: []
             '4:16: expected one of topic, client_id, principal, group, got text "colour"',
         ),
         (BASE + METRICS + "{by: [topic], series: 5000}", "4:32: expected at most 500, got 5000"),
-        (BASE + "telemetry: {}", "3:12: they are served at the admin address, and there is no `admin`"),
-        (BASE + "telemetry: {to: [audit]}", "3:18: there is no `audit`"),
+        (BASE + "telemetry: {}", "3:12: metrics need `admin`, because they are served at the admin address"),
+        (BASE + "telemetry: {to: [audit]}", "3:18: target audit needs `audit`"),
         (BASE + TELEMETRY + "{to: [otlp]}", '4:18: expected one of metrics, audit, got text "otlp"'),
         (BASE + TELEMETRY + "{listeners: [b]}", '4:25: unknown listener "b", allowed: main'),
         (BASE + TELEMETRY + "{labels: [topic, topic]}", '4:29: "topic" stands here twice'),
@@ -180,8 +180,8 @@ rule: []
             BASE + TELEMETRY + "{metrics: [a b]}",
             '4:23: expected a prefix of a metric name (a letter, then a-z A-Z 0-9 . _ -, at most 100), got "a b"',
         ),
-        (BASE + "metrics: {by: [topic]}", "3:15: they are served at the admin address, and there is no `admin`"),
-        ("a: [", "2:1: a value is missing here, or the ] or } of what is open"),
+        (BASE + "metrics: {by: [topic]}", "3:15: metrics need `admin`, because they are served at the admin address"),
+        ("a: [", "2:1: expected a value, or the closing ] or }"),
     ],
 )
 def test_a_bad_document_is_refused_at_the_place(text: str, mistake: str) -> None:

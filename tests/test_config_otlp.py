@@ -74,7 +74,7 @@ def test_wrong_endpoints(endpoint: str, why: str) -> None:
         ('{endpoint: "http://c:1", metrics: 10ms}', "3:41: expected at least 1 s, got 10ms"),
         ('{endpoint: "http://c:1", metrics: 30s, tls: {}}', "3:51: the endpoint begins with http://, which has no TLS"),
         ('{endpoint: "http://c:1", logs: audit}',
-         "3:38: there are no events to send: set `audit`, too; {} for the defaults"),
+         "3:38: logs need `audit`, for example {}"),
         ('{endpoint: "http://c:1", logs: all}', '3:38: expected one of audit, got text "all"'),
         ('{endpoint: "http://c:1", metrics: 9s, encoding: xml}',
          '3:55: expected one of json, protobuf, got text "xml"'),

@@ -201,7 +201,7 @@ class Worker(ProxyProcess):
 
     def give_up(self) -> None:
         self.drain()
-        self.server.give_up("shutdown", "kproxy was told to stop at once")
+        self.server.give_up("shutdown", "kproxy received a second stop signal")
 
     def lost(self, reason: str) -> None:
         """Drain and end at once, because the channel to the supervisor is lost."""

@@ -442,7 +442,7 @@ class PlainHead:
             if slot.type in FIXED:
                 form += f"{FIXED[slot.type][1]}x"
             else:
-                assert not form.endswith("x"), "strings stand before fields of fixed size"
+                assert not form.endswith("x"), "strings precede fields of fixed size"
                 form += "B" if compact else "h"
                 expected.append(0 if compact else -1)
                 self.front += b"\0" if compact else b"\xff\xff"

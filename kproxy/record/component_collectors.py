@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 OTHER = "other"
 RULE_COUNTERS = {
-    "kproxy_rule_matched": "Requests (of some rules: connections) for which a live rule's selectors held.",
-    "kproxy_rule_fired": "Requests for which a live rule's trigger held, too.",
+    "kproxy_rule_matched": "Requests (or connections) that match the selectors of a live rule.",
+    "kproxy_rule_fired": "Matching requests for which the trigger of a live rule fired.",
     "kproxy_rule_applied": "Requests where what a live rule changed has been handed to the kernel.",
     "kproxy_rule_problems": "Failures inside a rule, such as a user's function that raised.",
     "kproxy_rule_throttled": "Requests that a rule throttled: they waited for a quota, or their client was throttled.",
@@ -51,7 +51,7 @@ AUDIT_TOTALS = {
     "kproxy_audit_written": ("written", "Events that are durable."),
     "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
     "kproxy_audit_files": ("files", "Event files that were published."),
-    "kproxy_audit_recovered": ("recovered", "Unclean ends of earlier processes whose files were recovered."),
+    "kproxy_audit_recovered": ("recovered", "Recovered files of processes that ended uncleanly."),
 }
 AUDIT_LEVELS = {
     "kproxy_audit_queued": ("queued", "Events that are not durable yet."),
@@ -236,7 +236,7 @@ class ProcessCollector(Collector):
         yield clusters
         expiry = GaugeMetricFamily(
             "kproxy_certificate_not_after_timestamp_seconds",
-            "UNIX time at which the first certificate of a listener or cluster expires.",
+            "UNIX time of the earliest certificate expiry of a listener or cluster.",
             labels=["side", "name"],
         )
         for (side, name), file in self.certificates.items():

@@ -329,7 +329,7 @@ class Exchange:
     def response(self) -> Message:
         """Return the response, decoded; change its body only together with an `Edit`. Raises DecodeError."""
         if self._response is None:
-            assert self.read_response is not None, "there is no response yet"
+            assert self.read_response is not None, "the response has not arrived"
             self._response = self.read_response()
         return self._response
 

@@ -87,13 +87,13 @@ class When(Model):
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         if "once" in raw and "times" in raw:
-            yield ("once",), '"once" is the same as "times: 1"; one of the two is enough'
+            yield ("once",), 'expected either "once" or "times", got both'
         if "nth" in raw and ("first" in raw or "every" in raw):
-            yield ("nth",), '"nth" names the requests; "first" and "every" beside it would only take some away again'
+            yield ("nth",), 'expected either "nth" or "first" and "every", got both'
         if "count" in raw and not ({"nth", "first", "every"} & raw.keys() or type(raw.get("after")) is int):
-            yield ("count",), '"count" is for numbers of requests, and there is no "nth", "first", "every" or "after"'
+            yield ("count",), '"count" needs "nth", "first", "every" or "after" with a number'
         if "seed" in raw and not ("probability" in raw or "ramp" in raw):
-            yield ("seed",), '"seed" is for chances, and there is no "probability" or "ramp"'
+            yield ("seed",), '"seed" needs "probability" or "ramp"'
 
     @property
     def limit(self) -> int | None:

@@ -146,6 +146,6 @@ async def drain_on_signal(
         async for number in signals:
             server.log.info("signal", name=signal.Signals(number).name)
             if server.draining:
-                server.give_up("shutdown", "kproxy was told to stop at once")
+                server.give_up("shutdown", "kproxy received a second stop signal")
             else:
                 server.shutdown_delay.end(server.drain)

@@ -125,7 +125,7 @@ class Session(LanePair):
         """
         if self.phase is STALLED:
             self.marks.put()
-            self.close("drained", "connection drained, on which a rule had let nothing pass")
+            self.close("drained", "connection drained: a rule blocked all its traffic")
         elif self.phase.takes_requests:
             self.phase = self.phase.to(DRAINING)
             self.flow.release(now)
@@ -141,7 +141,7 @@ class Session(LanePair):
         if self.phase.ends:
             return
         if self.phase is STALLED:
-            self.close("stalled", "a connection on which a rule had let nothing pass has ended")
+            self.close("stalled", "connection ended: a rule blocked all its traffic")
             return
         if self.phase is REFUSED and side == CLIENT:  # the client need not receive the reason, but it is logged
             assert self.logins.server is not None

@@ -138,7 +138,7 @@ def test_a_second_signal_ends_the_drain(
     assert proxy.child.wait(60) == 0
     (line,) = proxy.said("connection closed")
     assert line["cause"] == "shutdown"
-    assert line["reason"] == "kproxy was told to stop at once"
+    assert line["reason"] == "kproxy received a second stop signal"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

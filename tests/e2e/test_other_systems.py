@@ -159,9 +159,9 @@ def test_a_proxy_that_records(system: str, tmp_path: Path) -> None:
 
 
 LINUX_ONLY = {
-    "workers: 2": "several workers need Linux, whose kernel hands connections from one process to another",
-    "transparent: true": "transparent needs Linux, whose kernel diverts the connections",
-    "mark: 7": "mark needs Linux, whose firewall can see it; 0 means none",
+    "workers: 2": "several workers need Linux, because they pass connections between processes",
+    "transparent: true": "transparent needs Linux, because its kernel diverts connections",
+    "mark: 7": "mark needs Linux, because its firewall matches it; 0: none",
 }
 NOT_WINDOWS = {
     "unix:/run/kafka.sock": "unix:/run/kafka.sock is a socket with a path, which this system does not have",

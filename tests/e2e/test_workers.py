@@ -343,4 +343,4 @@ def test_a_second_signal_ends_them_all(
 
     assert [client.rest() for client in asking] == [b"", b""]
     assert proxy.child.wait(60) == 0
-    assert {line["reason"] for line in proxy.said("connection closed")} == {"kproxy was told to stop at once"}
+    assert {line["reason"] for line in proxy.said("connection closed")} == {"kproxy received a second stop signal"}

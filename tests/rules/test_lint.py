@@ -55,7 +55,7 @@ def test_selectors_that_nothing_has(rule: str, text: str) -> None:
         ("kind: delay, delay: 1s, when: {for: 0s}", "this rule can never act: it is in force for no time"),
         ("kind: delay, delay: 1s, when: {hold: true}, mode: dry_run", "nothing is held by a rule in dry-run mode"),
         ("kind: refuse, when: {hold: true}",
-         "nothing is held by a rule about new connections: what is held are requests"),
+         "a rule about new connections holds nothing, because only requests are held"),
         ("kind: delay, delay: 1s, at: response, match: {error: any}, when: {hold: true}",
          "nothing is held by a rule that selects errors: the request has gone by then"),
     ],

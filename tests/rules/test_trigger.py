@@ -159,13 +159,13 @@ def test_each_word_only_ever_takes_away(when: dict[str, Any], seed: int) -> None
 @pytest.mark.parametrize(
     ("when", "message"),
     [
-        ("{once: true, times: 2}", '"once" is the same as "times: 1"'),
-        ("{nth: 2, first: 3}", '"nth" names the requests'),
+        ("{once: true, times: 2}", 'expected either "once" or "times", got both'),
+        ("{nth: 2, first: 3}", 'expected either "nth" or "first" and "every"'),
         ("{nth: 0}", "expected at least 1, got 0"),
         ("{probability: 1.5}", "expected at most 1"),
-        ("{seed: 3}", '"seed" is for chances'),
-        ("{times: 2, count: all}", '"count" is for numbers of requests, and there is no "nth", "first", "every"'),
-        ("{after: 2s, count: all}", '"count" is for numbers of requests'),
+        ("{seed: 3}", '"seed" needs "probability"'),
+        ("{times: 2, count: all}", '"count" needs "nth", "first", "every"'),
+        ("{after: 2s, count: all}", '"count" needs "nth"'),
         ("{after: 3 apples}", "expected a duration"),
         ("{nht: 2}", 'unknown key "nht", did you mean "nth"?'),
     ],

@@ -47,7 +47,7 @@ RESTART: Mapping[str, str] = {
     "workers": "worker processes are started once",
     "seed": "rules have begun with another seed",
     "audit": "its files are open, and events are numbered",
-    "otlp.logs": "events go where they went from the first one on",
+    "otlp.logs": "the destination of events is fixed at the start",
     "captures": "captures are being made",
     "capture_topics": "captures are being made",
     "view.record_from_start": "earlier exchanges were not recorded",
@@ -58,25 +58,25 @@ RESTART: Mapping[str, str] = {
 }
 """Parts of a config, and fields of parts, that need a restart, with the reason."""
 
-FROM_NEXT_LOOK = "from the next look on; what was counted stays, what has no series any more is counted as other"
-FROM_NEXT_ASKING = "clients are told when they push or ask next"
-FROM_NEXT_EXPORT = "from the next export on; what waits goes there, too"
+FROM_NEXT_LOOK = "from the next scrape; counts stay, names without a series are counted as other"
+FROM_NEXT_ASKING = "at the next push or subscription request of each client"
+FROM_NEXT_EXPORT = "from the next export, including pending items"
 
 AT_ONCE: Mapping[str, Mapping[str, str]] = {
-    "log": {"level": "from the next line on"},
+    "log": {"level": "from the next line"},
     "admin": {
-        "token": "from the next request on; streams that were begun with another token end",
-        "read_token": "from the next request on; streams that were begun with another token end",
-        "ready": "from the next probe on",
+        "token": "from the next request; streams with another token end",
+        "read_token": "from the next request; streams with another token end",
+        "ready": "from the next probe",
     },
     "metrics": {"by": FROM_NEXT_LOOK, "series": FROM_NEXT_LOOK, "only": FROM_NEXT_LOOK},
     "telemetry": {
-        "serve": "for connections that open from now on; those of clients that are asked no more are told so",
-        "listeners": "for connections that open from now on; those of clients that are asked no more are told so",
+        "serve": "for new connections; clients that lose their subscription are notified",
+        "listeners": "for new connections; clients that lose their subscription are notified",
         "metrics": FROM_NEXT_ASKING,
         "interval": FROM_NEXT_ASKING,
-        "to": "from the next push on",
-        "labels": "from the next push on; what was counted with other labels is told no more",
+        "to": "from the next push",
+        "labels": "from the next push; series with other labels end",
     },
     "otlp": {
         "endpoint": FROM_NEXT_EXPORT,
@@ -84,13 +84,13 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "tls": FROM_NEXT_EXPORT,
         "encoding": FROM_NEXT_EXPORT,
         "timeout": FROM_NEXT_EXPORT,
-        "metrics": "the next export comes so long after now; where they end, all numbers are sent once more",
-        "traces": "for exchanges from now on; spans that wait are sent",
+        "metrics": "the next export follows after this interval; if exports end, all numbers are sent a last time",
+        "traces": "for new exchanges; pending spans are sent",
     },
     "view": {
-        "enabled": "from the next request on; streams of views end, and begin again where they may",
-        "write": "from the next request on; streams of views end, and begin again where they may",
-        "records": "from the next request on; streams of views end, and begin again where they may",
+        "enabled": "from the next request; streams of views end, and restart if allowed",
+        "write": "from the next request; streams of views end, and restart if allowed",
+        "records": "from the next request; streams of views end, and restart if allowed",
         "buffer_size": "at once; the oldest exchanges are evicted",
     },
 }
@@ -99,10 +99,10 @@ changes: an old address never asks for a new token, and a new address never asks
 
 COMES_OR_GOES: Mapping[str, tuple[str, str]] = {
     "telemetry": (
-        "clients are asked on connections that open from now on",
-        "clients that push or ask next are told that nothing is wanted",
+        "clients are asked on new connections",
+        "clients receive an empty subscription at their next push or request",
     ),
-    "otlp": ("from now on", "what waits is sent, for some seconds at most, then no more"),
+    "otlp": ("from now on", "pending items are sent for some seconds, then exports end"),
 }
 """Effects of parts that a reload adds or removes at once."""
 
@@ -158,7 +158,7 @@ def steps(before: Config, after: Config) -> list[ConfigStep]:
     last."""
     found = [*_clusters(before, after), *_listeners(before, after), *_limits(before, after)]
     if before.rules != after.rules:
-        found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame on"))
+        found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame"))
     for name in PARTS:
         if name not in _held(name, before, after):
             found += _at_once(name, before, after)
@@ -206,7 +206,7 @@ def _clusters(before: Config, after: Config) -> Iterator[ConfigStep]:
             yield ConfigStep("added", path, called, (), "is connected to for listeners that lead to it")
         elif (old, marks_before[name]) != (cluster, marks[name]):
             fields = tuple(_differences(old, cluster, called)) or (f"{called}.mark",)
-            effect = "for connections that open from now on; open ones are outdated"
+            effect = "for new connections; open ones are outdated"
             if not is_reached_alike(old, cluster):
                 effect += "; another cluster id is refused, or with allow_cluster_change closes them"
             yield ConfigStep("changed", path, called, fields, effect)
@@ -235,15 +235,15 @@ def _changed_listener(old: ListenerConfig, new: ListenerConfig, drained: str) ->
         return f"opens {new.bind}, closes {old.bind}; {drained}"
     ages = {"max_connection_age": None, "max_connection_age_jitter": None}
     if old.model_copy(update=ages) == new.model_copy(update=ages):
-        return "for connections that open from now on"
-    return "keeps its socket; for connections that open from now on, open ones are outdated"
+        return "for new connections"
+    return "keeps its socket; for new connections, open ones are outdated"
 
 
 def _limits(before: Config, after: Config) -> Iterator[ConfigStep]:
     for name in type(after.limits).model_fields:
         if getattr(before.limits, name) != getattr(after.limits, name):
             new = name in ("max_frame_bytes", "max_in_flight", "max_connection_age", "max_connection_age_jitter")
-            effect = "for connections that open from now on" if new else "at the next check"
+            effect = "for new connections" if new else "at the next check"
             yield ConfigStep("changed", ("limits", name), f"limits.{name}", (), effect)
 
 

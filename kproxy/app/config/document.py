@@ -67,7 +67,10 @@ class AdminConfig(Model):
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         """Check that a non-loopback address has a token, and that the read-only token differs from the full one."""
         if raw.get("token") is None and raw.get("read_token_file") is not None:
-            yield ("read_token_file",), "without a token anyone on this machine may change things, set token, too"
+            yield (
+                ("read_token_file",),
+                "expected a token beside read_token, got none: without it, local users can change everything",
+            )
         try:
             bind = Address.parse(raw.get("bind"))
         except ValueError:
@@ -185,9 +188,9 @@ def _telemetry_targets(raw: dict[Any, Any]) -> Iterator[Wrong]:
         return
     targets = telemetry.get("to", ["metrics"])
     if isinstance(targets, list) and "metrics" in targets and not _tells_metrics(raw):
-        yield ("telemetry",), "they are served at the admin address, and there is no `admin`"
+        yield ("telemetry",), "metrics need `admin`, because they are served at the admin address"
     if isinstance(targets, list) and "audit" in targets and raw.get("audit") is None:
-        yield ("telemetry", "to", targets.index("audit")), "there is no `audit`"
+        yield ("telemetry", "to", targets.index("audit")), "target audit needs `audit`"
     named = telemetry.get("listeners")
     if isinstance(named, list) and isinstance(listeners, list):
         names = [one["name"] for one in listeners if isinstance(one, dict) and isinstance(one.get("name"), str)]
@@ -208,11 +211,11 @@ def _homeless(raw: dict[Any, Any]) -> Iterator[Wrong]:
     audit, metrics = raw.get("audit"), raw.get("metrics")
     otlp = raw["otlp"] if isinstance(raw.get("otlp"), dict) else {}
     if isinstance(metrics, dict) and metrics.get("by") and not _tells_metrics(raw):
-        yield ("metrics", "by"), "they are served at the admin address, and there is no `admin`"
+        yield ("metrics", "by"), "metrics need `admin`, because they are served at the admin address"
     if isinstance(audit, dict) and audit.get("dir") is None and audit.get("kafka") is None and otlp.get("logs") is None:
         yield ("audit",), "an audit needs `dir` or `kafka`, somewhere to write to, or `logs: audit` in `otlp`"
     if otlp.get("logs") == "audit" and audit is None:
-        yield ("otlp", "logs"), "there are no events to send: set `audit`, too; {} for the defaults"
+        yield ("otlp", "logs"), "logs need `audit`, for example {}"
 
 
 def _repeated(entries: list[tuple[int, dict[Any, Any]]]) -> Iterator[Wrong]:
@@ -247,7 +250,7 @@ def load_config(path: str | Path) -> Config:
     source = Source.open(Path(path))
     config = config_from(source, Path(path).parent)
     raise_mistakes([source])
-    assert config is not None, "no config and no mistake"
+    assert config is not None, "no config and no error"
     return config
 
 
@@ -258,7 +261,7 @@ def usable_config(source: Source, folder: Path, guard: PathGuard | None = None) 
     for where, message in system_needs(config) if config is not None else ():
         source.note(where, message)
     raise_mistakes([source])
-    assert config is not None, "no config and no mistake"
+    assert config is not None, "no config and no error"
     return config
 
 
@@ -389,7 +392,7 @@ def rule_paths(source: Source, folder: Path, config: Config | None = None) -> li
 
 
 HAS_WORKERS = HAS_EPOLL and HAS_HAND_OVER and HAS_FORKS
-NO_WORKERS = "several workers need Linux, whose kernel hands connections from one process to another"
+NO_WORKERS = "several workers need Linux, because they pass connections between processes"
 
 
 # Settings that need a feature of some systems: valid in any document, and refused where kproxy is to run.
@@ -401,10 +404,10 @@ def system_needs(config: Config) -> Iterator[Wrong]:
         yield ("workers",), NO_WORKERS
     for index, listener in enumerate(config.listeners):
         if listener.transparent is not None and not HAS_DIVERSION:
-            yield ("listeners", index, "transparent"), "transparent needs Linux, whose kernel diverts the connections"
+            yield ("listeners", index, "transparent"), "transparent needs Linux, because its kernel diverts connections"
     for name, cluster in config.clusters.items():
         if cluster.mark and not HAS_MARK:
-            yield ("clusters", name, "mark"), "mark needs Linux, whose firewall can see it; 0 means none"
+            yield ("clusters", name, "mark"), "mark needs Linux, because its firewall matches it; 0: none"
         if UNIX < 0:
             for number, server in enumerate(cluster.bootstrap):
                 yield from _no_unix(("clusters", name, "bootstrap", number), server)

@@ -209,7 +209,7 @@ class ConfigKeeper:
                 with_parts_of_start(self._read(Source.open(self.origin.path)), self.config), self.config
             )
         except DocumentError:
-            return ["the file has mistakes"]
+            return ["the file has errors"]
 
     # ---- inside
 

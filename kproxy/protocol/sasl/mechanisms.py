@@ -146,7 +146,7 @@ class Checker:
         try:
             authorization, name, password = (part.decode() for part in parts)
         except ValueError:
-            raise Denied(BAD_PLAIN, "a token that is none of PLAIN") from None
+            raise Denied(BAD_PLAIN, "expected a PLAIN token") from None
         users = yield from self.current()
         credential = users.any_of(name)
         right = yield from self.matches(name, password, credential, users)

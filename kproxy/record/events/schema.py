@@ -60,7 +60,7 @@ CONNECTION_EVENT = EventType(
         Column("cause", "string", "why it closed, one word; of close"),
         Column("message", "string", "why it closed, in words; of close"),
         Column("seconds", "double", "how long it was open; of close", "s"),
-        Column("connect_ms", "double", "time until the broker's connection stood; of close", "ms"),
+        Column("connect_ms", "double", "time until the connection to the broker was open; of close", "ms"),
         Column("requests", "long", "requests of the client; of close", "requests"),
         Column("responses", "long", "responses to it; of close", "responses"),
         Column("unanswered", "long", "requests that were due an answer and got none; of close", "requests"),
@@ -75,7 +75,7 @@ LATENCY_BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000
 
 SUMMARY_EVENT = EventType(
     "kproxy.summary.v1",
-    "What one connection did in a minute: a line for each API, and one for each partition of Produce and Fetch",
+    "Traffic of one connection in one minute: a line per API, and one per partition of Produce and Fetch",
     (
         *CONNECTION,
         Column("client_id", "string", "client id of the requests"),
@@ -160,10 +160,10 @@ PARTITION = (
            "users' records: the columns above tell it", array=True, columns=BATCH),
     Column("aborted", "struct", f"aborted transactions that a Fetch was told, the first {MOST_BATCHES}", array=True,
            columns=(
-               Column("producer_id", "long", "whose transaction it is"),
+               Column("producer_id", "long", "transactional producer"),
                Column("first_offset", "long", "where it begins"),
            )),
-    Column("leader_epoch", "int", "that the client believed in, or was told"),
+    Column("leader_epoch", "int", "from the request, or in the response"),
     Column("leader", "int", "Metadata: node id of the leader"),
 )  # fmt: skip
 
@@ -239,7 +239,7 @@ REQUEST_EVENT = EventType(
 
 RULE_EVENT = EventType(
     "kproxy.rule.v1",
-    "What became of rules: loaded, swapped, rejected, changed, fired",
+    "Rules that were loaded, swapped, rejected, changed or fired",
     (
         Column(
             "action", "string", "loaded, swapped, rejected, removed, changed, expired, or fired (counts of a minute)"
@@ -262,7 +262,7 @@ RULE_EVENT = EventType(
 
 TOPOLOGY_EVENT = EventType(
     "kproxy.topology.v1",
-    "What a cluster looks like: when it changes, and every hour",
+    "Topology of a cluster: after changes, and every hour",
     (
         Column("cluster", "string", "name of the cluster in the config"),
         Column("cluster_id", "string", "the brokers' own id of it"),
@@ -303,7 +303,7 @@ AUDIT_GAP_EVENT = EventType(
 
 TELEMETRY_EVENT = EventType(
     "kproxy.telemetry.v1",
-    "What a client has told of itself in one push (KIP-714)",
+    "Metrics of one push of a client (KIP-714)",
     (
         *CONNECTION,
         Column("client_id", "string", "from the request's header"),

@@ -204,7 +204,7 @@ METRICS: dict[str, tuple[LabelledMetric, ...]] = {
     "principal": who_metrics("principal", "principal"),
     "group": (
         LabelledMetric("kproxy_group_commits", "Requests that committed offsets of a group.", ""),
-        LabelledMetric("kproxy_group_joins", "Requests by which a member joined a group.", ""),
+        LabelledMetric("kproxy_group_joins", "Requests of members to join a group.", ""),
     ),
     CLIENT_TELEMETRY: (),  # clients choose the names: worker_totals.py
 }

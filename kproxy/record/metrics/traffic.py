@@ -29,7 +29,7 @@ MOST_AT_ONCE = 500
 EVENT_COUNTERS = {
     "acks0_response_dropped": "Responses to Produce with acks=0 that were dropped.",
     "acl_deletions_refused": "ACL deletions that were refused, since they concern hidden names.",
-    "acl_prefix_straddles": "ACLs whose prefix covers names inside and outside of a tenant.",
+    "acl_prefix_straddles": "ACLs with a prefix that covers names inside and outside of a tenant.",
     "api_versions_unreadable": "ApiVersions responses that could not be decoded.",
     "broker_renewals_failed": "Failed renewals of kproxy's SASL sessions at brokers.",
     "broker_sessions_renewed": "Renewed SASL sessions of kproxy at brokers.",
@@ -47,7 +47,7 @@ EVENT_COUNTERS = {
     "hold_passed_over": "Requests that a rule could not hold.",
     "nodes_hidden": "Brokers that were removed from responses.",
     "own_metadata_unreadable": "Responses to kproxy's own Metadata requests that could not be decoded.",
-    "principal_unreadable": "SASL messages whose principal could not be read.",
+    "principal_unreadable": "SASL messages with an unreadable principal.",
     "requests_blocked_by_rule": "Requests that rules blocked; also counted in kproxy_requests_blocked_total.",
     "response_unreadable": "Responses that could not be decoded for a rule.",
     "rules_failed": "Rules that failed with an error.",
@@ -101,7 +101,7 @@ class TrafficCollector(Collector):
         events = dict(counters.events)
         for event, text in EVENT_COUNTERS.items():
             yield CounterMetricFamily(f"kproxy_{event}", text, value=events.get(event, 0))
-        yield counter_family("kproxy_rewritten", "Values changed on their way, by what.", "what", counters.rewritten)
+        yield counter_family("kproxy_rewritten", "Changed values, by kind.", "what", counters.rewritten)
         yield counter_family(
             "kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks()
         )
@@ -184,7 +184,7 @@ class TrafficCollector(Collector):
             ),
             (
                 "kproxy_buffered_duration_seconds",
-                "Seconds for which frames were held, for their rest or an answer.",
+                "Seconds that frames were buffered, for their rest or a response.",
                 self.counters.held_time,
             ),
         ):

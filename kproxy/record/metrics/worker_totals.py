@@ -203,8 +203,8 @@ class LabelCollector(Collector):
         yield used
         overflow = CounterMetricFamily(
             "kproxy_label_overflow",
-            "What was counted as other for want of room: records of topics, requests of clients and principals, "
-            "commits and joins of groups, and partitions of groups that were forgotten.",
+            "Counts of names without a series: records of topics, requests of clients and principals, commits "
+            "and joins of groups, and evicted partitions of groups.",
             labels=["label"],
         )
         for label, number in overflows(self.totals).items():
@@ -251,7 +251,7 @@ class TelemetryCollector(Collector):
             family: CounterMetricFamily | GaugeMetricFamily
             if grows:
                 family = CounterMetricFamily(
-                    PREFIX + metric, "Added up from what clients tell of themselves (KIP-714).", labels=telemetry.labels
+                    PREFIX + metric, "Sum of metrics that clients push (KIP-714).", labels=telemetry.labels
                 )
                 numbers = {one.name: one.values.get((metric, "")) for one in series}
             else:

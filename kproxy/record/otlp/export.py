@@ -268,7 +268,7 @@ class OtlpCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         exports = CounterMetricFamily(
-            "kproxy_otlp_exports", "Requests to the collector, by what became of them.", labels=["signal", "outcome"]
+            "kproxy_otlp_exports", "Requests to the collector, by outcome.", labels=["signal", "outcome"]
         )
         for labels, number in sorted(self.counters.exports.items()):
             exports.add_metric(labels, number)

@@ -136,7 +136,7 @@ def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
     if when.hold and rule.mode == "dry_run":
         yield ("when", "hold"), "nothing is held by a rule in dry-run mode"
     elif when.hold and rule.connects:
-        yield ("when", "hold"), "nothing is held by a rule about new connections: what is held are requests"
+        yield ("when", "hold"), "a rule about new connections holds nothing, because only requests are held"
     elif when.hold and rule.selects_errors:
         yield ("when", "hold"), "nothing is held by a rule that selects errors: the request has gone by then"
 

@@ -102,8 +102,8 @@ def carry_over(documents: Iterable[StoredDocument], before: dict[str, StoredRule
     on."""
     for stored in documents:
         for parsed in stored.document.parsed_rules:
-            assert parsed.rule is not None, "there is a mistake in it"
-            assert parsed.name is not None, "there is a mistake in it"
+            assert parsed.rule is not None, "it has an error"
+            assert parsed.name is not None, "it has an error"
             content = parsed.rule.content
             until = None if parsed.ttl is None else stored.began + parsed.ttl
             old = before.get(parsed.name)

@@ -56,7 +56,7 @@ class AllowFrom(LiveRule):
         if raw.get("when") is not None:
             yield (
                 ("when", KEY),
-                "a rule about who may connect is in force as long as it is there: of a time speak ttl and scenarios",
+                "expected no `when`: the rule is always in force; use ttl or a scenario for a limited time",
             )
 
     @property

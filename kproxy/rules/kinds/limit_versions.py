@@ -107,7 +107,7 @@ class LimitVersions(Rule):
         if API_VERSIONS in hide:
             yield (
                 ("hide",),
-                "ApiVersions cannot be hidden, clients learn from it what there is; write apis: {ApiVersions: 0-3}",
+                "ApiVersions cannot be hidden, because clients need it; write apis: {ApiVersions: 0-3}",
             )
         if isinstance(apis, dict):
             yield from _check_apis(apis, hide, release)
@@ -173,7 +173,7 @@ def _check_span(api: schema.Api, span: Range, release: str | None) -> Iterator[s
     if span[0] > has[1] or has[1] < span[1] < LARGEST or span[1] < has[0]:
         yield f"expected versions {spelled(has)} of {api.name}, got {span}"
     elif api.key == API_VERSIONS and span[0] > 0:
-        yield "ApiVersions needs version 0, clients fall back to it when theirs is not there (KIP-511)"
+        yield "expected version 0 of ApiVersions, because clients fall back to it (KIP-511)"
     elif release is not None:
         have = supported(release).get(api.key, NOTHING)
         if max(have[0], span[0]) > min(have[1], span[1]):

@@ -52,7 +52,7 @@ class MoveCoordinator(SelectingRule):
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         given = [name for name in TOGETHER if name in raw]
         if given and len(given) < len(TOGETHER):
-            yield (given[0],), '"node", "host" and "port" belong together: the coordinator that clients are told'
+            yield (given[0],), 'expected "node", "host" and "port" together'
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
         if direction == "request":

@@ -261,7 +261,7 @@ class RequireEffect(Effect):
         try:
             return next((wrong for entry in entries(data) if (wrong := self.of_entry(entry, sizes))), None)
         except RecordsError:
-            return INVALID_RECORD, "records that cannot be read, so that nobody can tell whether they are as required"
+            return INVALID_RECORD, "unreadable records cannot be checked"
 
     def of_entry(self, entry: Batch | LegacyEntry | Cut, sizes: RecordSizes | None) -> Breach | None:
         """Return the error of one batch, or None."""

@@ -64,7 +64,7 @@ class ThrottleTimeRule(LiveRule):
         if self.mute or match is None:
             return
         if match.acks is not None and 0 in match.acks:
-            yield "a Produce request with acks 0 has no response that could say it"
+            yield "a Produce request with acks 0 has no response for the throttle time"
         for choice in chosen({"match": match.model_dump(include={"api", "version"}, mode="json")}):
             lacking = [version for version in choice.versions if not says(choice.api.key, version)]
             if choice.by_name and lacking and match.version is not None:  # else only what no client of today speaks

@@ -53,4 +53,4 @@ class Truncate(FrameRule):
 def one_length(raw: dict[Any, Any]) -> Iterable[Wrong]:
     """Yield an error if both `bytes` and `fraction` are given."""
     if raw.get("bytes") is not None and raw.get("fraction") is not None:
-        yield ("fraction", KEY), '"bytes" says already how much is left, one of the two is enough'
+        yield ("fraction", KEY), 'expected either "bytes" or "fraction", got both'

@@ -235,7 +235,7 @@ _PLAIN = {
     "indentation does not fit",
     "did not find expected ',' or ']'": "the list that opens here lacks a , or its ]",
     "did not find expected ',' or '}'": "the mapping that opens here lacks a , or its }; quote text with { } [ ] ,",
-    "did not find expected node content": "a value is missing here, or the ] or } of what is open",
+    "did not find expected node content": "expected a value, or the closing ] or }",
     "did not find expected key": "a key was expected, the indentation does not fit the lines above",
     "did not find expected '-' indicator": "a `- ` was expected, the indentation does not fit the list above",
     "could not find expected ':'": "a `:` was expected after the key, the indentation may not fit the lines above",

@@ -408,7 +408,7 @@ class OwnClient:
 def refusal(listener: Listener, client: HostPort, node: int | None) -> str:
     """Return the reason for the listener to refuse this client now; empty if it would accept it."""
     if listener.transparent is not None:
-        return "it is transparent, and this connection was not meant for anybody else"
+        return "the listener is transparent, and the connection was not diverted"
     barred = listener.barred(client, node)
     if barred is not None:
         return barred.why

@@ -137,7 +137,7 @@ class LanePair(LaneHost):
 
     def stall(self) -> None:
         if self.phase is DRAINING:
-            self.close("drained", "connection drained, on which a rule lets nothing pass")
+            self.close("drained", "connection drained: a rule blocks all its traffic")
         if self.phase.ends:
             return
         self.send_last_answers()

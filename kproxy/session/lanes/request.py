@@ -92,7 +92,7 @@ class RequestLane(RequestScan):
         if not session.plan.by_principal or self.begun is not None:
             return None
         if session.identity.lost:
-            text = "a rule goes by the principal, which SASL's messages do not tell"
+            text = "a rule selects by principal, which is not in the SASL messages"
             return Reject("authentication", text, "client")
         return Wait(IDENTITY) if session.logins.await_broker else None
 
@@ -163,7 +163,7 @@ class RequestLane(RequestScan):
         disposition = self.splice(splicer, frame)
         if disposition is None or isinstance(disposition, Need):
             return disposition
-        assert frame.acks is not None or plain.acks is None, "acks stands before the name"
+        assert frame.acks is not None or plain.acks is None, "acks precedes the name"
         self.enter(frame, plain)
         plain.tally.requests += disposition is not PASS  # the scan counts those that pass
         return disposition

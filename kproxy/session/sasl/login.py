@@ -159,7 +159,7 @@ class RawTokens:
 
 ILLEGAL_SASL_STATE: Final = 34
 SASL_AUTHENTICATION_FAILED: Final = 58
-NOT_HERE: Final = "SaslAuthenticate request received, but nobody authenticates on this listener"
+NOT_HERE: Final = "SaslAuthenticate request received, but this listener has no authentication"
 
 
 class NoSasl:

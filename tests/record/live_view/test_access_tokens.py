@@ -145,7 +145,10 @@ def test_the_token_for_reading_is_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("read_token_file: look", "without a token anyone on this machine may change things, set token, too"),
+        (
+            "read_token_file: look",
+            "expected a token beside read_token, got none: without it, local users can change everything",
+        ),
         ("token: look, read_token_file: look", "expected a read_token that differs"),
         ("token: s3cret, read_token_file: nowhere", "cannot be read: no such file"),
         ("token: s3cret, read_token_file: empty", "the secret is empty"),

@@ -94,4 +94,4 @@ def test_every_version_of_every_api_can_say_it(dialogue: Any, key: int) -> None:
 
 def test_node_host_and_port_belong_together(mistakes_of: Any) -> None:
     """A node without its address is refused."""
-    assert "belong together" in mistakes_of("kind: move_coordinator, node: 3")[0]
+    assert '"node", "host" and "port" together' in mistakes_of("kind: move_coordinator, node: 3")[0]

@@ -39,7 +39,7 @@ def test_what_will_not_be_told_is_warned_of(hand: Any) -> None:
     rule = hand.rule("kind: throttle_time, delay: 1s, match: {api: Produce, version: 0-9, acks: [0, 1]}")
 
     assert list(rule.warnings()) == [
-        "a Produce request with acks 0 has no response that could say it", "Produce 0 has no throttle_time_ms",
+        "a Produce request with acks 0 has no response for the throttle time", "Produce 0 has no throttle_time_ms",
     ]  # fmt: skip
     assert not list(hand.rule("kind: throttle_time, delay: 1s, mute: true, match: {api: Produce}").warnings())
 

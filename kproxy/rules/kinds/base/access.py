@@ -181,7 +181,7 @@ class AccessRule(LiveRule):
         """Yield a warning for a topic id, which is one of two ways to name a topic."""
         yield from super().warnings()
         if self.match is not None and self.match.topic_id is not None:
-            yield "topic_id holds for requests that give the id; by its name the topic is reached, so select that, too"
+            yield "topic_id matches only requests with ids; also select the topic by name"
 
     def about(self, key: int, version: int) -> bool:
         """Return True also for APIs between brokers if the rule has selectors: these APIs reach all entities."""
