@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from tests.lab import prose
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "kproxy"
+COMMITS_SINCE = "2026-11-29"  # older commits may have other subjects
+SUBJECT = re.compile(r"(?=.{,72}$)[a-z][\w, /.-]*: \S.*")
 SMALL = 60  # lines of a module that its only importer could contain
 PHRASES = {  # hard phrases per 10,000 words, by kind of text
     "docstrings and comments": (33, 50),
@@ -200,12 +204,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--small", action="store_true", help="list small modules that one other imports")
     parser.add_argument("--cycles", action="store_true", help="list the modules of each import cycle")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure exceeds its limit")
+    parser.add_argument("--check", action="store_true", help="exit with 1 for a figure or a subject of a commit")
     wanted = parser.parse_args()
     modules = read_modules()
     graph = import_graph(modules)
     if wanted.check:
-        sys.exit("\n".join(exceeded()) or 0)
+        sys.exit("\n".join([*exceeded(), *wrong_subjects(commit_subjects())]) or 0)
     elif wanted.small:
         print(*lone_small_modules(modules, graph), sep="\n")
     elif wanted.cycles:
@@ -235,6 +239,23 @@ def exceeded() -> list[str]:
         f"{name}: expected at most {LIMITS[name][0]}, got {value} (at LIMITS of tests/lab/house.py)"
         for name, value in figures().items()
         if value > LIMITS[name][0]
+    ]
+
+
+def commit_subjects() -> list[str]:
+    """Return the subjects of commits since COMMITS_SINCE; none without git or outside of a repository."""
+    command = ["git", "log", "--no-merges", f"--since={COMMITS_SINCE}", "--format=%s"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+
+
+def wrong_subjects(subjects: list[str]) -> list[str]:
+    return [
+        f"expected `area: imperative object` in at most 72 characters, got {one!r} (at the subject of a commit)"
+        for one in subjects
+        if not SUBJECT.fullmatch(one)
     ]
 
 

@@ -55,6 +55,13 @@ def test_figure_above_its_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     assert [message.partition(":")[0] for message in house.exceeded()] == ["files"]
 
 
+def test_commit_subject_without_area_or_too_long_is_reported() -> None:
+    right = ["docs: correct a limit", "cli, config: name the option", "x: " + "y" * 69]
+    wrong = ["Correct a limit", "docs:correct", "x: " + "y" * 70, "Docs: correct"]
+    messages = house.wrong_subjects([*right, *wrong])
+    assert [message.split("got ")[1].split(" (at")[0] for message in messages] == [repr(one) for one in wrong]
+
+
 def test_parts_of_a_folder_that_import_each_other_are_found() -> None:
     graph = {"kproxy.a.b.x": {"kproxy.a.c"}, "kproxy.a.c": {"kproxy.a.b.y"}, "kproxy.a.b.y": {"kproxy.d.e"}}
     assert house.cycles(house.parts(graph)) == [["a.b", "a.c"]]
