@@ -104,7 +104,7 @@ def test_the_command_line(captured: Any, tmp_path: Path) -> None:
         (("start", "../two"), "file: letters, digits"),
         (("start", "two", "--max-size", "many"), "expected a size"),
         (("start", "two", "~nothing"), "filter: "),
-        (("stop", "two"), 'no capture "two"'),
+        (("stop", "two"), 'unknown capture "two"'),
     ):
         running = command(captured, *arguments)
         said, wrong = running.communicate(timeout=60)
