@@ -304,7 +304,7 @@ def show_frames(console: Console, proxy: Proxy) -> None:
     """Print how many requests passed by API and version, and how deep kproxy's plan looked at them."""
     table = Table("API", "version", "requests", "looked at", title="What passed", box=SIMPLE, title_justify="left")
     for labels, number in sorted(proxy.samples("kproxy_requests_total"), key=lambda sample: -sample[1]):
-        table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["plan"])
+        table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["decode_depth"])
     console.print(table)
     console.print("none: forwarded unread · fields: names and addresses found in place · full: decoded", soft_wrap=True)
     for labels, number in proxy.samples("kproxy_rewritten_total"):

@@ -151,7 +151,7 @@ parts = st.fixed_dictionaries(
             {},
             optional={
                 "enabled": st.booleans(), "write": st.booleans(), "records": st.booleans(),
-                "kept": st.sampled_from(["1MiB", "2MiB"]),
+                "buffer_size": st.sampled_from(["1MiB", "2MiB"]),
             },
         ),
     },
