@@ -114,7 +114,7 @@ async def test_what_is_refused(wired: Wired, tmp_path: Path, monkeypatch: pytest
     assert "capture_failed" == await code(Wired(tmp_path / "file"), "a")
     with pytest.raises(FilterError):
         await wired.start("c", filter="~nothing")
-    with pytest.raises(Problem, match='no capture "c"'):
+    with pytest.raises(Problem, match='unknown capture "c"'):
         await wired.captures.stop("c")
     assert ["a.pcapng"] == [path.name for path in (tmp_path / "captures").iterdir()]
 

@@ -87,7 +87,7 @@ function move(step) {
 
 // Return why a rule cannot be changed or removed here; empty if it can.
 export function whyFixed(rule) {
-  if (rule.origin === "file") return `it stands in a file, at ${rule.position}: change it there, or turn it off`;
+  if (rule.origin === "file") return `it is in a file, at ${rule.position}: change it there, or turn it off`;
   return rule.stage !== null ? "it belongs to a scenario, which can only be removed as a whole" : "";
 }
 

@@ -268,7 +268,7 @@ def usable(folder: Path | None, name: str, running: int) -> str:
     if folder is None:
         raise CaptureRefused("no_captures", "no captures are made here, `captures: FOLDER` in the config allows them")
     if not NAME.fullmatch(name):
-        raise CaptureRefused("invalid_query", f"file: {NAMES}, found {len(name)}: {shown(name)}")
+        raise CaptureRefused("invalid_query", f"file: {NAMES}, got {len(name)}: {shown(name)}")
     if running >= MOST_RUNNING:
         raise CaptureRefused("too_many_captures", f"{running} captures are running, at most {MOST_RUNNING} may")
     return name if name.endswith(SUFFIX) else name + SUFFIX
