@@ -81,7 +81,9 @@ class CaptureShown(Shown):
 
     name: str
     file: str = Field(description="where the proxy has it")
-    state: Literal["running", "ending", "stopped", "failed"] = Field(description="ending: what waits is being written")
+    state: Literal["running", "ending", "stopped", "failed"] = Field(
+        description="ending: queued exchanges are being written"
+    )
     stopped: str = Field(
         description="asked, max_size, max_seconds, max_exchanges, proxy_ended, failed; empty while it runs"
     )

@@ -220,7 +220,7 @@ def live_member(backend: Backend, name: str) -> tuple[Member, int]:
 
 
 def no_such_exchange(name: str) -> Problem:
-    return Problem(404, "no_such_exchange", f"there is no exchange {name[:80]!r}")
+    return Problem(404, "no_such_exchange", f"expected the id of a kept exchange, got {name[:80]!r}")
 
 
 REFUSALS = ("no_such_exchange", "no_such_source", "exchange_gone", "view_off", "too_many_answers")

@@ -166,7 +166,7 @@ class KeptExchanges(ExchangeReader):
             return kept
         if ring.had(number):
             raise Problem(410, "exchange_gone", f"exchange {name} was evicted")
-        raise Problem(404, "no_such_exchange", f"there is no exchange {name!r}")
+        raise Problem(404, "no_such_exchange", f"expected the id of a kept exchange, got {name!r}")
 
 
 class SourceExchanges(ExchangeReader):

@@ -238,7 +238,7 @@ class SentAgainShown(Shown):
     again_of: str = Field(description="id of the exchange that the request is from")
     outcome: SentOutcome
     reason: str = Field(description="error")
-    notes: list[str] = Field(description="what is different about the request")
+    notes: list[str] = Field(description="differences from the recorded request")
     seconds: float | None = Field(description="from the request to its answer")
 
 

@@ -216,7 +216,7 @@ class ConfigChangeShown(Shown):
     version: str = Field(description="of the config in force")
     steps: list[StepShown] = Field(description="empty: the document equals the config in force")
     not_in_file: list[str] = Field(
-        description="what is in force and came over this API, where kproxy's own config file says otherwise"
+        description="settings applied over this API that differ from kproxy's own config file"
     )
 
 

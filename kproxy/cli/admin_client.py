@@ -57,7 +57,7 @@ class Admin:
     def __init__(self, url: str = DEFAULT, token: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise click.BadParameter(f"{url!r} is no address, write http://HOST:PORT", param_hint="--admin")
+            raise click.BadParameter(f"expected http://HOST:PORT, got {url!r}", param_hint="--admin")
         try:
             self.port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:

@@ -47,7 +47,7 @@ MOST_FRAMES = 256 << 20
 @click.option("--json", "form", flag_value="json", default="json", help="Print JSON (default), a line each in pipes.")
 @click.option("--tree", "form", flag_value="tree", help="Print each field with offset and size in bytes.")
 @click.option("--raw", is_flag=True, help="Read bytes with 4-byte lengths; otherwise seen from the input.")
-@click.option("--lengths/--no-lengths", default=None, help="Whether frames begin with their length; otherwise guessed.")
+@click.option("--lengths/--no-lengths", default=None, help="Frames begin with their length (default: detected).")
 @click.option("--show-secrets", is_flag=True, help="Print passwords and SASL tokens too.")
 def command(
     *,
@@ -187,7 +187,7 @@ def hex_line(line: str, number: int) -> bytes:
     try:
         return bytes.fromhex(line.replace(":", " "))
     except ValueError:
-        raise FrameInputError(f"line {number} is no hex: {line[:40]!r}") from None
+        raise FrameInputError(f"line {number}: expected hex digits, got {line[:40]!r}") from None
 
 
 def stream(data: bytes, lengths: bool | None) -> list[bytes]:

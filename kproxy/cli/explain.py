@@ -106,7 +106,7 @@ def selectors(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--at", metavar="TIME", default=0.0, callback=parsed(late("parse_duration")), help="So long after the start."
 )
-@click.option("--advertise/--no-advertise", default=True, help="Whether kproxy puts its own addresses into responses.")
+@click.option("--advertise/--no-advertise", default=True, help="Replace broker addresses in responses (default: yes).")
 @click.option("--all", "everything", is_flag=True, help="Also show rules that never match this API.")
 @click.pass_context
 def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: int, at: float, advertise: bool,
@@ -186,7 +186,7 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
 
     for name in (*OF_ENTITY, "client_id", "acks", "size"):
         if name in given:
-            raise click.UsageError(f"--{name.replace('_', '-')} stands in the frame already")
+            raise click.UsageError(f"--{name.replace('_', '-')} is already set by the frame")
     found = False
     try:
         for frame in frames(data):

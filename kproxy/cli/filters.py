@@ -49,7 +49,7 @@ def is_file(word: str) -> bool:
     except OSError:  # a filter may be longer than file names can be
         there = False
     if not there and word.endswith(FILE_ENDINGS) and " " not in word:
-        raise click.UsageError(f"there is no file {word}")
+        raise click.UsageError(f"file not found: {word}")
     return there
 
 

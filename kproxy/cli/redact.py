@@ -33,7 +33,7 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
     commits and subscriptions of groups stay as they are.
     """
     if Path(target).exists() and not force:
-        raise click.UsageError(f"{target} is there already, overwrite it with --force")
+        raise click.UsageError(f"{target} exists, overwrite it with --force")
     if source != "-" and Path(target).exists() and os.path.samefile(source, target):
         raise click.UsageError("IN and OUT are the same file")
     if Path(target).exists() and not Path(target).is_file():

@@ -158,7 +158,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         raise click.UsageError("either --to HOST:PORT or --serve HOST:PORT is needed")
     files, wanted = files_and_filter(words)
     if not files:
-        raise click.UsageError(f"there is no file {words[0]}")
+        raise click.UsageError(f"file not found: {words[0]}")
     if options.serve is not None:
         serve(options, files, wanted)
     elif send(options, files, wanted) and options.fail_on_difference:
@@ -179,14 +179,14 @@ def load(options: Options, files: list[str], wanted: Filter) -> Recording:
     trouble = Trouble()
     for file in files:
         if kind_of(file) != "capture":
-            raise NoInput(f"{file} is no capture: events hold no bytes that could be replayed")
+            raise NoInput(f"{file} has no frames to replay: expected a capture, got events")
         capture = Capture(file, most=MAX_FRAME, side=options.side)
         trouble.captures.append(capture)
         seen.extend(capture)
     tell(trouble)
     recording = record(seen, (lambda one: wanted.holds(ExchangeView(one, make_data, OF_FILES))) if wanted else None)
     if not recording.exchanges:
-        raise NoInput(f"there is no exchange{f' that fits {wanted}' if wanted else ''} in {', '.join(files)}")
+        raise NoInput(f"found no exchange{f' that fits {wanted}' if wanted else ''} in {', '.join(files)}")
     return recording
 
 

@@ -52,7 +52,7 @@ def command(
 
     given = [name for name, value in network.items() if value is not None]
     if config_file is not None and given:
-        raise click.UsageError(f"--{given[0]} stands in the --config file")
+        raise click.UsageError(f"--{given[0]} is already set by the --config file")
 
     def adjust(config: Config) -> Config:
         return _changed(_added(config, rules, admin), seed, workers)

@@ -53,7 +53,7 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
         say(json.dumps(tests_schema(), indent=2))
         return
     if not paths and not Path(DEFAULT).is_dir():
-        raise click.UsageError(f"there is no folder {DEFAULT}/ here, say where the tests are: kproxy test PATHS…")
+        raise click.UsageError(f"folder not found: {DEFAULT}/ (give paths: kproxy test PATHS…)")
     reports = list(run(paths or (DEFAULT,), words))
     print_styled(lines_of(reports))
     ctx.exit(0 if all_good(reports) else 1)

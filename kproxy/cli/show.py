@@ -48,7 +48,7 @@ def command(*, file: str, which: tuple[str, ...], number: int, records: int, mos
     """Print one exchange of FILE with all its fields: the one with this number, counted from 1, or the first that
     FILTER holds for."""
     if not is_file(file):
-        raise click.UsageError(f"there is no file {file}")
+        raise click.UsageError(f"file not found: {file}")
     first, wanted = selection(which)
     trouble, left = Trouble(), number
     with closing(chosen(file, first, wanted, trouble, most)) as found:
@@ -61,7 +61,7 @@ def command(*, file: str, which: tuple[str, ...], number: int, records: int, mos
     if left == number:
         tell(trouble)
         asked = f"number {first}" if first > 1 else "exchange" if not wanted else f"exchange that fits {wanted}"
-        say(f"kproxy: there is no {asked} in {file}", err=True)
+        say(f"kproxy: found no {asked} in {file}", err=True)
         raise click.exceptions.Exit(1)
 
 

@@ -48,7 +48,7 @@ def command(words: tuple[str, ...], output: str, top: int) -> None:
     """
     files, wanted = files_and_filter(words)
     if not files:
-        raise click.UsageError(f"there is no file {words[0]}")
+        raise click.UsageError(f"file not found: {words[0]}")
     trouble, tally = Trouble(), ExchangeTally()
     for file in files:
         if kind_of(file) == "capture":

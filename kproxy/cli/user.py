@@ -72,7 +72,7 @@ def remove(file: Path, name: str) -> None:
     """Take the user NAME out of FILE. Connections that are open stay."""
     before, after = read(file), others(file, name)
     if before == after:
-        raise InternalError(f'there is no user "{name}" in {file}')
+        raise InternalError(f'unknown user "{name}" in {file}')
     replace(file, after)
 
 

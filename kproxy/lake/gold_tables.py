@@ -315,7 +315,7 @@ def answer_named(name: str) -> GoldAnswer:
     for answer in ANSWERS:
         if answer.name == name:
             return answer
-    raise UnknownTable(f"there is no gold table {name!r}, there are {', '.join(answer.name for answer in ANSWERS)}")
+    raise UnknownTable(f"expected a gold table, got {name!r}; tables: {', '.join(answer.name for answer in ANSWERS)}")
 
 
 def questions() -> str:

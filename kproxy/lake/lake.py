@@ -103,7 +103,7 @@ class Files:
         source, system = self._at(old)
         target, _ = self._at(new)
         if system.exists(target):
-            raise LakeError(f"{old} cannot become {new}, which is there already")
+            raise LakeError(f"cannot rename {old}: {new} exists")
         system.mkdirs(target.getParent())
         if not system.rename(source, target):
             raise LakeError(f"{old} could not be renamed to {new}")
@@ -112,7 +112,7 @@ class Files:
         """Return the text of a small file. Raises LakeError if it does not exist."""
         where, system = self._at(path)
         if not system.exists(where):
-            raise LakeError(f"there is no file {path}")
+            raise LakeError(f"file not found: {path}")
         stream = system.open(where)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))

@@ -281,5 +281,5 @@ _BY_NAME = {table.name: table for table in TABLES}
 def table_named(name: str) -> LakeTable:
     """Return the silver table of this name; UnknownTable lists the valid names."""
     if name not in _BY_NAME:
-        raise UnknownTable(f"there is no silver table {name!r}, there are {', '.join(_BY_NAME)}")
+        raise UnknownTable(f"expected a silver table, got {name!r}; tables: {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -190,7 +190,7 @@ class Embedded:
         """Return a future that becomes True as soon as the counter of this rule is `hits` or more, and False after
         `timeout` seconds. Raises InternalError in the proxy's thread."""
         if self.inside:
-            raise InternalError("a hook runs in the proxy's thread, and must not wait there for what the proxy does")
+            raise InternalError("a hook must not wait for the proxy, since it runs in the proxy's thread")
         done: Future[bool] = Future()
 
         async def wait() -> None:

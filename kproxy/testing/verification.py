@@ -181,7 +181,7 @@ def failure(tape: TapeReader, asked: Mapping[str, Any], given: FailOnTerm, *, al
 def terms_asked(asked: Mapping[str, Any]) -> VerifyTerms:
     """Return the terms that a test's arguments ask for. Raises Misuse."""
     for name in sorted(set(asked) - ARGUMENTS):
-        raise Misuse(f"there is no argument {name!r}; those there are: {', '.join(sorted(ARGUMENTS))}")
+        raise Misuse(f"expected an argument of verify, got {name!r}; arguments: {', '.join(sorted(ARGUMENTS))}")
     try:
         return terms_of(asked)
     except BadTerm as error:

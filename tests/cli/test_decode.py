@@ -166,7 +166,7 @@ def test_a_tree_of_a_bad_frame_goes_as_far_as_it_can() -> None:
 @pytest.mark.parametrize(
     ("data", "words", "message"),
     [
-        ("no hex at all", [], "line 1 is no hex: 'no hex at all'"),
+        ("no hex at all", [], "line 1: expected hex digits, got 'no hex at all'"),
         ("", [], "no frame in the input"),
         (b"\x80\x00\x00\x00", [], "frame length -2147483648, expected 0 to 104857600"),
         (framed(METADATA)[:-1], ["--raw"], "stream ends after 45 bytes of a frame, expected 46 bytes"),

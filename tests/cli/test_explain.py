@@ -148,7 +148,7 @@ def test_several_apis_and_rules_that_are_never_about_one(rules: Path) -> None:
         (("r.yaml", "Produce", "--acks", "2"), "expected acks 0, 1 or all, got 2"),
         (("r.yaml", "Produce", "--error", "NOT_LEADER"), 'unknown error "NOT_LEADER", did you mean'),
         (("r.yaml", "Produce", "--partition", "x"), "expected a whole number, got x"),
-        (("r.yaml", "00" * 20, "--topic", "x"), "--topic stands in the frame already"),
+        (("r.yaml", "00" * 20, "--topic", "x"), "--topic is already set by the frame"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(rules: Path, words: tuple[str, ...], message: str) -> None:

@@ -84,7 +84,7 @@ def test_a_file_that_is_there_is_kept(source: Path, tmp_path: Path) -> None:
     before = source.read_bytes()
     refused = run(source, target)
     assert (refused.exit_code, target.read_bytes()) == (2, b"mine")
-    assert "is there already, overwrite it with --force" in refused.stderr
+    assert "exists, overwrite it with --force" in refused.stderr
 
     assert run(source, target, "--force").exit_code == 0
     assert "the same file" in run(source, source, "--force").stderr

@@ -126,7 +126,7 @@ def test_a_dry_run_asks_nobody_and_sends_nothing(capture: str) -> None:
 
     assert (code, said) == (0, "")
     assert {one["request"].split()[0] for one in json.loads(out)} == {"Produce"}
-    assert call(capture, "~k describecluster", "--to", "127.0.0.1:1")[2].startswith("kproxy: there is no exchange that")
+    assert call(capture, "~k describecluster", "--to", "127.0.0.1:1")[2].startswith("kproxy: found no exchange that")
 
 
 def test_a_target_that_is_not_there_is_one_line(capture: str) -> None:

@@ -106,9 +106,9 @@ def test_a_document_can_be_added_to(started: list[Config], tmp_path: Path) -> No
         (["--upstream", "b1:0"], 'Invalid value for --upstream: "b1:0" has port 0'),
         (["--upstream", "b1:1", "--listen", "x"], 'Invalid value for --listen: "x" has no port'),
         (["--upstream", "b1:1", "--admin", "0.0.0.0:1"], "Invalid value for --admin: 0.0.0.0 can be reached by others"),
-        (["--upstream", "b1:1", "--config", "c"], "--upstream stands in the --config file"),
-        (["--listen", "b1:1", "--config", "c"], "--listen stands in the --config file"),
-        (["--advertise", "b1", "--config", "c"], "--advertise stands in the --config file"),
+        (["--upstream", "b1:1", "--config", "c"], "--upstream is already set by the --config file"),
+        (["--listen", "b1:1", "--config", "c"], "--listen is already set by the --config file"),
+        (["--advertise", "b1", "--config", "c"], "--advertise is already set by the --config file"),
         (["--upstream", "b1:1", "--advertise", "b1:"], '"b1:" ends behind the colon, write b1 or b1:9093-9100'),
         (["--upstream", "b1:1", "--advertise", "b 1"], "Invalid value for --advertise: expected a host name"),
         (

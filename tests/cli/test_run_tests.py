@@ -121,7 +121,7 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
 
     assert run("none").exit_code == 2
-    assert "there is no folder rules/ here" in run().output
+    assert "folder not found: rules/" in run().output
     assert run().exit_code == 2
 
 

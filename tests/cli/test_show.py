@@ -153,7 +153,7 @@ def test_of_an_event_file_the_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["7"], 1, "there is no number 7"), (["~t nothing"], 1, "there is no exchange that fits topic ~ nothing"),
+        (["7"], 1, "found no number 7"), (["~t nothing"], 1, "found no exchange that fits topic ~ nothing"),
         (["0"], 2, "exchanges are counted from 1"), (["zzz"], 2, 'unknown field "zzz"'),
     ],
 )  # fmt: skip
@@ -169,7 +169,7 @@ def test_no_such_file() -> None:
     """A usage error."""
     ran = run("gone.pcapng", "1")
 
-    assert (ran.exit_code, "there is no file gone.pcapng" in ran.stderr) == (2, True)
+    assert (ran.exit_code, "file not found: gone.pcapng" in ran.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["tree", "json"])

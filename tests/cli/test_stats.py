@@ -163,4 +163,4 @@ def test_without_a_file() -> None:
     """A usage error."""
     ran = run("~k produce")
 
-    assert (ran.exit_code, "there is no file" in ran.stderr) == (2, True)
+    assert (ran.exit_code, "file not found" in ran.stderr) == (2, True)

@@ -154,7 +154,7 @@ def test_what_a_filter_cannot_judge_is_said(events: Path) -> None:
     ("words", "message"),
     [
         (["topc == x"], 'filter, column 1: unknown field "topc", did you mean "topic"?\n  topc == x\n  ^'),
-        (["gone.pcapng"], "there is no file gone.pcapng"),
+        (["gone.pcapng"], "file not found: gone.pcapng"),
         (["-o", "xml"], "Invalid value for '-o'"),
     ],
 )

@@ -45,7 +45,7 @@ def test_users_are_made_changed_and_removed(tmp_path: Path) -> None:
         (("set", "a:b"), "secret", 2, "no name of a user"),
         (("set", "alice"), "", 1, "expected a password of 1 to 4096 characters, got 0"),
         (("set", "alice"), "x" * 5000, 1, "expected a password of 1 to 4096 characters, got 4097"),
-        (("remove", "alice"), "", 1, 'there is no user "alice"'),
+        (("remove", "alice"), "", 1, 'unknown user "alice"'),
     ],
 )
 def test_what_is_refused(tmp_path: Path, words: tuple[str, str], password: str, code: int, said: str) -> None:

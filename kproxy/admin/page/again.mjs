@@ -37,7 +37,7 @@ function tell(row, { id, outcome, reason, notes, seconds }) {
 
 // Name what the request changes, and have its API typed.
 function ask(row, why) {
-  const what = row.about ? html` It is about <b>${row.about}</b>${row.records > 0 ? `, with ${count(row.records, "record")}` : ""}.` : "";
+  const what = row.about ? html` Subject: <b>${row.about}</b>${row.records > 0 ? `, with ${count(row.records, "record")}` : ""}.` : "";
   askFirst(`Send exchange ${row.id} again?`, html`${why.split(":")[0]}.${what} It goes to the cluster through listener ${row.listener ?? "of its client"},
     under the rules in force now.`, [[`Send ${row.api} again`, () => sendAgain(row, row.api)]], { word: row.api, label: `Type ${row.api} to send it` });
 }

@@ -13,7 +13,7 @@ import "./parts.mjs";
 const WORDS = { connecting: "connecting", live: "live", lost: "lost, trying again", refused: "refused", closed: "resting",
   source: "a file" };
 
-command({ key: "p", title: () => (live.paused ? "Go on" : "Pause"), help: "stop to add rows, or go on", place: "head",
+command({ key: "p", title: () => (live.paused ? "Resume" : "Pause"), help: "pause or resume the list", place: "head",
   order: 20, pressed: () => live.paused, act: () => pause() });
 command({ key: "?", title: "Keys", help: "this list", short: "all keys", act: help });
 command({ key: "D", title: "◐", help: "dark or light", act: turnTheme });
@@ -53,10 +53,10 @@ function Head() {
     })}</nav>
     <div class="now">
       <span class=${`stream ${live.state}`} title=${live.error?.message ?? ""}>${WORDS[live.state]}</span>
-      ${live.hello && html`<span><b>${rate(tick.passed, tick)}</b>/s pass</span>
+      ${live.hello && html`<span><b>${rate(tick.passed, tick)}</b>/s</span>
       <span class="less"><b>${rate(tick.matched, tick)}</b>/s match</span>
       <span class="less"><b>${number(live.shown)}</b>/s shown</span>
-      <span class="less" title=${reasons()}>left out <b>${number(leftOut())}</b></span>`}
+      <span class="less" title=${reasons()}>skipped <b>${number(leftOut())}</b></span>`}
       ${live.paused && html`<span class="waits">${number(live.waiting.length)} new</span>`}
       ${buttons("head")}
       <button aria-label="Dark or light" onClick=${turnTheme}>◐</button>
@@ -69,7 +69,7 @@ function rate(count, tick) {
 
 function reasons() {
   const { not_looked_at, too_many, too_slow, unknown } = live.left;
-  return [`${number(not_looked_at)} not looked at, since views may take 4 % of the time`,
+  return [`${number(not_looked_at)} skipped by the CPU limit of live views (4 %)`,
     `${number(too_many)} more than are shown a second`, `${number(too_slow)} while this page did not read`,
     `${number(unknown)} not to be judged by the filter${live.why ? ` (${live.why})` : ""}`].join("\n");
 }
@@ -132,7 +132,7 @@ class Login extends Component {
         aria-describedby=${access.wrong ? "wrong" : null} /></label></p>
       ${access.wrong && html`<p class="text bad" id="wrong">The token before was not taken.</p>`}
       <p class="text dim">It stays in this tab, and is sent to this address only.</p>
-      <p class="foot"><button class="primary" type="submit">Go on</button></p></form></dialog>`;
+      <p class="foot"><button class="primary" type="submit">Log in</button></p></form></dialog>`;
   }
 }
 

@@ -71,7 +71,7 @@ export function start() {
   { title: "Start a capture" });
 }
 
-const HEADS = ["file", "state", "filter", "frames", "exchanges", "connections", "size", "took", "left out", "since", ""];
+const HEADS = ["file", "state", "filter", "frames", "exchanges", "connections", "size", "duration", "dropped", "since", ""];
 
 function draw() {
   const list = shown.list ?? [];

@@ -39,7 +39,7 @@ const CHARTS = [
   { title: "p90 by API", all: "p90 ", write: ms, log: true },
   { title: "p99 by API", all: "p99 ", write: ms, log: true },
   { title: "Errors a second, of those looked at", all: "error ", write: rate },
-  { title: "Throttling told to clients, ms a second", series: ["throttle"], write: ms },
+  { title: "Throttle time in responses, ms per second", series: ["throttle"], write: ms },
   { title: "Connections", series: ["connections"], write: number },
   { title: "Rules fired a second", all: "rule ", write: rate },
   { title: "Memory held", series: ["held memory"], write: bytes },

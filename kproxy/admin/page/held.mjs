@@ -15,7 +15,7 @@ import { command, complain, dialogs, on, say, section, view } from "./registry.m
 const FRAMES = ".held-frame"; // where the keys of held frames act
 const LOOK = 2000; // milliseconds between two looks while something is held, should an event be lost
 const WENT = { resumed: "resumed", edited: "edited", answered: "answered", dropped: "dropped", closed: "closed",
-  timed_out: "went on by itself", client_left: "gone with its client", rule_gone: "let go with its rule" };
+  timed_out: "timed out", client_left: "client disconnected", rule_gone: "rule removed" };
 
 // `rows`: the same frames, by what their rows have of them.
 export const held = { list: new Map(), rows: new Map(), most: 0, passedOver: 0, chosen: null, asked: 0, told: 0 };
@@ -158,7 +158,7 @@ command({ key: "k up", title: "Frame before", help: "held: the frame before", gr
 export function left(one) {
   if (one.ends === null) return "until it is resumed";
   const action = one.on_timeout;
-  const then = action === "pass" ? "then passes" : action === "close" ? "then is closed" : `then ${action}`;
+  const then = action === "pass" ? "then forwarded" : action === "close" ? "then closed" : `then ${action}`;
   return `${duration(Math.max(0, (one.ends - Date.now()) / 1000))} left, ${then}`;
 }
 

@@ -26,7 +26,7 @@ export const COLUMNS = {
   connection: { title: "conn", width: "46px", cell: (place) => html`<span role="gridcell"><i class=${dot(rows.number(place, "connection"))}></i>${number(rows.number(place, "connection"))}</span>` },
   client: { title: "client", width: "84px", cell: plain("client") },
   api: { title: "API", width: "158px", cell: (place) => html`<span role="gridcell" class="api"><i class=${`m ${family(rows.text(place, "api"))}`}></i>${rows.text(place, "api")} <span class="o">v${rows.number(place, "version")}</span></span>` },
-  about: { title: "about", width: "minmax(96px,1fr)", cell: (place) => html`<span role="gridcell" title=${rows.text(place, "about")}>${rows.text(place, "about")}</span>` },
+  about: { title: "subject", width: "minmax(96px,1fr)", cell: (place) => html`<span role="gridcell" title=${rows.text(place, "about")}>${rows.text(place, "about")}</span>` },
   records: { title: "records", width: "54px", right: true, cell: (place) => right(place, "records", number) },
   request: { title: "request", width: "58px", right: true, cell: (place) => right(place, "request", bytes) },
   response: { title: "response", width: "62px", right: true, cell: (place) => right(place, "response", bytes) },

@@ -14,7 +14,7 @@ function ask() {
     say(me() ? `others see you as ${me()}` : "others see no name of yours");
   };
   openDialog(() => html`<form onSubmit=${keep}><p class="text"><label>Name <input autofocus maxlength=${LONGEST} autocomplete="nickname" value=${me()} /></label></p>
-    <p class="text dim">Others who look see it beside what you decide about held frames, and kproxy's log has it with all that you change. It stays in this browser.</p>
+    <p class="text dim">Other users see it with your decisions on held frames, and kproxy logs it with your changes. It is stored in this browser.</p>
     <p class="foot"><button class="primary" type="submit">Keep</button><button type="button" class="last" onClick=${closeDialog}>Cancel<kbd>esc</kbd></button></p></form>`,
   { title: "Your name" });
 }

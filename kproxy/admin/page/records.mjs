@@ -37,8 +37,8 @@ function batchLine(part, batch) {
   if (batch.transactional) words.push("in a transaction");
   if (batch.control) words.push("control batch");
   if (batch.crc && batch.crc !== "right") words.push(`checksum: ${batch.crc}`);
-  if (batch.omitted === null) words.push("more records are left out here");
-  else if (batch.omitted) words.push(`${count(batch.omitted, "record")} left out here`);
+  if (batch.omitted === null) words.push("more records omitted");
+  else if (batch.omitted) words.push(`${count(batch.omitted, "record")} omitted`);
   if (batch.why) words.push(batch.why);
   return words;
 }

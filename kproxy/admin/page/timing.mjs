@@ -24,7 +24,7 @@ export function Timing({ event, row }) {
     <tr class="whole"><th scope="row">latency</th><td class="r">${ms(latency)}</td><td>from the request's first byte to the response's last</td></tr></tbody></table>`
     : html`<p class="nothing">${event.outcome === "no_answer_due" ? "No answer was due." : "There was no answer so far."}</p>`}
     <table><tbody>${PLACES.filter(([name]) => event[name]).map(([name, words]) => html`<tr><th scope="row">${name.replace("_", " ")}</th><td class="o">${event[name]}</td><td>${words}</td></tr>`)}
-    ${event.throttle_ms > 0 && html`<tr><th scope="row">throttle</th><td class="r">${ms(event.throttle_ms)}</td><td>for which the response told the client to wait</td></tr>`}</tbody></table></div>`;
+    ${event.throttle_ms > 0 && html`<tr><th scope="row">throttle</th><td class="r">${ms(event.throttle_ms)}</td><td>wait that the response asks of the client</td></tr>`}</tbody></table></div>`;
 }
 
 const known = { rules: [], asked: 0 };

@@ -98,7 +98,7 @@ def read_pairs(text: str, what: str) -> dict[str, str]:
         if not (name and equals and value):
             raise ValueError(f"expected {what}, got {shown(item)}")
         if name in pairs:
-            raise ValueError(f"{shown(name)} is there twice")
+            raise ValueError(f"duplicate {shown(name)}")
         pairs[name] = value
     return pairs
 

@@ -35,12 +35,12 @@ from .tables import CapturePane, ConnectionPane, RulePane
 from .widgets import Bar, TextPart
 
 LEFT_OUT = {
-    "not_looked_at": "not looked at",
+    "not_looked_at": "CPU limit",
     "too_many": "too many",
     "too_slow": "read too slowly",
     "unknown": "not judged",
 }
-"""Why exchanges were left out, as the stream's `left` counts them, and in words."""
+"""Words for the reasons in the stream's `left`."""
 
 
 class StreamState:
@@ -112,11 +112,11 @@ class StreamState:
         elif not self.good:
             said.append("the stream broke")
         if self.rate:
-            said.append(f"{self.rate['passed']:,.0f}/s pass, {self.rate['matched']:,.0f}/s fit")
+            said.append(f"{self.rate['passed']:,.0f}/s, {self.rate['matched']:,.0f}/s match")
         left = sum(self.left.values())
         if left:
             parts = ", ".join(f"{count:,} {LEFT_OUT[key]}" for key, count in self.left.items() if count)
-            said.append(f"left out {left:,}: {parts}")
+            said.append(f"skipped {left:,}: {parts}")
         if self.lost_events:
             said.append(f"the audit has lost {self.lost_events:,}")
         if self.workers > 1:

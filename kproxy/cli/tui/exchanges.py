@@ -182,7 +182,7 @@ class ExchangePane(Pane):
 
     def do_enter(self) -> None:
         if self.rows.current() is None:
-            self.host.say("there is no exchange here yet")
+            self.host.say("no exchange yet")
             return
         self.rows.following = False
         self.open(self.details)

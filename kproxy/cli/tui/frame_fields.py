@@ -238,9 +238,9 @@ def changes(text: str, before: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         after = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"this is no YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"expected YAML, got an error: {' '.join(str(error).split())}") from None
     if not isinstance(after, Mapping):
-        raise InputError("this is no list of `path: value` lines")
+        raise InputError("expected lines such as `path: value`")
     gone = [path for path in before if path not in after]
     if gone:
         raise InputError(f"{gone[0]} is missing: fields cannot be taken away here")

@@ -92,7 +92,7 @@ class HeldPane(TablePane):
     def more(self) -> Iterator[TextPart]:
         if self.answer.get("passed_over"):
             most, passed = self.answer.get("max_frames"), self.answer["passed_over"]
-            yield f" · {passed} passed, since no more than {most} are held at a time", "yellow"
+            yield f" · {passed} forwarded at the limit of {most} held frames", "yellow"
 
     def moved(self) -> None:
         """Show the fields of the frame at the cursor, if they are not there yet."""
@@ -121,7 +121,7 @@ class HeldPane(TablePane):
         if one is None or admin is None:
             return
         if not one.get("editable"):
-            self.host.say(f"it cannot be edited: {one.get('why_not') or 'its rule has not read it'}", good=False)
+            self.host.say(f"not editable: {one.get('why_not') or 'its rule does not decode it'}", good=False)
             return
         ident = str(one.get("id"))
 
@@ -143,17 +143,17 @@ class HeldPane(TablePane):
         try:
             wanted = changes(text, before)
         except KproxyError as error:
-            self.host.say(f"{error}; e edits on", good=False)
+            self.host.say(f"{error}; e continues the edit", good=False)
             return
         if not wanted:
-            self.host.say("nothing was changed")
+            self.host.say("no changes")
             return
 
         def then(frame: Any) -> None:
             if len(self.edits) < MOST_EDITS:
                 self.edits[ident] = wanted
             self.show_frame(frame.get("frame", frame) if isinstance(frame, Mapping) else None)
-            self.host.say(f"{len(wanted)} changes: a resumes it with them, V forgets them")
+            self.host.say(f"{len(wanted)} changes: a resumes with them, V discards them")
 
         asked = {"revision": held.get("revision"), "set": wanted}
         self.host.change("POST", f"{self.path}/{segment(ident)}/preview", asked, then)
@@ -185,7 +185,7 @@ class HeldPane(TablePane):
             self.drafts.pop(ident, None)
             self.open = ""
             self.moved()
-            self.host.say("the edits are forgotten" if was else "there were no edits")
+            self.host.say("edits discarded" if was else "no edits")
 
     # ---- decisions
 
@@ -207,12 +207,12 @@ class HeldPane(TablePane):
         if wanted:
             self.decide("resume", f"resumed with {len(wanted)} changes", set=wanted)
         else:
-            self.decide("resume", "resumed as it came")
+            self.decide("resume", "resumed unchanged")
 
     def do_answer(self) -> None:
         one = self.chosen()
         if one is not None and one.get("at") != "request":
-            self.host.say("only a request can be answered", good=False)
+            self.host.say("expected a request, got a response", good=False)
         elif one is not None:
             self.host.prompt("answer with the error:", "REQUEST_TIMED_OUT", self.answer_with)
 
@@ -221,7 +221,7 @@ class HeldPane(TablePane):
 
     def do_drop(self) -> None:
         if self.chosen() is not None:
-            self.host.prompt("drop it, and then (stall, close, continue):", "stall", self.drop)
+            self.host.prompt("drop, then (stall, close, continue):", "stall", self.drop)
 
     def drop(self, connection: str) -> None:
         self.decide("drop", "dropped", connection=connection.strip())
@@ -236,7 +236,7 @@ class HeldPane(TablePane):
             return
 
         def then(answer: Any) -> None:
-            self.host.say("held a minute more")
+            self.host.say("held for one more minute")
             self.read()
 
         self.host.change("POST", f"{self.path}/{segment(one.get('id'))}/extend", {"by": "60s", "who": user()}, then)

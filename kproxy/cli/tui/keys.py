@@ -180,7 +180,7 @@ class AppKeys:
             app.say(str(getattr(error, "message", error)), good=False)
             return
         if not there or name == "-":
-            app.say(f"there is no file {name}", good=False)
+            app.say(f"file not found: {name}", good=False)
             return
         app.change_source(ViewedFiles([name]) if name else app.proxy)
 

@@ -216,7 +216,7 @@ class ViewedFiles:
             at, wanted = int(file), int(place)
             path = self.files[at]
         except (ValueError, IndexError):
-            raise InputError(f"there is no exchange {ident}") from None
+            raise InputError(f"expected the id of a kept exchange, got {ident}") from None
         found = self.kept.views.get(ident)
         if found is not None:
             return found, self.kept.views.get(at_broker(ident))

@@ -24,7 +24,7 @@ ListedItem = Mapping[str, Any]
 
 
 class TableList(LineList):
-    """Lines of a table; the cursor stays on its item when the items are read anew."""
+    """Lines of a table; the cursor stays on its item when the items are read again."""
 
     def __init__(self, columns: tuple[TerminalColumn, ...], key: str) -> None:
         super().__init__("table")
@@ -101,7 +101,7 @@ class TablePane(Pane):
         return [(f"{count} {self.listed if count != 1 else self.listed.removesuffix('s')}", ""), *self.more()]
 
     def more(self) -> Iterator[TextPart]:
-        """Yield what else is to be said of the whole table."""
+        """Yield further text for the head of the table."""
         yield from ()
 
     def searched(self) -> LineList:
@@ -116,7 +116,7 @@ class TablePane(Pane):
         """Ask the proxy, unless it has not answered yet."""
         admin = self.host.admin
         if admin is None:
-            self.host.say(f"files have no {self.listed}: a running proxy has")
+            self.host.say(f"{self.listed} need a running proxy, files have none")
         elif not self.asked:
             self.asked = True
             self.host.work(lambda: self.asking(admin), self.take)
@@ -147,7 +147,7 @@ class TablePane(Pane):
         """Return the item at the cursor; say so if there is none."""
         found = self.table.current()
         if found is None:
-            self.host.say(f"there are no {self.listed} here", good=False)
+            self.host.say(f"no {self.listed}", good=False)
         return found
 
 
@@ -167,7 +167,7 @@ class ConnectionPane(TablePane):
         TerminalColumn("software", 12, 9, named("software"), 30),
         TerminalColumn("in flight", -9, 4, named("in_flight")),
         TerminalColumn("sent", -6, 5, sized("client_bytes")),
-        TerminalColumn("got", -6, 6, sized("broker_bytes")),
+        TerminalColumn("recv", -6, 6, sized("broker_bytes")),
         TerminalColumn("since", 20, 11, named("since")),
         TerminalColumn("bound to", 8, 10, lambda get: "outdated" if get("outdated") else "", 8),
     )  # fmt: skip
@@ -194,7 +194,7 @@ class ConnectionPane(TablePane):
             number = one.get("id")
             self.host.confirm(
                 f"close connection {number} of {one.get('client')}?",
-                lambda: self.act("DELETE", f"/api/connections/{segment(number)}", f"connection {number} is closed"),
+                lambda: self.act("DELETE", f"/api/connections/{segment(number)}", f"connection {number} closed"),
                 "yes",
             )
 
@@ -216,7 +216,7 @@ class CapturePane(TablePane):
     )  # fmt: skip
 
     def do_start(self) -> None:
-        self.host.prompt("record into the file:", "view.pcapng", self.start)
+        self.host.prompt("record to file:", "view.pcapng", self.start)
 
     def start(self, file: str) -> None:
         admin, wanted = self.host.admin, self.host.filter_text
@@ -225,7 +225,7 @@ class CapturePane(TablePane):
         query = {"file": file.strip(), "filter": wanted or None}
 
         def then(answer: Any) -> None:
-            self.host.say(f"recording into {file.strip()}, with the filter of the list")
+            self.host.say(f"recording to {file.strip()} with the filter of the list")
             self.read()
 
         self.host.work(lambda: admin("POST", self.path, query=query), then)
@@ -233,7 +233,7 @@ class CapturePane(TablePane):
     def do_stop(self) -> None:
         one = self.chosen()
         if one is not None:
-            self.act("DELETE", f"{self.path}/{segment(one.get('name'))}", f"{one.get('name')} is over")
+            self.act("DELETE", f"{self.path}/{segment(one.get('name'))}", f"{one.get('name')} stopped")
 
 
 def _state(get: ReadValue) -> str:
@@ -249,7 +249,7 @@ class RulePane(TablePane):
     """Screen with the rules of the proxy, and the text of one."""
 
     DEFAULT_CSS = "RulePane #text { height: 12; border-top: solid ansi_blue; }"
-    hints = "Enter its text  t off, on  R from 0  a let go  d remove  K all faults  ? help"
+    hints = "Enter text  t off, on  R reset  a resume  d remove  K all faults  ? help"
     path, listed = "/api/rules", "rules"
     columns = (
         TerminalColumn("name", 20, 0, named("name"), 50),
@@ -301,7 +301,7 @@ class RulePane(TablePane):
             self.act_on("enable", "is on")
 
     def do_renew(self) -> None:
-        self.act_on("reset", "counts from 0")
+        self.act_on("reset", "counters reset")
 
     def do_resume(self) -> None:
         self.act_on("resume", "resumed what it held")
@@ -313,7 +313,7 @@ class RulePane(TablePane):
         name = one.get("name")
         self.host.confirm(
             f'remove the rule "{name}"?',
-            lambda: self.act("DELETE", f"{self.path}/{segment(name)}", f'"{name}" is gone'),
+            lambda: self.act("DELETE", f"{self.path}/{segment(name)}", f'"{name}" removed'),
             "yes",
         )
 
@@ -323,12 +323,12 @@ class RulePane(TablePane):
 
 
 def text_of(rule: ListedItem) -> str:
-    """Return a rule as YAML, with what is to be said of it as comments above."""
+    """Return a rule as YAML, with its state as comments above."""
     warnings = rule.get("warnings")
     lines = [f"# {rule.get('position')}"]
     lines += [f"# {text}" for text in (warnings if isinstance(warnings, list) else ())]
     if rule.get("problem"):
-        lines.append(f"# it failed: {rule['problem']}")
+        lines.append(f"# failed: {rule['problem']}")
     written = rule.get("rule")
     if isinstance(written, Mapping):
         lines.append(yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True))

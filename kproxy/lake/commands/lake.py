@@ -143,7 +143,7 @@ def page_option(*names: str, text: str) -> Callable[[Callable[..., None]], Calla
 
 def _with_a_folder(_: click.Context, __: click.Parameter, page: Path | None) -> Path | None:
     if page is not None and not (page.parent.is_dir() and os.access(page.parent, os.W_OK)):
-        raise click.BadParameter(f"there is no folder {str(page.parent)!r} that can be written to")
+        raise click.BadParameter(f"expected a file in a writable folder, got {str(page.parent)!r}")
     return page
 
 
@@ -277,7 +277,7 @@ def clean_command(run: Run, keep: str | None, delete_consumed: bool) -> None:
     from kproxy.lake.jobs import upkeep as clean
 
     if not keep and not delete_consumed:
-        raise click.UsageError("--keep or --delete-consumed says what to delete")
+        raise click.UsageError("expected --keep or --delete-consumed")
     if keep:
         before = datetime.now(UTC).date() - timedelta(days=_days(keep))
         run.tell(f"clean: {clean.drop_old(run, before)} tables of days before {before} deleted")

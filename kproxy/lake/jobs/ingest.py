@@ -130,7 +130,7 @@ EventSource = FileSource | KafkaSource
 def check_folder(files: Files, path: str) -> None:
     """Raise LakeError unless `path` is an audit folder or an empty folder."""
     if not files.exists(path):
-        raise LakeError(f"there is no folder {path}; it is the one that the config has as audit.dir")
+        raise LakeError(f"folder not found: {path} (expected the folder of audit.dir)")
     if not files.is_folder(path):
         raise LakeError(f"{path} is a file; a folder with dt=YYYY-MM-DD/*.ndjson.gz is expected")
     shown = [entry.name for entry in files.entries(path) if not entry.name.startswith((".", "_"))]

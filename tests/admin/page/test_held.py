@@ -90,7 +90,7 @@ def test_a_held_frame_is_shown_and_let_go(fake: FakeView, page: Page) -> None:
     assert [HOSTILE in one for one in ended.all_inner_texts()] == [True]
     assert "Heartbeat v4" in text
     assert "2 behind it" in text
-    assert "left, then passes" in text
+    assert "left, then forwarded" in text
     assert HOSTILE in text
     fake.answers["/api/held"] = {"held": [], "max_frames": 20, "passed_over": 0}
     to_frame(page)
@@ -137,7 +137,7 @@ def test_open_editor_extends_the_hold_and_shows_its_time(fake: FakeView, page: P
     to_frame(page)
     page.keyboard.press("e")
     expect(page.locator("dialog .note")).to_contain_text(
-        "left, then passes, extended while this is open, 10 min at most"
+        "left, then forwarded, extended while this is open, 10 min at most"
     )
     assert sent(fake, page, "/api/held/17-1/claim") == {"who": ""}
     page.clock.run_for(31_000)
@@ -165,7 +165,7 @@ def test_frame_that_two_rules_hold_is_one_card(fake: FakeView, page: Page) -> No
     fake.tell("held", {"added": [other], "changed": [], "gone": [{"id": "17-1", "how": "timed_out", "who": ""}]})
     expect(page.locator(".held-frame")).to_have_count(1)
     expect(page.locator(".held-frame")).not_to_contain_text("hold, other")
-    expect(page.locator("footer [role=status]")).not_to_contain_text("went on by itself")
+    expect(page.locator("footer [role=status]")).not_to_contain_text("timed out")
 
 
 def test_page_keeps_its_id_over_a_reload(fake: FakeView, page: Page) -> None:

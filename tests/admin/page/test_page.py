@@ -128,9 +128,9 @@ def test_left_out_and_gaps_are_told(fake: FakeView, open_page: OpenPage) -> None
     fake.tell("gap", {"why": "worker restarted", "missing": 812})
     page.wait_for_selector("text=812 rows are missing: worker restarted")
 
-    assert "1,842/s pass" in " ".join(page.locator(".now").inner_text().split())
-    expect(page.locator(".now >> text=left out")).to_have_text("left out 2,114")
-    assert "2,048 not looked at" in page.locator(".now >> text=left out").get_attribute("title")
+    assert "1,842/s 13/s match" in " ".join(page.locator(".now").inner_text().split())
+    expect(page.locator(".now >> text=skipped")).to_have_text("skipped 2,114")
+    assert "2,048 skipped by the CPU limit" in page.locator(".now >> text=skipped").get_attribute("title")
     expect(page.locator("aside")).to_contain_text("Produce")
 
 

@@ -272,7 +272,7 @@ def test_what_nobody_lets_go_goes_on_by_itself(shop: Shop, open_page: OpenPage) 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(shop.order, 53, "alone")
         page.wait_for_selector(".held-frame")
-        page.wait_for_selector("[role=status] >> text=went on by itself")
+        page.wait_for_selector("[role=status] >> text=timed out")
         writing.result(PATIENCE)
     page.wait_for_selector(".list .row:not(.waiting) em >> text=hold a moment")
     page.keyboard.press("j")

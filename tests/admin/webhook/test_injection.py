@@ -181,7 +181,7 @@ WRONG = [
     ("config-map", "../../etc", 'expected a name of small letters, digits, - and ., got "../../etc"'),
     ("config-map", None, "expected text, got nothing"),
     ("secrets", "kafka-login", 'expected FOLDER=SECRET, got "kafka-login"'),
-    ("secrets", "a=b,a=c", '"a" is there twice'),
+    ("secrets", "a=b,a=c", 'duplicate "a"'),
     ("secrets", "..=b", 'expected a folder of up to 48 small letters, digits and -, got ".."'),
     ("secrets", f"{'a' * 49}=b", f'expected a folder of up to 48 small letters, digits and -, got "{"a" * 49}"'),
     ("secrets", ",".join(f"a{n}=b" for n in range(33)), "at most 32 items are taken"),

@@ -191,7 +191,7 @@ def test_saving_and_loading(capture: Path, tmp_path: Path) -> None:
         await settled(app, lambda: app.state.over and len(app.store) == 2)
         assert "other.pcapng" in screen_text(app).splitlines()[0]
         await press(app, "L", "=gone.pcapng", "enter")
-        assert "there is no file gone.pcapng" in screen_text(app)
+        assert "file not found: gone.pcapng" in screen_text(app)
 
     play([capture], script)
 
@@ -437,7 +437,7 @@ def test_it_says_how_to_get_textual(capture: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(("-",), "the keys come from standard input"), (("gone.pcapng",), "there is no file gone.pcapng"),
+    [(("-",), "the keys come from standard input"), (("gone.pcapng",), "file not found: gone.pcapng"),
      (("~k nonsense",), 'unknown API "nonsense"')],
 )  # fmt: skip
 def test_usage(words: tuple[str, ...], told: str) -> None:

@@ -100,7 +100,7 @@ def test_rates_and_what_was_left_out_are_always_on_the_screen(admin: FakeAdmin) 
         admin.streams[0].put(event("left", left))
         await settled(app, lambda: app.state.left and app.state.rate)
         head = screen_text(app).splitlines()[0]
-        assert "1,842/s pass, 13/s fit · left out 2,114: 2,048 not looked at, 66 too many" in head
+        assert "1,842/s, 13/s match · skipped 2,114: 2,048 CPU limit, 66 too many" in head
         assert "the audit has lost 3 · 2 workers" in head
 
     play(admin, script, size=(160, 24))
@@ -509,7 +509,7 @@ def test_editor_of_a_held_frame_extends_its_hold(
         await press(app, "3")
         await settled(app, lambda: '"orders"' in screen_text(app))
         await press(app, "j", "e")
-        await settled(app, lambda: "nothing was changed" in said(app))
+        await settled(app, lambda: "no changes" in said(app))
 
     play(holding, script)
     assert holding.of(*claims)[:3] == [{"who": user()}] * 3
@@ -578,7 +578,8 @@ def test_a_held_frame_is_edited(holding: FakeAdmin, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(
     ("script", "words"),
-    [("exit 3", "ended with 3: nothing was done"), (":", "nothing was changed"), ('echo "[" > "$1"', "this is no YAML"),
+    [
+     ("exit 3", "ended with 3: nothing was done"), (":", "no changes"), ('echo "[" > "$1"', "expected YAML"),
      ('echo "a: 1" > "$1"', "topic_data[0].name is missing")],
 )  # fmt: skip
 def test_edits_that_are_none(

@@ -36,8 +36,8 @@ def test_every_job_explains_itself_without_spark(name: str) -> None:
     ("arguments", "words"),
     [
         ("run --conf spark.x", "--conf spark.x: name=value is expected"),
-        ("report -o nowhere/report.html", "there is no folder 'nowhere' that can be written to"),
-        ("run --from audit --report nowhere/report.html", "there is no folder 'nowhere' that can be written to"),
+        ("report -o nowhere/report.html", "expected a file in a writable folder, got 'nowhere'"),
+        ("run --from audit --report nowhere/report.html", "expected a file in a writable folder, got 'nowhere'"),
         ("run --from audit --report /", "is a directory"),
         ("rum", 'unknown command "rum", did you mean "run"?'),
         ("run --every 30s --from audit", "--every needs --until bronze"),

@@ -119,7 +119,7 @@ def test_an_empty_folder_is_no_mistake(run: Run, audit: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: None, "there is no folder"),
+        (lambda path: None, "folder not found"),
         (lambda path: path.write_text("x"), "is a file"),
         (lambda path: (path / "photos").mkdir(parents=True), "holds no events: dt=YYYY-MM-DD/*.ndjson.gz is expected"),
     ],

@@ -65,7 +65,7 @@ class Piece:
     def message(self) -> Message:
         """Return the decoded message. Raises DecodeError for bytes that are not a message."""
         if not self.is_frame:
-            raise DecodeError(f"{len(self.data)} bytes are no whole frame")
+            raise DecodeError(f"expected a whole frame, got {len(self.data)} bytes")
         if self.side == BROKER:
             return decode_request(self.data[4:])
         kind = self.kinds.get(self.correlation)

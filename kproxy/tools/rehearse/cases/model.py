@@ -92,11 +92,11 @@ class SentRequest(Model):
         others = [name for name in ("api", "version", "client_id", "body") if name in raw]
         if raw.get("hex") is not None:
             for name in others:
-                yield (name, KEY), f'"{name}" stands in the frame already, which "hex" gives'
+                yield (name, KEY), f'"{name}" is already set by the frame in "hex"'
             try:
                 bytes.fromhex(str(raw["hex"]))
             except ValueError:
-                yield ("hex",), "this is no hex"
+                yield ("hex",), "expected hex digits"
         elif "api" not in raw:
             yield (), '"api" is missing: the name of the request\'s API, or "hex" with a whole frame'
         elif isinstance(raw.get("version"), int) and raw["api"] in schema.names():
@@ -146,7 +146,7 @@ class ExpectedFrame(Model):
         default=None,
         min_length=1,
         max_length=2,
-        description="it comes so much later, such as 200ms, or [100ms, 300ms] for between; time moves on by that",
+        description="delay, such as 200ms, or [100ms, 300ms] for a range; the clock advances by it",
     )
 
     @classmethod
