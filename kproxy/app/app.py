@@ -372,6 +372,7 @@ class ProxyProcess:
             await self.captures.record_last_topics()
             await trio.to_thread.run_sync(self.captures.close)
         if self.pool_captures is not None:
+            await self.pool_captures.report_last()
             self.pool_captures.close()
         if self.audit is not None:
             await self.audit.close()

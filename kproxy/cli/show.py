@@ -128,7 +128,7 @@ def outcome_of(view: ExchangeView) -> str:
     if view.get("rules"):
         said.append(f"rules {', '.join(view.get('rules'))}")
     if view.get("decode_error"):
-        said.append(f"decode error: {view.get('unread')}")
+        said.append(f"decode error: {view.get('decode_error')}")
     return ", ".join(said)
 
 

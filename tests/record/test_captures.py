@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import structlog
 
 from kproxy.admin.captures import CaptureQuery, CaptureShown
 from kproxy.admin.problem import Problem
+from kproxy.app.app import ProxyProcess
 from kproxy.app.workers import pool_captures
 from kproxy.app.workers.pool_captures import LocalPool, LocalTable, PoolCaptures, WorkerCaptures
 from kproxy.base.errors import FilterError
 from kproxy.record.captures import running_captures as module
+from kproxy.record.captures.capture_file import CaptureFile
 from kproxy.record.captures.reader import Capture, read
 from kproxy.record.captures.running_captures import CaptureRefused, Captures
 from kproxy.record.fanout import Fanout
@@ -147,6 +150,36 @@ async def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: p
     capture = Capture(tmp_path / "captures" / "d.pcapng")
     assert 1 == len(list(capture))
     assert capture.file.ends
+
+
+async def test_captures_at_process_end_have_the_last_counts(wired: Wired, tmp_path: Path) -> None:
+    """`ProxyProcess.close` reads them before the last block is written."""
+    await wired.start("a")
+    who = client()
+    wired.fanout.opened(who, 999.0)
+    wired.fanout.take(metadata(1, who=who))
+    process: Any = SimpleNamespace(captures=wired.parts, pool_captures=wired.captures, audit=None, otlp=None)
+    await ProxyProcess.close(process)
+    capture = Capture(tmp_path / "captures" / "a.pcapng")
+    assert 1 == len(list(capture))
+    assert '"stopped": "proxy_ended", "exchanges": 1, "broker_exchanges": 0, "connections": 1' in capture.file.ends[-1]
+
+
+async def test_close_while_the_loop_stops_a_capture_ends_all(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop removes captures from the dictionary while the thread of `close` waits for files."""
+    for name in "ab":
+        await wired.start(name)
+    files = [one.file for one in wired.parts.by_name.values()]
+    join = CaptureFile.join
+
+    def join_and_remove(file: CaptureFile, timeout: float) -> bool:
+        wired.parts.by_name.pop(file.path.name, None)
+        return join(file, timeout)
+
+    monkeypatch.setattr(CaptureFile, "join", join_and_remove)
+    wired.parts.close()
+    assert ["proxy_ended"] * 2 == [file.stopped for file in files]
+    wired.captures.close()
 
 
 async def test_each_capture_has_the_clock_of_its_beginning(wired: Wired, tmp_path: Path) -> None:

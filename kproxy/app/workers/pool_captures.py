@@ -283,6 +283,12 @@ class PoolCaptures:
             await self._report(capture, WorkerCaptures.stop)
             await trio.to_thread.run_sync(self._end, capture)
 
+    async def report_last(self) -> None:
+        """Read the final counts of the local worker, after its parts are complete and before `close`."""
+        for capture in list(self.by_name.values()):
+            if capture.ended is None:
+                await self._report(capture, WorkerCaptures.show)
+
     def close(self) -> None:
         """Finish all files, after the workers have ended."""
         for capture in self.by_name.values():

@@ -138,9 +138,11 @@ def noted_losses(capture: Capture) -> Iterator[CaptureLoss]:
         yield CaptureLoss("it has no end: kproxy writes it still, or ended while it did", None)
     parts = [note["part"] for one in capture.file.ends if isinstance((note := read_note(one)).get("part"), dict)]
     dropped, open_at_end = summed(parts, "dropped"), summed(parts, "open")
-    total = end.get("dropped")
-    if isinstance(total, int) and total > 0:
-        known = dropped if sum(dropped.values()) == total else None
+    total, by_api = end.get("dropped"), sum(dropped.values())
+    # the last note can be older than the notes of workers that ended with the proxy
+    total = max(total, by_api) if isinstance(total, int) else by_api
+    if total > 0:
+        known = dropped if by_api == total else None
         apis = None if known is None else frozenset(known)
         text = f"its writer had no time for {total} exchanges" + (f" ({shown(known)})" if known else "")
         yield CaptureLoss(text, apis, apis)

@@ -232,11 +232,12 @@ class Captures:
 
     def close(self) -> None:
         """Stop all captures when the proxy ends, and write what waits. Blocks for at most STOP_TIMEOUT each."""
-        for capture in self.by_name.values():
+        captures = list(self.by_name.values())  # the loop removes captures that it stops during this call
+        for capture in captures:
             if not capture.file.stopped:
                 self.fanout.remove(capture.sink)
                 capture.file.stop("proxy_ended")
-        for capture in self.by_name.values():
+        for capture in captures:
             capture.file.join(STOP_TIMEOUT)
 
     async def record_last_topics(self) -> None:

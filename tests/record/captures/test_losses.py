@@ -173,6 +173,18 @@ def test_dropped_exchanges_of_unknown_apis_concern_all(tmp_path: Path) -> None:
     assert (loss.text, loss.apis, loss.within) == ("its writer had no time for 3 exchanges", None, None)
 
 
+def test_dropped_exchanges_of_parts_beyond_the_last_note_count(tmp_path: Path) -> None:
+    """A worker that ends with the proxy can drop exchanges after its last report to the supervisor."""
+    path = tmp_path / "c"
+    with path.open("wb") as file:
+        writer = CaptureWriter(file, Policy("full"))
+        writer.write(metadata(1), SERVER)
+        writer.finish_part(1002.0, {"dropped": {"Fetch": 2}})
+        writer.finish(1002.0, "proxy_ended", 0, writers=1)
+    (loss,) = noted_losses(read(path))
+    assert (loss.text, loss.apis) == ("its writer had no time for 2 exchanges (2 Fetch)", {"Fetch"})
+
+
 def test_capture_without_an_end_is_told(tmp_path: Path) -> None:
     """As of a process that was killed: nothing is missing between recorded exchanges."""
     path = written(tmp_path / "c", [metadata(1)])
