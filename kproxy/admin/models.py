@@ -50,7 +50,7 @@ class RuleShown(Shown):
     position: str = Field(description="file:line:column")
     rule: dict[str, Any] = Field(description="the rule as it was written")
     enabled: bool = Field(description="false: a user has disabled it")
-    in_force: bool = Field(description="it is enabled, not killed, and its stage is the one in force")
+    in_force: bool = Field(description="it is enabled, not off by `kproxy faults disable`, and its stage is in force")
     stage: str | None = Field(description="the stage of a scenario that it belongs to")
     binds: Literal["connection", "frame"] = Field(
         description="connection: it is bound when one opens; frame: it acts from the next frame on"

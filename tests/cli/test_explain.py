@@ -50,7 +50,7 @@ def test_what_is_not_known_leaves_rules_open(rules: Path) -> None:
     assert result.output == """\
 Produce 9
   request   full: held until it is whole, and decoded
-  response  head: its header is read, the rest streams on, if a rule has fired for the request; else walk: held until \
+  response  header: its header is read, the rest streams on, if a rule has fired for the request; else fields: held until \
 it is whole, and gone through for names and addresses
 
   depends   second write
@@ -73,8 +73,8 @@ it is whole, and gone through for names and addresses
             limit_versions, r.yaml:10:5
             if its listener is old
             allows versions 0-8: a request in this one closes the connection
-""".replace("head: its header is read, the rest streams on, if a rule has fired for the request; else walk",
-            "walk")  # fmt: skip
+""".replace("header: its header is read, the rest streams on, if a rule has fired for the request; else fields",
+            "fields")  # fmt: skip
 
 
 def test_what_is_said_decides(rules: Path) -> None:

@@ -121,16 +121,16 @@ def named(entity: Entity) -> str:
     return " ".join(said)
 
 
-OPAQUE = "opaque: passes as it streams in"
-WHOLE_TEXT = "walk: held until it is whole, and gone through for names and addresses"
+OPAQUE = "none: passes as it streams in"
+WHOLE_TEXT = "fields: held until it is whole, and gone through for names and addresses"
 LIVE_DEPTHS = {
-    FrameDepth.HEADER: "head: its header is read, the rest streams on",
+    FrameDepth.HEADER: "header: its header is read, the rest streams on",
     FrameDepth.BODY: "full: held until it is whole, and decoded",
 }
 PLAIN = {
-    HEAD: "head: acks is read, the rest streams on",
+    HEAD: "header: acks is read, the rest streams on",
     WHOLE: WHOLE_TEXT,
-    STREAM: "walk: streams on when it is long, its end is gone through for addresses",
+    STREAM: "fields: streams on when it is long, its end is gone through for addresses",
 }
 
 
@@ -145,7 +145,7 @@ def side(step: Step, direction: str) -> str:
     if getattr(step, direction) == LIVE and step.program is not None:
         depth: FrameDepth = getattr(step.program, direction)
         plain = side(step.plain, direction)
-        if depth == FrameDepth.NOTHING or (depth == FrameDepth.HEADER and plain.startswith("walk")):
+        if depth == FrameDepth.NOTHING or (depth == FrameDepth.HEADER and plain.startswith("fields")):
             return plain
         if direction == "response":
             return f"{LIVE_DEPTHS[depth]}, if a rule has fired for the request; else {plain}"
