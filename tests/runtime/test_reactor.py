@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from kproxy.base import cooperative
 from kproxy.runtime.io import pollers
 from kproxy.runtime.io.reactor import IN, Reactor
 
@@ -238,6 +239,26 @@ async def test_trio_tasks_go_on_beside_the_reactor(net: Any, driver: str) -> Non
 
         assert said == ["spawned", "thread"]
         assert [entry["event"] for entry in entries] == ["a callback raised"]
+        nursery.cancel_scope.cancel()
+    reactor.close()
+
+
+@pytest.mark.trio
+async def test_task_spawned_in_free_after_defers_no_frees(net: Any, driver: str) -> None:
+    """The list of the caller is freed when the task runs: objects would stay in it until the task ends."""
+    log, _ = net.make_log()
+    reactor = net.reactor_for(driver, log)
+    found: list[object] = []
+
+    async def task() -> None:
+        found.append(cooperative.DEFERRED.get())
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run, driver)
+        reactor.call_at(0.0, lambda: cooperative.free_after(cooperative.LONG, lambda: reactor.spawn(task)))
+        while not found:
+            await trio.lowlevel.checkpoint()
+        assert [None] == found
         nursery.cancel_scope.cancel()
     reactor.close()
 

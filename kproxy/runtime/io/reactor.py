@@ -278,6 +278,7 @@ class Reactor:
         self._arm()
 
     async def _guard(self, fn: Callable[..., Awaitable[object]], *args: Any) -> None:
+        cooperative.DEFERRED.set(None)  # a task has its caller's context, which can be inside `free_after`
         try:
             await fn(*args)
         except Exception as error:  # noqa: BLE001
