@@ -101,7 +101,7 @@ class HeldFrameShown(HeldShown):
 
 
 class ResumedShown(Shown):
-    """Count of frames that were let go."""
+    """Count of resumed frames."""
 
     resumed: int
 
@@ -169,7 +169,7 @@ class ClaimBody(HeldBody):
 
 
 class ResumeAllBody(HeldBody):
-    """Rule whose frames are let go; all that are held if none is named."""
+    """Rule whose held frames are resumed; null: all held frames."""
 
     rule: str | None = None
 

@@ -54,7 +54,11 @@ REQUEST_PARTS: tuple[tuple[int, int, str], ...] = (
     (4, 8, "the correlation id"),
 )
 RESPONSE_PARTS: tuple[tuple[int, int, str], ...] = ((0, 4, "the correlation id"),)
-HOW = {"client_left": "gone with its client", "rule_gone": "let go with its rule", "timed_out": "let go by its time"}
+HOW = {
+    "client_left": "gone with its client",
+    "rule_gone": "resumed because its rule is not in force",
+    "timed_out": "ended by its timeout",
+}
 
 FRESH = 0.25  # seconds that an unchanged row is reused for other viewers
 

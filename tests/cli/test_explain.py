@@ -50,8 +50,8 @@ def test_what_is_not_known_leaves_rules_open(rules: Path) -> None:
     assert result.output == """\
 Produce 9
   request   full: held until it is whole, and decoded
-  response  header: its header is read, the rest streams on, if a rule has fired for the request; else fields: held until \
-it is whole, and gone through for names and addresses
+  response  header: its header is read, the rest streams on, if a rule has fired for the request; else fields: held \
+until it is whole, and gone through for names and addresses
 
   depends   second write
             error, r.yaml:2:5

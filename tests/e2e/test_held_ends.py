@@ -188,7 +188,7 @@ def test_a_rule_that_ends_lets_go(running: Running, end: str, at: str) -> None:
         case _:
             running.admin("POST", f"/api/rules/hold/{end}")
     assert answered(client)
-    assert ("was resumed" if end == "resume" else "let go with its rule") in how_it_went(running, held)
+    assert ("was resumed" if end == "resume" else "resumed because its rule") in how_it_went(running, held)
     if end == "disable faults":
         running.admin("POST", "/api/faults/enable")
 
