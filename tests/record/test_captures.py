@@ -18,7 +18,7 @@ from kproxy.app.workers import pool_captures
 from kproxy.app.workers.pool_captures import LocalPool, LocalTable, PoolCaptures, WorkerCaptures
 from kproxy.base.errors import FilterError
 from kproxy.record.captures import running_captures as module
-from kproxy.record.captures.capture_file import CaptureFile
+from kproxy.record.captures.capture_file import BlockFile, CaptureFile
 from kproxy.record.captures.reader import Capture, read
 from kproxy.record.captures.running_captures import CaptureRefused, Captures
 from kproxy.record.fanout import Fanout
@@ -150,6 +150,31 @@ async def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: p
     capture = Capture(tmp_path / "captures" / "d.pcapng")
     assert 1 == len(list(capture))
     assert capture.file.ends
+
+
+async def test_capture_with_a_cut_block_is_failed_and_readable(
+    wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write fails during the stop, after a part of a block. The last block is not written behind it."""
+    await wired.start("a", payload="full")
+    who = client()
+    wired.fanout.opened(who, 999.0)
+    wired.fanout.take(metadata(1, who=who))
+    flush = BlockFile.flush
+
+    def flush_a_part(file: BlockFile) -> None:
+        if not file.kept:
+            return flush(file)
+        file.kept = [b"".join(file.kept)[:-20]]
+        flush(file)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockFile, "flush", flush_a_part)
+        shown = await wired.captures.stop("a")
+    assert ("failed", "no space left on device") == (shown.state, shown.error)
+    capture = Capture(tmp_path / "captures" / "a.pcapng")
+    assert ([1], True) == ([seen.correlation_id for seen in capture], capture.file.torn)
 
 
 async def test_captures_at_process_end_have_the_last_counts(wired: Wired, tmp_path: Path) -> None:

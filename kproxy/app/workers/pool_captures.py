@@ -352,10 +352,13 @@ class PoolCaptures:
                     nursery.start_soon(ask, channel)
 
     def _end(self, capture: PoolCapture) -> None:
-        """Write the last block, with the totals of all workers."""
+        """Write the last block, with the totals of all workers, unless a worker could not write."""
         if capture.ended is not None:
             return
         capture.ended = monotonic()
+        broken = [part for part in capture.parts.values() if part is not None and part.stopped == "failed"]
+        if broken:
+            capture.stopped, capture.error = "failed", broken[0].error
         size, exchanges = capture.totals.grow(0)
         written = capture.writer.written
         written.exchanges, written.broker_exchanges = exchanges, capture.sum("broker_exchanges")
@@ -363,9 +366,10 @@ class PoolCaptures:
         written.size = size
         try:
             with capture.file:
-                capture.writer.finish(
-                    capture.ended, capture.stopped, capture.sum("dropped"), writers=len(capture.parts)
-                )
+                if not broken:  # a block after a block that was cut would damage the file for readers
+                    capture.writer.finish(
+                        capture.ended, capture.stopped, capture.sum("dropped"), writers=len(capture.parts)
+                    )
         except OSError as error:
             capture.stopped, capture.error = "failed", (error.strerror or str(error)).lower()
         self.table.forget({capture.join.owner})
