@@ -122,14 +122,21 @@ async def test_what_is_refused(wired: Wired, tmp_path: Path, monkeypatch: pytest
     assert ["a.pcapng"] == [path.name for path in (tmp_path / "captures").iterdir()]
 
 
-async def test_part_that_cannot_be_opened_fails_the_capture(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError(24, "Too many open files"), "too many open files"),
+     (RuntimeError("can't start new thread"), "can't start new thread")],
+)  # fmt: skip
+async def test_part_that_cannot_be_opened_fails_the_capture(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
     """The error has the reason of the only process."""
 
     def refused(*given: object) -> None:
-        raise OSError(24, "Too many open files")
+        raise error
 
     monkeypatch.setattr(module, "CaptureFile", refused)
-    with pytest.raises(Problem, match="cannot be written: too many open files") as failed:
+    with pytest.raises(Problem, match=f"cannot be written: {reason}") as failed:
         await wired.start("a")
     assert "capture_failed" == failed.value.code
 

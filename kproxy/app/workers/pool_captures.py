@@ -24,7 +24,6 @@ import trio
 
 from kproxy.admin.captures import CaptureQuery, CaptureShown, no_such_capture
 from kproxy.admin.problem import Problem
-from kproxy.base.errors import InputError
 from kproxy.base.system import BINARY
 from kproxy.record.captures.capture_file import PERMISSIONS, BlockFile, CaptureLimits, CapturePart, StopReason, Totals
 from kproxy.record.captures.policy import Policy
@@ -126,11 +125,11 @@ class LocalPool:
         self.served, self.channel, self.workers = served, self, [self]
 
     async def call(self, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a method of the served object. Raises Unanswered for the errors that a channel reports."""
+        """Call a method of the served object. Raises Unanswered for all its errors, as a channel does."""
         try:
             return await method(self.served, *args, **kwargs)
-        except InputError as error:
-            raise Unanswered(str(error)) from None
+        except Exception as error:  # otherwise an error in `follow` would end the proxy
+            raise Unanswered(str(error) or type(error).__name__) from error
 
 
 class LocalTable:
