@@ -5,11 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -31,6 +27,7 @@ from kproxy.base.logs import make_log
 from kproxy.cli import main
 from kproxy.protocol.records import Record, encode_batch
 from tests.support.exchange_factory import Somebody, conversation, event_lines, exchange, write_capture
+from tests.support.terminal_output import on_a_terminal
 
 pytestmark = pytest.mark.process
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x85\u202eb\u2066\u200b\ufeff\u2028\U000e0041\x7f\r[red]c[link=x]"
@@ -294,28 +291,11 @@ ON_A_TERMINAL = [
 @pytest.mark.parametrize("words", ON_A_TERMINAL, ids=lambda words: " ".join(words[:2]))
 def test_on_a_terminal(words: list[str], folder: Path, admin: str) -> None:
     """Colours are kproxy's own; all else is as in a pipe. What rich takes for markup is text."""
-    text = COLOUR.sub("", on_a_terminal(words, admin))
+    text = COLOUR.sub("", on_a_terminal(words, stderr=True, COLUMNS="400", KPROXY_ADMIN=admin))
     assert text and not orders(text), text
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def on_a_terminal(words: list[str], admin: str) -> str:
-    """What a command prints there, on both streams."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "400", "KPROXY_ADMIN": admin}
-    with subprocess.Popen([sys.executable, "-m", "kproxy", *words], stdin=theirs, stdout=theirs, stderr=theirs,
-                          env=environment):  # fmt: skip
-        os.close(theirs)
-        pieces = []
-        try:
-            while piece := os.read(ours, 1 << 16):
-                pieces.append(piece)
-        except OSError:  # Linux: the other end is closed
-            pass
-    os.close(ours)
-    return b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 def test_markup_is_text() -> None:

@@ -74,9 +74,7 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 @click.option("--compacted", metavar="TOPIC,…", help="Topics that brokers compact.")
 @click.option("--not-compacted", metavar="TOPIC,…", help="Topics that brokers never compact.")
 @click.option("--retention", metavar="TOPIC=DURATION,…", help="How long brokers keep the records of topics.")
-@click.option(
-    "--assume-complete", "complete", is_flag=True, help="Treat the files as all traffic of their topics and groups."
-)
+@click.option("--assume-complete", is_flag=True, help="Treat the files as all traffic of their topics and groups.")
 @click.option("--follow", "following", is_flag=True, help="Verify the traffic of a running proxy, until Ctrl-C.")
 @click.option("--filter", "filter_text", metavar="FILTER", default="", help="Verify matching exchanges only.")
 @click.option("--records", is_flag=True, help="Compare every record, not only headers of batches.")
@@ -176,7 +174,7 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
         raise click.UsageError(
             "--follow: expected no --records, since the stream lacks records (record with --payload full)"
         )
-    if given["complete"]:
+    if given["assume_complete"]:
         raise click.UsageError("--follow: expected no --assume-complete, since the stream lacks earlier traffic")
 
 

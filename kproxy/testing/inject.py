@@ -237,9 +237,9 @@ class Kproxy:
         Examples: no acknowledged write is lost, no batch is stored twice, no commit is lost.
 
         The arguments are the options of `kproxy verify`: `view`, `only`, `without`, `level`, `fail_on`, `compacted`,
-        `not_compacted`, `retention` (by topic), `complete` and `records`. `fail_on`: such as "suspect" or
-        "proved,lost-write=suspect", also in a list. Without `complete`, the tape counts as complete for a cluster or
-        names of the test's own. Raises AssertionError with the report, Misuse.
+        `not_compacted`, `retention` (by topic), `assume_complete` and `records`. `fail_on`: such as "suspect" or
+        "proved,lost-write=suspect", also in a list. Without `assume_complete`, the tape counts as complete for a
+        cluster or names of the test's own. Raises AssertionError with the report, Misuse.
         """
         __tracebackhide__ = True
         from .verification import failure  # most tests do without

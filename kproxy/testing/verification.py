@@ -22,7 +22,7 @@ from .recorder import BEHIND, FRONT, Tape, TapedExchange, thinned
 from .rule_arguments import Misuse
 
 ARGUMENTS = frozenset(
-    ("view", "only", "without", "level", "compacted", "not_compacted", "retention", "complete", "records")
+    ("view", "only", "without", "level", "compacted", "not_compacted", "retention", "assume_complete", "records")
 )
 """Names of a test's arguments for its verification, besides `fail_on`."""
 
@@ -156,9 +156,9 @@ def judged(tape: TapeReader, asked: Mapping[str, Any], *, alone: bool) -> Verdic
     for (number, what), size in tape.invalid.items():
         text = f"connection {number}: expected the size of a {what}, got {size}; frames after it are not read"
         terms.incomplete.append(MissingPart(text, undecided=tape.apis_of(number)))
-    if asked.get("complete") is None:
+    if asked.get("assume_complete") is None:
         complete = alone and not tape.began_before and not terms.incomplete
-        terms = replace(terms, complete=complete, from_start=complete)
+        terms = replace(terms, assume_complete=complete, from_start=complete)
     pairs = tape.pairs()
     verdict = verify(pairs, terms)
     if any(one.batches for one in verdict.findings):

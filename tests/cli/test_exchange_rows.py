@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import pytest
 from kproxy.cli.tail import TABLE, WIDE, colour, fitted, milliseconds, size
 from kproxy.record.filters import topics
 from tests.support.exchange_factory import conversation, write_capture
+from tests.support.terminal_output import on_a_terminal
 
 pytestmark = pytest.mark.process
 
@@ -76,18 +73,7 @@ def test_every_cell_takes_an_event_that_says_nothing() -> None:
 def test_on_a_terminal(tmp_path: Path) -> None:
     """A head, columns below each other, and colours."""
     write_capture(tmp_path / "a.pcapng", conversation())
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "kproxy", "tail", "a.pcapng"]
-    with subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=theirs, env={**os.environ, "NO_COLOR": ""}):
-        os.close(theirs)
-        pieces = []
-        try:
-            while piece := os.read(ours, 1 << 16):
-                pieces.append(piece)
-        except OSError:  # Linux: the other end is closed
-            pass
-    os.close(ours)
-    shown = b"".join(pieces).decode()
+    shown = on_a_terminal(["tail", "a.pcapng"], tmp_path, NO_COLOR="")
     head, _, _, failed, *_ = (re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.splitlines())
 
     assert head.startswith("     # time          conn client           node      api                    topics")

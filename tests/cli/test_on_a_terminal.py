@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -11,27 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.terminal_output import on_a_terminal
+
 pytestmark = pytest.mark.process
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 RULES = "rules: [{name: r, kind: error, match: {api: Heartbeat}, error: NOT_COORDINATOR}]"
 TESTS = "tests: [{name: t, steps: [{client: {api: Heartbeat, version: 4}, to_broker: untouched}]}]"
-
-
-def on_a_terminal(words: list[str], folder: Path) -> str:
-    """What a command prints there."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "NO_COLOR": ""}
-    with subprocess.Popen([sys.executable, "-m", "kproxy", *words], cwd=folder, stdin=theirs, stdout=theirs,
-                          stderr=subprocess.DEVNULL, env=environment):  # fmt: skip
-        os.close(theirs)
-        pieces = []
-        try:
-            while piece := os.read(ours, 1 << 16):
-                pieces.append(piece)
-        except OSError:  # Linux: the other end is closed
-            pass
-    os.close(ours)
-    return b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +28,7 @@ def test_colours_are_for_people(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "r.test.yaml").write_text(TESTS)
     command = [sys.executable, "-m", "kproxy", *words]
     piped = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
-    shown = on_a_terminal(words, tmp_path)
+    shown = on_a_terminal(words, tmp_path, COLUMNS="200", NO_COLOR="")
 
     assert COLOUR.search(shown) and not COLOUR.search(piped)
     assert COLOUR.sub("", shown).split() == piped.split()

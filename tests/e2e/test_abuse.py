@@ -245,8 +245,8 @@ def test_announced_frames_end_with_their_time(proxy: Proxy, trickle: bool) -> No
         greedy = clients(proxy, 2)
         for one in greedy:
             one.send(held_request(one, 3 * MEGABYTE))
-        until(lambda: proxy.metric("kproxy_held_bytes", direction="request") > 5 * MEGABYTE)
-        assert proxy.metric("kproxy_held_bytes", direction="request") <= 8 * MEGABYTE
+        until(lambda: proxy.metric("kproxy_buffered_bytes", direction="request") > 5 * MEGABYTE)
+        assert proxy.metric("kproxy_buffered_bytes", direction="request") <= 8 * MEGABYTE
         assert watch.grown < 8 * MEGABYTE
         for _ in range(25 if trickle else 0):
             for one in greedy:
@@ -254,7 +254,7 @@ def test_announced_frames_end_with_their_time(proxy: Proxy, trickle: bool) -> No
             watch.over.wait(0.2)
         until(lambda: ended(proxy, "buffer_timeout") + ended(proxy, "header_timeout") >= before + len(greedy))
         close(greedy)
-        until(lambda: proxy.metric("kproxy_held_bytes", direction="request") == 0)
+        until(lambda: proxy.metric("kproxy_buffered_bytes", direction="request") == 0)
 
         assert (ended(proxy, "buffer_timeout") > 0) >= trickle
         assert watch.lines <= 6
@@ -267,7 +267,7 @@ def test_announced_frames_leave_memory_to_others(proxy: Proxy) -> None:
         greedy = clients(proxy, 60)
         for one in greedy:
             one.send(held_request(one, 3 * MEGABYTE))
-        until(lambda: proxy.metric("kproxy_held_bytes", direction="request") > 5 * MEGABYTE)
+        until(lambda: proxy.metric("kproxy_buffered_bytes", direction="request") > 5 * MEGABYTE)
         evicted = ended(proxy, "held_evicted")
         with RawClient(proxy.bootstrap, source="127.0.0.2", timeout=60) as other:
             for topics in (names[:1], names, names[:1]):
@@ -276,7 +276,7 @@ def test_announced_frames_leave_memory_to_others(proxy: Proxy) -> None:
         assert ended(proxy, "held_evicted") > evicted
         assert proxy.metric("kproxy_connections_open") > 10
         close(greedy)
-    until(lambda: proxy.metric("kproxy_held_bytes", direction="request") == 0)
+    until(lambda: proxy.metric("kproxy_buffered_bytes", direction="request") == 0)
 
 
 def described(size: int) -> Callable[[FakeBroker, socket.socket, Any], None]:
@@ -305,7 +305,7 @@ def test_unread_responses_leave_memory_to_others(kproxy_process: Callable[..., A
         for one in lazy:
             one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.send(one.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
-        until(lambda: proxy.metric("kproxy_held_bytes", direction="response") > 2 * size)
+        until(lambda: proxy.metric("kproxy_buffered_bytes", direction="response") > 2 * size)
         with RawClient(proxy.bootstrap, source="127.0.0.2", timeout=60) as other:
             other.send(other.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
             assert len(other.frame()) > size
@@ -335,11 +335,11 @@ def test_broker_leaves_memory_to_other_clusters(kproxy_process: Callable[..., An
         waiting = [RawClient(ports["bad"], timeout=60) for _ in range(3)]
         for one in waiting:
             one.send(one.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
-        until(lambda: proxy.metric("kproxy_held_bytes", direction="response") > 50 * MEGABYTE)
+        until(lambda: proxy.metric("kproxy_buffered_bytes", direction="response") > 50 * MEGABYTE)
         with RawClient(ports["good"], timeout=60) as other:
             other.send(other.request(DESCRIBE_GROUPS, 0, {"groups": ["g"]}))
             assert len(other.frame()) > 20 * MEGABYTE
-        assert proxy.metric("kproxy_held_bytes", direction="response") > 50 * MEGABYTE
+        assert proxy.metric("kproxy_buffered_bytes", direction="response") > 50 * MEGABYTE
         close(waiting)
 
 

@@ -55,25 +55,25 @@ def test_histograms_are_added_up() -> None:
 def test_gauges_are_amounts_but_for_those_that_are_named() -> None:
     """A limit is no sum, nor is a time or a yes."""
     one = process(
-        0, 0, 0, kproxy_held_bytes=10, process_max_fds=100, kproxy_audit_failing=0, process_start_time_seconds=5
+        0, 0, 0, kproxy_buffered_bytes=10, process_max_fds=100, kproxy_audit_failing=0, process_start_time_seconds=5
     )
     two = process(
-        0, 0, 0, kproxy_held_bytes=5, process_max_fds=90, kproxy_audit_failing=1, process_start_time_seconds=7
+        0, 0, 0, kproxy_buffered_bytes=5, process_max_fds=90, kproxy_audit_failing=1, process_start_time_seconds=7
     )
     found = merge_metrics([one, two])
 
     said = {name: numbers(found, name)[0][1] for name in (
-        "kproxy_held_bytes", "process_max_fds", "kproxy_audit_failing", "process_start_time_seconds",
+        "kproxy_buffered_bytes", "process_max_fds", "kproxy_audit_failing", "process_start_time_seconds",
     )}  # fmt: skip
     assert said == {
-        "kproxy_held_bytes": 15.0, "process_max_fds": 90.0, "kproxy_audit_failing": 1.0,
+        "kproxy_buffered_bytes": 15.0, "process_max_fds": 90.0, "kproxy_audit_failing": 1.0,
         "process_start_time_seconds": 5.0,
     }  # fmt: skip
 
 
 def test_what_a_process_had_counted_stays_and_what_it_had_goes() -> None:
     """Of one that has ended."""
-    left = growing_metrics(process(4, 1, 0, kproxy_held_bytes=10))
+    left = growing_metrics(process(4, 1, 0, kproxy_buffered_bytes=10))
 
     assert [one.name for one in left] == ["requests", "seconds"]
 

@@ -70,7 +70,7 @@ def test_what_was_counted_is_shown() -> None:
     assert found["kproxy_connections_closed_total", ("client_closed",)] == 7
     assert found["kproxy_connections_open", ("outside",)] == 2
     assert found["kproxy_read_bytes_total", ("broker",)] == 20
-    assert found["kproxy_held_bytes", ("request",)] == 50
+    assert found["kproxy_buffered_bytes", ("request",)] == 50
 
 
 def test_a_histogram_counts_at_its_bounds_and_beyond() -> None:

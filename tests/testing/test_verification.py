@@ -136,7 +136,7 @@ def test_mistakes_in_arguments(kproxy: Kproxy) -> None:
         ({"fail_on": "sure"}, "fail_on: expected a level or CHECK=LEVEL, with a level of proved, suspect, note, got"),
         ({"fail_on": ["lost-writes=note"]}, "fail_on: expected a check that `kproxy verify --list` prints, got"),
         ({"retention": {"orders": "soon"}}, "retention: expected a duration"),
-        ({"onyl": ()}, "expected an argument of verify, got 'onyl'; arguments: compacted, complete, "),
+        ({"onyl": ()}, "expected an argument of verify, got 'onyl'; arguments: assume_complete, compacted, "),
     ):  # fmt: skip
         with pytest.raises(Misuse, match=message):
             kproxy.verify(**arguments)

@@ -130,8 +130,8 @@ WHO_LINES: dict[tuple[str, str], tuple[LabelLine, ...]] = {
     (who, kind): (
         (f"kproxy_{who}_requests_total", kind),
         (f"kproxy_{who}_bytes_total", kind),
-        (f"kproxy_{who}_broker_seconds_sum", kind),
-        (f"kproxy_{who}_broker_seconds_count", kind),
+        (f"kproxy_{who}_upstream_request_duration_seconds_sum", kind),
+        (f"kproxy_{who}_upstream_request_duration_seconds_count", kind),
         (f"kproxy_{who}_throttle_duration_seconds_total", kind),
     )
     for who in ("client", "principal")

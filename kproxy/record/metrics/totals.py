@@ -184,7 +184,7 @@ def who_metrics(who: str, of: str) -> tuple[LabelledMetric, ...]:
         LabelledMetric(f"kproxy_{who}_requests", f"Requests that are over, by {of} and class of API.", "api"),
         LabelledMetric(f"kproxy_{who}_bytes", f"Bytes of requests and responses, by {of} and class of API.", "api"),
         LabelledMetric(
-            f"kproxy_{who}_broker_seconds",
+            f"kproxy_{who}_upstream_request_duration_seconds",
             f"Seconds from request to response of what brokers answered, by {of} and class of API.", "api", "summary",
         ),
         LabelledMetric(

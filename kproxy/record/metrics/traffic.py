@@ -108,7 +108,7 @@ class TrafficCollector(Collector):
         yield counter_family(
             "kproxy_requests_blocked", "Requests that were not forwarded, by API.", "api", counters.stopped
         )
-        held = GaugeMetricFamily("kproxy_held_bytes", "Bytes of frames that are held back now.", labels=["direction"])
+        held = GaugeMetricFamily("kproxy_buffered_bytes", "Bytes of buffered frames.", labels=["direction"])
         for direction, size in self.held().items():
             held.add_metric([direction], size)
         yield held

@@ -78,8 +78,8 @@ class VerifyTerms:
 
     `only` (empty: all), `without`: names of checks. `level`: the lowest level of findings. `compacted`,
     `not_compacted`: topics that brokers compact, or never do. `retention`: seconds that topics keep records.
-    `complete`: the record has all traffic of its topics and groups, so absence is a proof. `client_names`: it has
-    one side only, so two clients may have one name for two things, or two names for one. `from_start`: it also has
+    `assume_complete`: the record has all traffic of its topics and groups, so absence is a proof. `client_names`: it
+    has one side only, so two clients may have one name for two things, or two names for one. `from_start`: it also has
     the creation of all its topics. `skew`: seconds by which its clocks may differ. `memory`: bytes for facts.
     `records`: every record is compared, not only batch headers. `incomplete`, `clock`: missing parts and trust in
     times; the record's reader adds to both until the verdict.
@@ -92,7 +92,7 @@ class VerifyTerms:
     compacted: frozenset[str] = frozenset()
     not_compacted: frozenset[str] = frozenset()
     retention: Mapping[str, float] = field(default_factory=dict)
-    complete: bool = False
+    assume_complete: bool = False
     from_start: bool = False
     client_names: bool = False
     skew: float = 0.0
@@ -103,7 +103,7 @@ class VerifyTerms:
 
     def proves_absence(self, apis: frozenset[str] | None = None) -> bool:
         """True if every exchange of these APIs is in the record. None: all APIs except those of configs."""
-        return self.complete and not any(part.hides(apis) for part in self.incomplete)
+        return self.assume_complete and not any(part.hides(apis) for part in self.incomplete)
 
     def undecided(self, apis: Iterable[str]) -> str:
         """Return why a check that reads these APIs cannot be decided; empty if it can."""
@@ -217,7 +217,7 @@ def terms_of(given: Mapping[str, Any]) -> VerifyTerms:
 
 # options that a user may give
 TERMS = frozenset((
-    "view", "only", "without", "level", "compacted", "not_compacted", "retention", "complete", "skew", "memory",
+    "view", "only", "without", "level", "compacted", "not_compacted", "retention", "assume_complete", "skew", "memory",
     "records",
 ))  # fmt: skip
 

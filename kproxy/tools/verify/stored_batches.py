@@ -252,7 +252,7 @@ class SentBatchesCheck(HistoryCheck):
                 sent.stored.add(key)
                 if (unwritten := sent.unwritten.pop(key, None)) is not None:
                     self.is_written(write.place, unwritten[1])
-                if self.terms.complete and batch.identity.producer_id < 0:
+                if self.terms.assume_complete and batch.identity.producer_id < 0:
                     sent.forms.setdefault(count, set()).add(batch.attributes & IN_FORM)
                     sent.times.add((count, batch.oldest))
         if write.base is not None and all(self.state.is_first_attempt(one) for one in write.batches):
@@ -267,7 +267,7 @@ class SentBatchesCheck(HistoryCheck):
         """Keep the batches of a response that no write has sent so far."""
         self.shared = self.shared or read.shared
         sent, topic = self.of(read.place), read.place.topic
-        if topic == read.topic_id or topic.startswith(INTERNAL) or not (sent.refused or self.terms.complete):
+        if topic == read.topic_id or topic.startswith(INTERNAL) or not (sent.refused or self.terms.assume_complete):
             return
         for batch in read.batches:
             if not batch.comparable or batch.marker or not 0 < batch.identity.records == batch.delta + 1:
@@ -277,7 +277,7 @@ class SentBatchesCheck(HistoryCheck):
                 self.is_written(read.place, read.witness)
             if sent.refused:
                 self.compared("refused-but-stored", read.witness, place=read.place, doubts=("unseen", "anew"))
-            if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.complete):
+            if key in sent.stored or key in sent.unwritten or not (key in sent.refused or self.terms.assume_complete):
                 continue
             if len(sent.unwritten) < MOST_UNWRITTEN:
                 sent.unwritten[key] = batch, read.witness
@@ -286,7 +286,7 @@ class SentBatchesCheck(HistoryCheck):
 
     def is_written(self, place: PartitionPlace, witness: Witness) -> None:
         """Note a comparison: without a write of its batch, the response would have a phantom record."""
-        if self.terms.complete:
+        if self.terms.assume_complete:
             self.compared("phantom-record", witness, place=place, doubts=("unseen", "anew"))
 
     def pending(self) -> Iterator[Candidate]:

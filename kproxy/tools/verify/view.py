@@ -119,7 +119,7 @@ class ViewVerifier:
         state = self.state
         if check == "answer-order" and state.strangers is None:
             return "kproxy closes such connections"
-        if check == "phantom-record" and not self.terms.complete:
+        if check == "phantom-record" and not self.terms.assume_complete:
             return "records may have been written past the record, which only --assume-complete excludes"
         forgotten = self.forgotten(check)
         if forgotten:

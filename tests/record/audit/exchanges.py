@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import unpack_from
 from typing import Any
@@ -101,3 +102,21 @@ def headed(data: bytes) -> dict[str, int]:
 def batch(count: int, *, base: int = 0, codec: int = 0, producer: Producer | None = None) -> bytes:
     records = [Record(base + number, 1000, None, b"secret") for number in range(count)]
     return encode_batch(records, codec=codec, base_offset=base, producer=producer or Producer())
+
+
+class TimedEvents:
+    """Event sink that keeps events of one type with their times."""
+
+    blocked = False
+
+    def __init__(self, type_name: str) -> None:
+        self.type_name = type_name
+        self.events: list[tuple[float, Mapping[str, Any]]] = []
+        self.counters: dict[str, Any] = {}
+
+    def put(self, type_name: str, time: float, data: Mapping[str, Any]) -> None:
+        assert type_name == self.type_name
+        self.events.append((time, data))
+
+    def close(self, timeout: float) -> bool:
+        return True

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.state_events import RuleEvents
 from kproxy.rules.document.read import parse_rules
 from kproxy.tools.rehearse.dialogue import Dialogue, request
+from tests.record.audit.exchanges import TimedEvents
 
 RULE = "rules: [{name: slow, kind: delay, match: {api: Heartbeat}, delay: 1ms}]"
 
 
-class Kept:
-    """An event sink that keeps events."""
-
-    blocked = False
-
-    def __init__(self) -> None:
-        self.events: list[tuple[float, Mapping[str, Any]]] = []
-        self.counters: dict[str, Any] = {}
-
-    def put(self, type_name: str, time: float, data: Mapping[str, Any]) -> None:
-        assert type_name == "kproxy.rule.v1"
-        self.events.append((time, data))
-
-    def close(self, timeout: float) -> bool:
-        return True
-
-
-def made(live: Any = ()) -> tuple[RuleEvents, Kept]:
-    kept = Kept()
+def made(live: Any = ()) -> tuple[RuleEvents, TimedEvents]:
+    kept = TimedEvents("kproxy.rule.v1")
     return RuleEvents(EventGate(kept, lambda: None), lambda: live), kept
 
 

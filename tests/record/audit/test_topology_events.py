@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from kproxy.record.audit.event_sink import EventGate
 from kproxy.record.audit.state_events import MOST_LEADERS, TopologyEvents, topology_events
 from kproxy.record.fanout import ClusterMetadata, KnownNode, KnownTopic
+from tests.record.audit.exchanges import TimedEvents
 from tests.support.stretches import IN_BOTH_UNITS, Unit, Watch
-
-
-class Kept:
-    """An event sink that keeps events."""
-
-    blocked = False
-
-    def __init__(self) -> None:
-        self.events: list[tuple[float, Mapping[str, Any]]] = []
-        self.counters: dict[str, Any] = {}
-
-    def put(self, type_name: str, time: float, data: Mapping[str, Any]) -> None:
-        assert type_name == "kproxy.topology.v1"
-        self.events.append((time, data))
-
-    def close(self, timeout: float) -> bool:
-        return True
 
 
 def picture() -> ClusterMetadata:
@@ -39,7 +20,7 @@ def picture() -> ClusterMetadata:
 
 def test_told_on_change_and_hourly() -> None:
     """Once at first, again when it has changed, and again an hour after the last time."""
-    cluster, kept = picture(), Kept()
+    cluster, kept = picture(), TimedEvents("kproxy.topology.v1")
     events = TopologyEvents(EventGate(kept, lambda: None), {"main": cluster})
 
     events.tick(1000.0)
@@ -54,7 +35,7 @@ def test_told_on_change_and_hourly() -> None:
 
 def test_leaders_that_move_one_by_one_are_told_in_batches() -> None:
     """Ten changes within seconds are not ten tellings."""
-    cluster, kept = picture(), Kept()
+    cluster, kept = picture(), TimedEvents("kproxy.topology.v1")
     events = TopologyEvents(EventGate(kept, lambda: None), {"main": cluster})
 
     for second in range(21):
@@ -66,7 +47,7 @@ def test_leaders_that_move_one_by_one_are_told_in_batches() -> None:
 
 def test_another_cluster_under_the_name_is_told_for_itself() -> None:
     """Though its picture has changed as often as that of the one before."""
-    pictures, kept = {"main": picture()}, Kept()
+    pictures, kept = {"main": picture()}, TimedEvents("kproxy.topology.v1")
     events = TopologyEvents(EventGate(kept, lambda: None), pictures)
 
     events.tick(1000.0)
@@ -79,7 +60,7 @@ def test_another_cluster_under_the_name_is_told_for_itself() -> None:
 
 def test_a_cluster_that_nobody_has_seen_is_not_told() -> None:
     """An empty picture would say that there are no topics."""
-    kept = Kept()
+    kept = TimedEvents("kproxy.topology.v1")
 
     TopologyEvents(EventGate(kept, lambda: None), {"main": ClusterMetadata("main")}).tick(1000.0)
 
@@ -112,7 +93,7 @@ def test_topology_of_a_large_cluster_yields(size: int, unit: Unit) -> None:
     topics, partitions = SIZES[unit.name][size]
 
     def work(watch: Watch) -> None:
-        cluster, kept = picture(), Kept()
+        cluster, kept = picture(), TimedEvents("kproxy.topology.v1")
         for number in range(topics):
             cluster.topics[f"topic-{number:06}"] = KnownTopic(f"id-{number}", False, (1,) * partitions)
         with watch:

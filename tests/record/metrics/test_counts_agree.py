@@ -131,7 +131,7 @@ def told(events: list[EventData]) -> Numbers:
             seconds = event.get("throttle_ms", 0) / 1000  # no rule throttles here
             found[f"kproxy_{who}_throttle_duration_seconds_total", kind, name] += seconds
             if event.get("responder") == "broker":
-                found[f"kproxy_{who}_broker_seconds_count", kind, name] += event["count"]
+                found[f"kproxy_{who}_upstream_request_duration_seconds_count", kind, name] += event["count"]
     return {name: number for name, number in found.items() if number}
 
 

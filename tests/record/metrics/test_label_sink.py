@@ -139,7 +139,7 @@ def test_what_is_not_wanted_is_not_read() -> None:
     write(labelled, "topic-1")
     assert labelled.sink.depth(PRODUCE, 9) == labelled.sink.depth(OFFSET_COMMIT, 8) == 0
     assert {key[0] for key in labelled.end()} == {
-        f"kproxy_client_{what}" for what in ("requests_total", "bytes_total", "broker_seconds_count")
+        f"kproxy_client_{what}" for what in ("requests_total", "bytes_total", "upstream_request_duration_seconds_count")
     }  # no time has passed
 
 

@@ -307,7 +307,7 @@ class Timed(Dialogue):
             number
             for series in self.totals.tables["client_id"].everything()
             for (name, _), number in series.values.items()
-            if name == "kproxy_client_broker_seconds_sum"
+            if name == "kproxy_client_upstream_request_duration_seconds_sum"
         )
         assert label == pytest.approx(broker)
         to_header = broker - sum(  # the histogram ends with the response's header

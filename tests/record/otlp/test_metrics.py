@@ -40,7 +40,7 @@ class Everything(MetricsCollector):
         counter.add_metric(["Produce", "shop"], self.number)
         counter.add_metric(["Fetch", 'evil "\\\n\x00 ☃ \udc80'.encode("utf-8", "replace").decode()], 2**53)
         yield counter
-        yield GaugeMetricFamily("kproxy_held_bytes", "Bytes.", value=-1.5)
+        yield GaugeMetricFamily("kproxy_buffered_bytes", "Bytes.", value=-1.5)
         lag = GaugeMetricFamily("kproxy_odd", "Numbers that JSON lacks.", labels=["what"])
         for word, value in (("nan", math.nan), ("much", math.inf), ("little", -math.inf)):
             lag.add_metric([word], value)
@@ -49,7 +49,7 @@ class Everything(MetricsCollector):
         seconds.add_metric(["Produce"], [("0.001", 1), ("0.25", 4), ("+Inf", 9)], 3.5)
         seconds.add_metric(["Fetch"], [("0.001", 0), ("0.25", 0), ("+Inf", 0)], 0.0)
         yield seconds
-        told = SummaryMetricFamily("kproxy_client_broker_seconds", "Seconds.", labels=["client_id"])
+        told = SummaryMetricFamily("kproxy_client_upstream_request_duration_seconds", "Seconds.", labels=["client_id"])
         told.add_metric(["shop"], 4, 0.25)
         yield told
         yield CounterMetricFamily("kproxy_nothing", "It has no samples.", labels=["api"])
@@ -101,8 +101,8 @@ def test_the_numbers_are_those_of_a_scrape(collector: Collector, export: Any, en
     assert (metric.sum.is_monotonic, metric.sum.aggregation_temporality) == (True, 2)
     assert 0 < metric.sum.data_points[0].start_time_unix_nano <= metric.sum.data_points[0].time_unix_nano
     assert {name: one.unit for name, one in collector.metrics().items() if one.unit} == {
-        "kproxy.held.bytes": "By", "kproxy.upstream.request.duration.seconds": "s",
-        "kproxy.client.broker.seconds": "s",
+        "kproxy.buffered.bytes": "By", "kproxy.upstream.request.duration.seconds": "s",
+        "kproxy.client.upstream.request.duration.seconds": "s",
     }  # fmt: skip
     resource = {one.key: one.value.string_value for one in collector.taken[0].resource_metrics[0].resource.attributes}
     assert resource.keys() == {"service.name", "service.instance.id", "service.version"}

@@ -38,7 +38,7 @@ def test_markers_of_an_epoch_are_of_one_transaction_once_the_next_one_has_its_ow
     history = History()
     transactions_of_one_epoch_behind_those_with_their_own(history)
     history.end(3, 7, 5, commit=True, version=5)
-    assert history.findings(complete=True) == {"torn-transaction": "proved"}
+    assert history.findings(assume_complete=True) == {"torn-transaction": "proved"}
 
 
 # ---- several clusters and several names
@@ -94,7 +94,7 @@ def test_a_record_that_does_not_name_clusters(
             history.add(0.5, "Metadata", 9, {"topics": None}, told, who=who)
     zombie(history, who=THERE)
     assert history.findings() == {"zombie-write": level}
-    assert history.findings(complete=True) == {"zombie-write": level}
+    assert history.findings(assume_complete=True) == {"zombie-write": level}
 
 
 def test_one_server_is_of_one_cluster() -> None:
@@ -174,7 +174,7 @@ def test_tenants_that_have_one_name_for_two_topics() -> None:
             history.named(40, ONE, UUID(int=1))
             history.named(41, OTHER, UUID(int=2))
         for complete in (False, True):
-            assert history.findings(complete=complete) == {}
+            assert history.findings(assume_complete=complete) == {}
 
 
 def test_what_a_rule_does_to_one_tenant() -> None:
@@ -224,7 +224,7 @@ def test_groups_that_tenants_call_by_one_name() -> None:
             for group in ("g", f"{who.principal}-g")
         )  # fmt: skip
         history.both(at, who, "OffsetFetch", 8, front, behind)
-    assert history.findings(complete=True) == {}
+    assert history.findings(assume_complete=True) == {}
 
 
 def test_what_kproxy_answers_a_tenant_is_about_the_tenants_topic() -> None:
@@ -232,7 +232,7 @@ def test_what_kproxy_answers_a_tenant_is_about_the_tenants_topic() -> None:
     history.put(1, ONE, A, 0)
     history.put(1.5, OTHER, B, 0)
     history.write(2, B, 0, who=ONE, by_rule=True, rules=("liar",))
-    (finding,) = history.verdict(complete=True).findings
+    (finding,) = history.verdict(assume_complete=True).findings
     assert (finding.about, finding.view, finding.rules) == ("one-orders[0]", "clients", ("liar",))
 
 
@@ -335,7 +335,7 @@ def test_fetch_sessions_with_holes(share: int) -> None:
             continue
         history.add(2 + number, "Fetch", 11, request, body | {"session_id": 77})
     pairs = [pair for number, pair in enumerate(history.pairs) if number < 45 or number % share]
-    found = verify(pairs, VerifyTerms(complete=True, without=frozenset({"skipped-input"}))).findings
+    found = verify(pairs, VerifyTerms(assume_complete=True, without=frozenset({"skipped-input"}))).findings
     assert [one for one in found if one.level == "proved"] == []
 
 
@@ -364,7 +364,7 @@ def test_records_from_before_batches() -> None:
     assert front is not None and front.response is not None
     request, response = fetch_body(TOPIC, offset=0), fetched_body((TOPIC, 0, old), high_watermark=1000)
     history.add(3, "Fetch", 3, request, response)
-    assert history.findings(complete=True) == {}
+    assert history.findings(assume_complete=True) == {}
 
 
 def test_a_topic_with_many_partitions_and_hostile_numbers() -> None:

@@ -195,7 +195,7 @@ def test_every_map_of_a_check_is_within_the_memory() -> None:
 
 def test_what_does_not_fit_is_not_checked() -> None:
     """However much of one kind there is, it stays within the memory, and no check says that all was clean."""
-    verifier = Verifier(VerifyTerms(view="clients", memory=1 << 16, complete=True))
+    verifier = Verifier(VerifyTerms(view="clients", memory=1 << 16, assume_complete=True))
     for number in range(40):
         who = Somebody(number + 10, client_port=2000 + number, client_id=f"client {number}")
         history = History(known=False, compacted=None)
@@ -257,7 +257,7 @@ def test_sent_batches_beyond_bound_prove_nothing(name: str, monkeypatch: pytest.
     history.read(
         20, 0, *((number, sequence(number)) for number in range(6)), *((6 + n, batch(b"%d" % n)) for n in range(6))
     )
-    verdict = history.verdict(complete=True)
+    verdict = history.verdict(assume_complete=True)
     assert "proved" not in {one.level for one in verdict.findings}
     assert "for want of memory" in verdict.not_checked["phantom-record"]
 
@@ -270,7 +270,7 @@ def test_attempts_beyond_bound_prove_nothing(monkeypatch: pytest.MonkeyPatch) ->
         history.write(1 + number / 10, sequence(number), None, who=Somebody(10 + number))
     history.write(2, batch(b"acknowledged"), 9, who=Somebody(20))
     history.write(3, sequence(0), 0)
-    verdict = history.verdict(complete=True)
+    verdict = history.verdict(assume_complete=True)
     assert "proved" not in {one.level for one in verdict.findings}
     assert "for want of memory" in verdict.not_checked["realtime-order"]
 
@@ -284,7 +284,7 @@ def test_commits_of_many_open_transactions_are_bounded() -> None:
         history.txn_commit(6 + number / 100, 1000 + number, 8, number)
         history.end(6.005 + number / 100, 8, number, commit=False, version=5)
         history.told(6.007 + number / 100, 5000 + number)
-    verifier = Verifier(VerifyTerms(view="clients", complete=True))
+    verifier = Verifier(VerifyTerms(view="clients", assume_complete=True))
     for pair in history.pairs:
         verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()
@@ -318,7 +318,7 @@ def test_deletions_of_one_group_are_bounded() -> None:
         history.add(1 + number, "DeleteGroups", 2, {"groups_names": ["g"]}, deleted, who=PRODUCER)
     history.commit(60, 5)
     history.told(61, -1)
-    verifier = Verifier(VerifyTerms(view="clients", complete=True))
+    verifier = Verifier(VerifyTerms(view="clients", assume_complete=True))
     for pair in history.pairs:
         verifier.take(pair.front, pair.behind)
     assert verifier.verdict().findings == []

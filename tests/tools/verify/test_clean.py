@@ -86,8 +86,8 @@ def test_phantom_record_of_incomplete_record_is_not_clean() -> None:
     history = History()
     history.write(1, A, 0)
     history.read(2, 0, (0, A))
-    assert "phantom-record" in history.verdict(complete=True).clean
-    verdict = history.verdict(complete=True, incomplete=[outside("the record began later")])
+    assert "phantom-record" in history.verdict(assume_complete=True).clean
+    verdict = history.verdict(assume_complete=True, incomplete=[outside("the record began later")])
     assert verdict.not_checked["phantom-record"] == unknown_text("unseen")
 
 
@@ -235,7 +235,7 @@ def requests_without_an_offer(history: History) -> None:
 def test_check_without_a_comparison_is_not_clean(lived: Callable[[History], None], names: set[str]) -> None:
     history = History()
     lived(history)
-    verdict = history.verdict(complete=True)
+    verdict = history.verdict(assume_complete=True)
     assert verdict.findings == []
     assert names & set(verdict.clean) == set()
     assert {verdict.not_checked[name] for name in names} == {"there is nothing of it in the record"}

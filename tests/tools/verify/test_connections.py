@@ -43,7 +43,7 @@ def test_sequences_that_are_sent_again_or_at_once() -> None:
     history.write(3, data[2], 4, took=1)
     history.write(3.1, data[1], 2)
     history.write(5, data[1], 2)
-    assert history.findings(complete=True) == {}
+    assert history.findings(assume_complete=True) == {}
 
 
 def test_a_verdict_of_a_record_that_goes_on() -> None:

@@ -126,7 +126,7 @@ def test_checksums_of_one_number_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         data = bytearray(batch(b"a", at=number))
         data[17:21] = bytes(4)
         history.write(1 + number / 100, bytes(data), number)
-    verifier = Verifier(VerifyTerms(view="clients", complete=True))
+    verifier = Verifier(VerifyTerms(view="clients", assume_complete=True))
     for pair in history.pairs:
         verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()

@@ -210,7 +210,7 @@ def test_log_that_moves_to_another_directory(bound: str) -> None:
         if moved:
             dirs = {"dirs": [{"path": "/data", "topics": [{"name": TOPIC, "partitions": [0]}]}]}
             history.add(1.5, "AlterReplicaLogDirs", 2, dirs, {"results": []})
-        assert history.findings(complete=True) == {"log-goes-back": "suspect" if moved else "proved"}
+        assert history.findings(assume_complete=True) == {"log-goes-back": "suspect" if moved else "proved"}
 
 
 def test_read_from_a_leader_that_was_replaced() -> None:
@@ -243,7 +243,7 @@ def test_group_that_goes_on_past_the_record_is_a_note() -> None:
         history = History()
         history.commit(1, 5)
         history.told(3, offset)
-        assert history.findings(complete=complete) == {"lost-commit": level}
+        assert history.findings(assume_complete=complete) == {"lost-commit": level}
 
 
 # ---- several recordings, and clocks
@@ -321,7 +321,7 @@ def test_exchange_of_another_clock_may_be_the_cause(lived: Lived) -> None:
         history.configs(41, compacted=False)
         if two:
             recorded(history, 1, first + 1)
-        assert ("proved" in levels(history, complete=True)) is not two
+        assert ("proved" in levels(history, assume_complete=True)) is not two
 
 
 def verdict(path: Path, **terms: Any) -> Verdict:
@@ -388,7 +388,7 @@ def test_tcpdump_at_both_sides_of_a_renaming_proxy() -> None:
     for at, epoch in ((1, 0), (2, 1)):
         given(history, at, "t", epoch, HERE)
         given(history, at + 0.005, "tenant-t", epoch, behind)
-    assert history.findings(complete=True) == {"producer-id-reused": "suspect"}
+    assert history.findings(assume_complete=True) == {"producer-id-reused": "suspect"}
 
 
 def test_client_side_of_tenants_with_one_topic_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_a_batch_that_is_twice_for_an_unknown_reason() -> None:
     history.write(2, A, 2)
     history.read(3, 0, (0, A), (2, A))
     assert history.findings() == {"duplicate": "suspect"}
-    assert history.findings(complete=True) == {"duplicate": "proved"}
+    assert history.findings(assume_complete=True) == {"duplicate": "proved"}
 
 
 def test_equal_batches_that_were_acknowledged_each() -> None:
@@ -99,7 +99,7 @@ def test_equal_batches_that_were_acknowledged_each() -> None:
     history.write(2, A, 2)
     history.write(2.5, A, None)  # still on its way when it is read
     history.read(3, 0, (0, A), (2, A), (4, A))
-    assert history.findings(complete=True) == {"duplicate": "suspect"}
+    assert history.findings(assume_complete=True) == {"duplicate": "suspect"}
     history = History()
     history.write(1, A, 0)
     history.read(3, 0, (0, A), (2, A))
@@ -147,7 +147,7 @@ def test_a_batch_that_lacks_records() -> None:
             if created:
                 history.create(0.05)
             history.read(1, 0, (0, thinned(b"a", last=2)))
-            assert history.findings(complete=True) == ({} if level is None else {"thinned-batch": level})
+            assert history.findings(assume_complete=True) == ({} if level is None else {"thinned-batch": level})
 
 
 def test_what_was_not_kept_is_not_checked() -> None:
@@ -227,7 +227,7 @@ def test_sequence_gap_of_sequences_and_epochs(sent: list[tuple[int, int]], found
     history = History()
     for number, (epoch, sequence) in enumerate(sent):
         history.write(1 + number, batch(b"a", b"%d" % number, producer=(7, epoch, sequence)), 2 * number)
-    assert history.findings(complete=True) == found
+    assert history.findings(assume_complete=True) == found
 
 
 def test_refused_but_stored_by_a_rule_is_clean_at_brokers() -> None:
@@ -236,10 +236,10 @@ def test_refused_but_stored_by_a_rule_is_clean_at_brokers() -> None:
     history.create(0.05)
     history.write(1, A, -1, error=29, behind=0, rules=("denied",))
     history.read(2, 0, (0, A))
-    (finding,) = history.verdict(complete=True).findings
+    (finding,) = history.verdict(assume_complete=True).findings
     assert (finding.check, finding.level, finding.view) == ("refused-but-stored", "proved", "clients")
     assert 'rule "denied" fired' in finding.else_
-    assert history.findings(complete=True, view="brokers") == {}
+    assert history.findings(assume_complete=True, view="brokers") == {}
 
 
 def test_phantom_record_is_not_checked_unless_complete() -> None:
@@ -247,4 +247,4 @@ def test_phantom_record_is_not_checked_unless_complete() -> None:
     history.write(1, A, 0)
     history.read(2, 0, (0, A))
     assert "--assume-complete" in history.verdict().not_checked["phantom-record"]
-    assert "phantom-record" in history.verdict(complete=True).clean
+    assert "phantom-record" in history.verdict(assume_complete=True).clean

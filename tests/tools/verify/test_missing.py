@@ -73,13 +73,15 @@ def test_part_refutes_absence_that_it_may_hide(part: MissingPart | None, level: 
     made.read(1, 0, (0, A), (2, B))
     made.commit(2, 4)
     made.told(3, 2)
-    terms: dict[str, Any] = {"complete": True, "incomplete": [] if part is None else [part]}
+    terms: dict[str, Any] = {"assume_complete": True, "incomplete": [] if part is None else [part]}
     assert made.findings(**terms)["lost-commit"] == level
 
 
 def test_config_exchange_that_was_cut_keeps_complete() -> None:
     """Only the absence of config changes and of other topics depends on it."""
-    terms = VerifyTerms(complete=True, incomplete=[of_apis("1 DescribeConfigs were not kept", "DescribeConfigs")])
+    terms = VerifyTerms(
+        assume_complete=True, incomplete=[of_apis("1 DescribeConfigs were not kept", "DescribeConfigs")]
+    )
     assert terms.proves_absence()
     assert not terms.proves_absence(frozenset(("AlterConfigs", "DescribeConfigs")))
     assert terms.undecided(["Produce", "Fetch"]) == ""

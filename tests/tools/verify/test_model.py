@@ -46,13 +46,13 @@ def test_lawful_operations_prove_nothing(seed: int, share: float, offset: float)
     model, random = OperatedModel(seed), Random(seed)
     pairs = model.run(STEPS)
     assert proved(pairs) == []
-    assert model.hidden or proved(pairs, complete=True) == []
+    assert model.hidden or proved(pairs, assume_complete=True) == []
     assert proved([one for one in pairs if random.random() < share]) == []
     assert proved(cut(pairs, share)) == []
     assert proved(unreadable(pairs)) == []
     two = apart(pairs, offset)
     assert proved(two) == []
-    assert model.hidden or proved(two, complete=True) == []
+    assert model.hidden or proved(two, assume_complete=True) == []
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -64,7 +64,7 @@ def test_a_broken_step_is_found(broken: str) -> None:
         pairs = model.run(STEPS)
         if model.spoilt and tried < 3:
             tried += 1
-            found += any(one.check == broken for one in verify(pairs, VerifyTerms(complete=True)).findings)
+            found += any(one.check == broken for one in verify(pairs, VerifyTerms(assume_complete=True)).findings)
         if tried == 3:
             break
     assert tried == 3 and found >= 2, (tried, found)
@@ -77,10 +77,10 @@ def test_coordinators_lawful_history_proves_nothing(seed: int) -> None:
     late = sorted(pairs, key=lambda pair: pair.front is None or pair.front.answer is None)
     part = [one for one in pairs if random.random() < 0.8]
     for kept, complete in ((pairs, True), (late, True), (pairs, False), (part, False)):
-        found = verify(kept, VerifyTerms(complete=complete)).findings
+        found = verify(kept, VerifyTerms(assume_complete=complete)).findings
         assert [one for one in found if one.level == "proved"] == []
     for complete in (False, True):
-        assert proved(apart(CoordinatorModel(seed).run(STEPS), random.uniform(-5, 5)), complete=complete) == []
+        assert proved(apart(CoordinatorModel(seed).run(STEPS), random.uniform(-5, 5)), assume_complete=complete) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_coordinators_broken_step_is_found(broken: str) -> None:
     found = 0
     for seed in range(40):
         pairs = CoordinatorModel(seed, broken).run(STEPS)
-        found += any(one.check == broken for one in verify(pairs, VerifyTerms(complete=True)).findings)
+        found += any(one.check == broken for one in verify(pairs, VerifyTerms(assume_complete=True)).findings)
         if found == 2:
             return
     raise AssertionError(f"expected 2 histories of 40 with a finding, got {found}")

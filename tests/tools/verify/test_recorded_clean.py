@@ -56,8 +56,8 @@ LOST = [
 MARKERS = ("aborted-read", "torn-transaction")
 KINDS = {
     "open": VerifyTerms(level="note"),
-    "complete": VerifyTerms(level="note", complete=True),
-    "told": VerifyTerms(level="note", complete=True, records=True, compacted=frozenset({"compacted"})),
+    "assume_complete": VerifyTerms(level="note", assume_complete=True),
+    "told": VerifyTerms(level="note", assume_complete=True, records=True, compacted=frozenset({"compacted"})),
 }
 TERMS = {f"{payload}, {kind}": (payload, terms) for payload in ("full", "sketch") for kind, terms in KINDS.items()}
 EMPTY = ("recompressed", "stamped", "deleted", "aged", "shared")

@@ -42,7 +42,7 @@ def test_a_copier_that_aborts_and_goes_on(kafka: Kafka, java: JavaProgram, tmp_p
             **{"from": "copier-from", "to": "copier-to"},
         )
         java("consume", config=reader | {"group.id": "last"}, topics=["copier-to"], count=COUNT, seconds=30)
-    verifier = Verifier(VerifyTerms(complete=True))
+    verifier = Verifier(VerifyTerms(assume_complete=True))
     for pair in paired(Capture(tmp_path / "copier.pcapng", side="both")):
         verifier.take(pair.front, pair.behind)
     verdict = verifier.verdict()

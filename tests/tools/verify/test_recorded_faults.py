@@ -272,7 +272,7 @@ def test_a_recorded_fault(recorded: Recorded, name: str) -> None:
     """Clients' view: exactly what the fault breaks, at whole frames and at sketches. Brokers' view: clean."""
     workload = WORKLOADS[name]
     for payload, by_client in recorded.by_client.items():
-        verdict = verify(by_client[name], VerifyTerms(complete=True))
+        verdict = verify(by_client[name], VerifyTerms(assume_complete=True))
         told = f"{payload}:\n{report_text(verdict, name)}"
         assert {one.check: one.level for one in verdict.findings} == workload.found, told
         assert all(one.view == "clients" for one in verdict.findings), told
@@ -280,5 +280,5 @@ def test_a_recorded_fault(recorded: Recorded, name: str) -> None:
         assert verdict.counts["acknowledged writes"] > 0
         assert verdict.incomplete == [], told
 
-        brokers = verify(by_client[name], VerifyTerms(view="brokers", complete=True))
+        brokers = verify(by_client[name], VerifyTerms(view="brokers", assume_complete=True))
         assert brokers.findings == [], f"{payload}:\n{report_text(brokers, name)}"

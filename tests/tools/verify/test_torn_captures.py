@@ -65,7 +65,7 @@ def test_packets_that_are_missing_prove_nothing(tmp_path: Path, seed: int, own: 
         torn = tmp_path / "torn.pcapng"
         torn.write_bytes(b"".join(kept))
         for complete in (False, True):
-            found = verdict(torn, VerifyTerms(complete=complete, level="note"))
+            found = verdict(torn, VerifyTerms(assume_complete=complete, level="note"))
             proved = [one for one in found.findings if one.level == "proved"]
             assert proved == [], (lost, doubled, swapped, complete)
             assert found.exchanges
@@ -113,7 +113,7 @@ def rotated(folder: Path, seed: int = 3, files: int = 3) -> tuple[Path, list[Pat
 def test_recordings_of_a_rotated_tcpdump_keep_connections(tmp_path: Path) -> None:
     """The order of the arguments does not matter, and the files may be in a folder."""
     whole, parts = rotated(tmp_path)
-    terms = VerifyTerms(level="note", complete=True)
+    terms = VerifyTerms(level="note", assume_complete=True)
     expected = verdict(whole, terms)
     assert expected.exchanges > 100
     for found in (verdict(parts[2], terms, parts[0], parts[1]), verdict(parts[0].parent, terms)):

@@ -44,12 +44,12 @@ def test_two_ends_of_one_transaction() -> None:
         history = History()
         history.end(1, 7, 0, commit=True, version=version)
         history.read(2, 0, (1, marker(7, 1, commit=False)))
-        assert history.findings(complete=True) == ({} if level is None else {"torn-transaction": level})
+        assert history.findings(assume_complete=True) == ({} if level is None else {"torn-transaction": level})
         history = History()
         history.end(1, 7, 8, commit=True, version=version)
         history.read(2, 0, (1, marker(7, 10, commit=False)))
         history.read(3, 2, (5, marker(7, 10, commit=True)))
-        assert history.findings(complete=True) == ({} if level is None else {"torn-transaction": level})
+        assert history.findings(assume_complete=True) == ({} if level is None else {"torn-transaction": level})
 
 
 def test_another_end_than_the_producer_was_told() -> None:
@@ -91,7 +91,7 @@ def test_markers_that_the_record_does_not_tell(version: int) -> None:
             assert set(history.findings()) == {"aborted-read", "torn-transaction"}
             continue
         sketched(history)
-        for verdict in (history.verdict(), history.verdict(complete=True), history.verdict(records=True)):
+        for verdict in (history.verdict(), history.verdict(assume_complete=True), history.verdict(records=True)):
             assert verdict.findings == []
             for check in ("aborted-read", "torn-transaction"):
                 assert "1 markers" in verdict.not_checked[check]

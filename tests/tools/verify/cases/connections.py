@@ -79,7 +79,7 @@ def a_response_without_a_request(history: History) -> None:
     history.strangers = 1
 
 
-@broken("answer-order", terms={"complete": True}, memory_only=CLOSED)
+@broken("answer-order", terms={"assume_complete": True}, memory_only=CLOSED)
 def responses_without_requests_in_a_complete_record(history: History) -> None:
     history.write(1, batch(b"a"), 0)
     history.strangers = 2

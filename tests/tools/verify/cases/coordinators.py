@@ -14,7 +14,7 @@ MORE = batch(b"b", producer=(7, 0, 1), transactional=True)
 COMMIT, ABORT = marker(7, 0, commit=True), marker(7, 0, commit=False)
 OTHER = Somebody(8, client_port=50008, client_id="other", node=2)
 ONE, TWO = Somebody(11, client_port=50011, client_id="m1"), Somebody(12, client_port=50012, client_id="m2")
-COMPLETE = {"complete": True}
+COMPLETE = {"assume_complete": True}
 
 
 def txn_commit(history: History, at: float, offset: int, epoch: int = 0, **more: Any) -> None:

@@ -101,7 +101,7 @@ def a_topic_that_was_compacted_for_a_while(history: History) -> None:
     history.read(4, 10, (10, thinned(b"a", last=2)), high=20)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_producer_that_begins_again_behind_what_was_deleted(history: History) -> None:
     """The start of the log is in a response before the deletion, and not in one after it."""
     history.read(1, 0, (0, sent(0)), (1, sent(1)), (2, sent(2)))
@@ -109,26 +109,26 @@ def a_producer_that_begins_again_behind_what_was_deleted(history: History) -> No
     history.write(3, sent(1, b"again"), 4)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_producer_that_began_again_seen_from_the_middle(history: History) -> None:
     history.read(1, 0, (0, sent(0)), (1, sent(1)), (2, sent(2)))
     history.write(3, sent(1, b"again"), 4)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_retry_at_a_new_leader_of_what_its_followers_lacked(history: History) -> None:
     history.write(1, sent(0), 5, acks=1)
     history.write(2, sent(0), 7, acks=1)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_marker_that_was_compacted(history: History) -> None:
     """Compaction has removed the commit marker between the batch and the abort marker of a later transaction."""
     history.read(1, 0, (0, sent(0, transactional=True)), committed=True)
     history.read(2, 0, (3, marker(7, 0, commit=False)), committed=True)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_producer_that_gets_an_epoch_for_each_transaction_from_now_on(history: History) -> None:
     """Two transactions before an upgrade of the cluster have one epoch."""
     history.end(1, 7, 4, commit=True, version=5)
@@ -137,7 +137,7 @@ def a_producer_that_gets_an_epoch_for_each_transaction_from_now_on(history: Hist
     history.read(2, 0, (0, data[0]), (1, markers[0]), (2, data[1]), (3, markers[1]))
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def an_assignor_that_gives_all_to_everybody(history: History) -> None:
     members = [{"member_id": member, "assignment": assignment(0)} for member in ("m1", "m2")]
     request = {"group_id": "g", "generation_id": 3, "member_id": "m1", "assignments": members}
@@ -148,7 +148,7 @@ def an_assignor_that_gives_all_to_everybody(history: History) -> None:
     history.add(2, "SyncGroup", 4, request, {"assignment": b""}, who=COORDINATOR)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_commit_that_its_client_wanted_for_a_second(history: History) -> None:
     parts = {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
     history.read(0.5, 4, (4, A))
@@ -156,7 +156,7 @@ def a_commit_that_its_client_wanted_for_a_second(history: History) -> None:
     history.told(3, -1)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def commits_in_zookeeper(history: History) -> None:
     parts = {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
     told = {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 2}]}]}
@@ -166,7 +166,7 @@ def commits_in_zookeeper(history: History) -> None:
     history.add(2, "OffsetFetch", 0, asked, told)
 
 
-@unproved(ended=False, complete=True)
+@unproved(ended=False, assume_complete=True)
 def a_batch_that_a_follower_reads_before_it_is_truncated(history: History) -> None:
     history.read(1, 0, (0, A), high=0)
     request = history.pairs[-1].front
@@ -177,7 +177,7 @@ def a_batch_that_a_follower_reads_before_it_is_truncated(history: History) -> No
     history.read(2, 0, (0, B), high=0)
 
 
-@unproved(ended=False, complete=True, memory_only=OVERTAKEN)
+@unproved(ended=False, assume_complete=True, memory_only=OVERTAKEN)
 def equal_batches_without_a_time(history: History) -> None:
     timeless = batch(b"ping", at=-1_795_262_400_001)
     history.write(1, timeless, None)
@@ -204,7 +204,7 @@ def transactions_of_one_epoch_behind_those_with_their_own(history: History) -> N
     history.read(2, 0, (0, marker(7, 5, commit=True)), (1, data), (2, marker(7, 5, commit=False)))
 
 
-@unproved(complete=True, memory_only="captures keep these frames whole")
+@unproved(assume_complete=True, memory_only="captures keep these frames whole")
 def configs_that_were_altered_and_put_back(history: History) -> None:
     """The values of configs are not in the record."""
     history.configs(0.3, False)
@@ -216,7 +216,7 @@ def configs_that_were_altered_and_put_back(history: History) -> None:
     history.configs(9, False)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def sequences_that_began_again_between_far_batches(history: History) -> None:
     """The producer wrote two billion records between two reads that are in the record."""
     data = [batch(b"a", producer=(7, 0, sequence)) for sequence in (1_500_000_000, 600_000_000)]
@@ -224,7 +224,7 @@ def sequences_that_began_again_between_far_batches(history: History) -> None:
     history.read(2, 1_300_000_000, (1_300_000_000, data[1]), high=1 << 40, who=Somebody(9, client_port=50009))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_coordinator_of_before_that_still_answers(history: History) -> None:
     """The group has moved to another coordinator while this one was paused."""
     history.commit(1, 3, who=Somebody(8, client_port=50008, node=1))
@@ -232,7 +232,7 @@ def a_coordinator_of_before_that_still_answers(history: History) -> None:
     history.told(3, 3, who=Somebody(8, client_port=50008, node=1))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_retry_of_what_was_compressed_again(history: History) -> None:
     """Both writes are acknowledged. Between them the batch is read in its stored form."""
     sent, kept = (batch(b"a", producer=(7, 0, 0), codec=codec) for codec in (0, 3))
@@ -241,7 +241,7 @@ def a_retry_of_what_was_compressed_again(history: History) -> None:
     history.write(3, sent, 0)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_retry_of_what_was_read_first_and_compressed_again(history: History) -> None:
     sent, kept = (batch(b"a", producer=(7, 0, 0), codec=codec) for codec in (0, 3))
     history.read(2, 0, (0, kept))
@@ -249,25 +249,25 @@ def a_retry_of_what_was_read_first_and_compressed_again(history: History) -> Non
     history.write(4, sent, 0)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def replicas_that_are_compacted_one_after_the_other(history: History) -> None:
     history.read(1, 0, (0, thinned(b"a", last=2)))
     history.read(2, 0, (0, A3))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_write_whose_answer_comes_after_a_cleaner(history: History) -> None:
     history.read(1.5, 0, (0, thinned(b"a", last=2)))
     history.write(1, A3, 0, took=2)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def replicas_whose_cleaners_set_other_horizons(history: History) -> None:
     for at in (0, 5, 9):
         history.read(1 + at, 0, (0, with_horizon(B, NOW + at)))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_batch_that_only_one_replica_has_still(history: History) -> None:
     """A new leader returns a batch that the previous leader had compacted."""
     history.write(1, A3, 0)
@@ -276,7 +276,7 @@ def a_batch_that_only_one_replica_has_still(history: History) -> None:
     history.read(3, 0, (0, A3), (3, B))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def an_aborted_transaction_that_was_cleaned(history: History) -> None:
     """Its batch has no records and keeps the sequence, so that no client reads a record."""
     empty = encode_batch([], last_offset_delta=0)
@@ -287,7 +287,7 @@ def an_aborted_transaction_that_was_cleaned(history: History) -> None:
     history.read(1, 0, (0, BATCH.pack(*fields)), (1, marker(7, 0, commit=False)), committed=True)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def last_stable_offsets_of_unknown_nodes(history: History) -> None:
     """A bootstrap connection may be with any broker, and another broker may lag."""
     data = batch(b"a", producer=(7, 0, 0), transactional=True)
@@ -296,7 +296,7 @@ def last_stable_offsets_of_unknown_nodes(history: History) -> None:
         history.read(at, 0, *batches, committed=True, stable=0, who=who)
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def a_broker_that_was_restarted(history: History) -> None:
     """The broker reads its watermarks from a file that is some seconds old."""
     data = batch(b"a", producer=(7, 0, 0), transactional=True)
@@ -304,21 +304,21 @@ def a_broker_that_was_restarted(history: History) -> None:
     history.read(2, 0, committed=True, stable=0, who=replace(CONSUMER, number=22, client_port=50022))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def equal_batches_of_two_clients(history: History) -> None:
     history.write(1, A3, None, who=replace(AGAIN, client_id="another writer"))
     history.write(1.1, A3, 3)
     history.read(3, 0, (0, A3), (3, A3))
 
 
-@unproved(complete=True, memory_only=OVERTAKEN)
+@unproved(assume_complete=True, memory_only=OVERTAKEN)
 def equal_batches_that_are_on_their_way_at_once(history: History) -> None:
     history.write(1, A3, None)
     history.write(1.1, A3, 3)
     history.read(3, 0, (0, A3), (3, A3))
 
 
-@unproved(complete=True)
+@unproved(assume_complete=True)
 def more_commits_at_once_than_are_remembered(history: History) -> None:
     for number in range(80):
         history.commit(1 + number / 1000, number, took=2 + number / 1000)

@@ -22,7 +22,7 @@ def a_commit_beyond_all_reads(history: History) -> None:
     history.commit(3, 4)
 
 
-@broken("commit-beyond", terms={"complete": True})
+@broken("commit-beyond", terms={"assume_complete": True})
 def a_commit_beyond_the_log_end_of_a_complete_record(history: History) -> None:
     history.create(0.5)
     history.write(0.8, A, 0)
@@ -55,7 +55,7 @@ def an_older_offset_than_was_committed(history: History) -> None:
     history.told(4, 1)
 
 
-@broken("lost-commit", terms={"complete": True})
+@broken("lost-commit", terms={"assume_complete": True})
 def an_older_offset_than_was_committed_in_a_complete_record(history: History) -> None:
     history.commit(1, 1)
     history.commit(2, 2)

@@ -13,14 +13,14 @@ ELSEWHERE = Somebody(8, client_port=50008, client_id="reader", node=2)
 """Reader at another node."""
 
 
-@broken("log-goes-back", terms={"complete": True})
+@broken("log-goes-back", terms={"assume_complete": True})
 def a_high_watermark_that_goes_back_in_a_leader_epoch(history: History) -> None:
     history.metadata(0.5, epoch=3)
     history.read(1, 2, high=4, epoch=3)
     history.read(2, 2, high=3, epoch=3)
 
 
-@unproved(ended=True, complete=True)
+@unproved(ended=True, assume_complete=True)
 def a_high_watermark_that_a_new_leader_lowers_at_a_follower(history: History) -> None:
     history.metadata(0.5, epoch=3)
     history.read(1, 2, high=4, epoch=3, who=ELSEWHERE)
@@ -33,7 +33,7 @@ def a_high_watermark_that_goes_back_at_a_node(history: History) -> None:
     history.read(2, 2, high=3)
 
 
-@broken("log-goes-back", terms={"complete": True})
+@broken("log-goes-back", terms={"assume_complete": True})
 def an_end_that_goes_back_in_list_offsets(history: History) -> None:
     history.bound(1, 10)
     history.bound(2, 5)

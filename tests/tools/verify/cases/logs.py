@@ -183,7 +183,7 @@ def a_retry_of_a_batch_that_the_broker_compressed(history: History) -> None:
 # ---- duplicate
 
 
-@broken("duplicate", terms={"complete": True}, compacted=None)
+@broken("duplicate", terms={"assume_complete": True}, compacted=None)
 def a_batch_at_more_offsets_than_writes(history: History) -> None:
     history.write(1, A, 0)
     history.read(2, 0, (0, A), (2, A))
@@ -241,7 +241,7 @@ def sequences_of_a_new_epoch(history: History) -> None:
 # ---- thinned-batch
 
 
-@broken("thinned-batch", terms={"complete": True})
+@broken("thinned-batch", terms={"assume_complete": True})
 def a_batch_that_lacks_records(history: History) -> None:
     history.create(0.5)
     history.read(1, 0, (0, thinned(b"a", last=2)))
@@ -252,13 +252,13 @@ def a_batch_that_lacks_records_in_a_topic_that_may_have_been_compacted(history: 
     history.read(1, 0, (0, thinned(b"a", last=2)))
 
 
-@broken("thinned-batch", terms={"complete": True})
+@broken("thinned-batch", terms={"assume_complete": True})
 def a_batch_that_lacks_records_for_a_share_group(history: History) -> None:
     history.create(0.5)
     history.share(1, (0, thinned(b"a", last=2)), acquired=((0, 2),))
 
 
-@lawful("thinned-batch", terms={"complete": True})
+@lawful("thinned-batch", terms={"assume_complete": True})
 def batches_with_all_their_records(history: History) -> None:
     history.create(0.3)
     for offset, data in ((0, A), (2, B)):

@@ -123,7 +123,7 @@ def a_high_watermark_of_another_node(history: History) -> None:
     history.read(3, 0, high=0, who=ELSEWHERE)
 
 
-@broken("log-goes-back", terms={"complete": True})
+@broken("log-goes-back", terms={"assume_complete": True})
 def a_last_stable_offset_that_goes_back_in_list_offsets(history: History) -> None:
     history.bound(1, 9, committed=True)
     history.bound(2, 7, committed=True)

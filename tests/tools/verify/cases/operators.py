@@ -29,13 +29,13 @@ def move_group(history: History, at: float, offset: int) -> None:
     history.commit(at, offset, generation=-1, who=ADMIN)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_group_that_an_operator_moves_ahead(history: History) -> None:
     history.read(1, 0, (0, A), (1, B), high=100)
     move_group(history, 2, 50)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_group_that_an_operator_moves_to_the_log_end(history: History) -> None:
     """The end of the log is known from responses to writes."""
     for offset, data in enumerate((A, B, C, D)):
@@ -51,28 +51,28 @@ def a_group_that_an_operator_moves_back_past_the_proxy(history: History) -> None
     history.told(3, 1)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_commit_of_records_whose_writes_have_no_response(history: History) -> None:
     history.read(1, 0, (0, A), high=1)
     history.write(2, B, None)
     history.commit(3, 2)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def equal_records_of_two_processes(history: History) -> None:
     history.write(1, A, None, who=ONE)
     history.write(2, A, 1, who=TWO)
     history.read(3, 0, (0, A), (1, A))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def an_application_that_sends_again_after_a_failure(history: History) -> None:
     history.write(1, A, 0, error=TIMED_OUT, who=ONE)
     history.write(2, A, 1, who=ONE)
     history.read(3, 0, (0, A), (1, A))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def an_application_that_sends_again_on_a_new_connection(history: History) -> None:
     history.write(1, A, None, who=ONE)
     history.write(9, A, 1, who=TWO)
@@ -89,7 +89,7 @@ def an_unclean_election_after_acks_all(history: History) -> None:
     history.read(6, 0, (0, A), (1, D))
 
 
-@unproved(complete=True, compacted=False, unclean=True)
+@unproved(assume_complete=True, compacted=False, unclean=True)
 def an_unclean_election_that_the_configs_permit(history: History) -> None:
     history.elect()
     for offset, data in enumerate((A, B, C)):
@@ -98,7 +98,7 @@ def an_unclean_election_that_the_configs_permit(history: History) -> None:
     history.read(6, 0, (0, A), (1, D))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def an_unclean_election_that_an_operator_requests(history: History) -> None:
     """The configs forbid unclean elections, which ElectLeaders ignores."""
     history.elect()
@@ -110,7 +110,7 @@ def an_unclean_election_that_an_operator_requests(history: History) -> None:
     history.read(6, 0, (0, A), (1, D))
 
 
-@unproved(complete=True, compacted=False, unclean=True)
+@unproved(assume_complete=True, compacted=False, unclean=True)
 def an_idempotent_retry_after_an_unclean_election(history: History) -> None:
     history.elect()
     history.write(1, sent(0), 0)
@@ -119,7 +119,7 @@ def an_idempotent_retry_after_an_unclean_election(history: History) -> None:
     history.write(4, sent(1), 0)
 
 
-@unproved(complete=True, compacted=False, unclean=True)
+@unproved(assume_complete=True, compacted=False, unclean=True)
 def a_commit_marker_that_an_unclean_election_lost(history: History) -> None:
     """A reader has the data, whose marker was lost. An operator aborts the transaction that seems to be open."""
     history.elect()
@@ -128,7 +128,7 @@ def a_commit_marker_that_an_unclean_election_lost(history: History) -> None:
     history.read(3, 0, (0, data), (1, marker(7, 0, commit=False)), committed=True, aborted=((7, 0),), who=TWO)
 
 
-@unproved(complete=True, compacted=False, unclean=True)
+@unproved(assume_complete=True, compacted=False, unclean=True)
 def a_commit_that_an_unclean_election_of_the_coordinator_lost(history: History) -> None:
     history.elect()
     history.commit(1, 1)
@@ -136,7 +136,7 @@ def a_commit_that_an_unclean_election_of_the_coordinator_lost(history: History) 
     history.told(4, 1)
 
 
-@unproved(complete=True, compacted=False, unclean=True)
+@unproved(assume_complete=True, compacted=False, unclean=True)
 def a_fence_that_an_unclean_election_lost(history: History) -> None:
     history.elect()
     history.init(1, 7, 1)
@@ -151,7 +151,7 @@ def a_transaction_that_an_operator_aborts_in_one_partition(history: History) -> 
     history.end(4, 7, 9, commit=True, version=5)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_transaction_that_an_operator_aborts_through_the_proxy(history: History) -> None:
     topics: list[dict[str, Any]] = [{"name": TOPIC, "partition_indexes": [0]}]
     one = {"producer_id": 7, "producer_epoch": 9, "transaction_result": False, "topics": topics}
@@ -161,7 +161,7 @@ def a_transaction_that_an_operator_aborts_through_the_proxy(history: History) ->
     history.end(4, 7, 9, commit=True, version=5)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_producer_that_the_broker_forgot(history: History) -> None:
     """The timestamps are older than producer.id.expiration.ms, so that the broker stores the retry."""
     old = sent(3, at=OLD)
@@ -170,7 +170,7 @@ def a_producer_that_the_broker_forgot(history: History) -> None:
     history.read(90_003, 0, (0, old), (1, old))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_producer_that_encodes_its_batch_again(history: History) -> None:
     """Both sends have the same sequence. The broker stores the first one, and acknowledges the second one."""
     first, second = sent(0, b"a"), sent(0, b"a", at=1)
@@ -179,7 +179,7 @@ def a_producer_that_encodes_its_batch_again(history: History) -> None:
     history.read(3, 0, (0, first))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_last_stable_offset_of_a_broker_that_leads_again(history: History) -> None:
     """The broker read the offset before the data. Its offset went back when it became a follower and led again."""
     data = sent(0, transactional=True)
@@ -187,7 +187,7 @@ def a_last_stable_offset_of_a_broker_that_leads_again(history: History) -> None:
     history.read(2, 0, committed=True, stable=0)
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_coordinator_of_an_unknown_node(history: History) -> None:
     """Bootstrap connections lead to any broker, and one of them is no longer the group's coordinator."""
     for number, at in ((45, 1.0), (46, 2.0)):
@@ -195,7 +195,7 @@ def a_coordinator_of_an_unknown_node(history: History) -> None:
     history.told(3, 45, who=Somebody(47, client_port=50047, node=None))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_default_that_an_operator_restored(history: History) -> None:
     """AlterConfigs deletes the configs that it does not list, so that those of the brokers count."""
     history.elect()
@@ -214,7 +214,7 @@ RECENT = OLD + 4_000_000
 """Milliseconds from the batches' usual time to second 4000 of the history."""
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_resent_batch_after_one_with_an_old_timestamp(history: History) -> None:
     """Clients choose timestamps. The broker drops the state of a producer if its last batch has an old one."""
     one, two = sent(0, at=RECENT), sent(1, at=OLD)
@@ -226,7 +226,7 @@ def a_resent_batch_after_one_with_an_old_timestamp(history: History) -> None:
     history.read(4004, 0, (0, one), (1, two), (2, one), (3, two))
 
 
-@unproved(complete=True, compacted=False)
+@unproved(assume_complete=True, compacted=False)
 def a_fenced_producer_without_state_after_an_old_timestamp(history: History) -> None:
     history.init(4001, 7, 0)
     history.init(4002, 7, 1)

@@ -35,7 +35,7 @@ def a_record_that_a_response_from_its_middle_lacks(history: History) -> None:
     history.read(2, 2, (4, B))
 
 
-@lawful("lost-write", "read-then-gone", complete=True)
+@lawful("lost-write", "read-then-gone", assume_complete=True)
 def responses_from_the_middle_of_a_batch(history: History) -> None:
     """The second response is behind the start of the log, which contains the last offset of the first batch."""
     history.write(1, LONG, 0)
@@ -64,14 +64,14 @@ def a_last_stable_offset_below_an_acknowledged_write(history: History) -> None:
     history.bound(6, 1)
 
 
-@broken("log-goes-back", terms={"complete": True})
+@broken("log-goes-back", terms={"assume_complete": True})
 def a_last_stable_offset_that_goes_back_in_a_leader_epoch(history: History) -> None:
     history.metadata(0.5, epoch=3)
     history.read(1, 2, high=9, stable=8, epoch=3)
     history.read(2, 2, high=9, stable=7, epoch=3)
 
 
-@lawful("log-goes-back", complete=True)
+@lawful("log-goes-back", assume_complete=True)
 def a_last_stable_offset_that_waits_for_a_transaction(history: History) -> None:
     history.metadata(0.5, epoch=3)
     for at, high, stable in ((1, 4, 4), (2, 6, 4), (3, 8, 4), (4, 9, 9)):
@@ -204,7 +204,7 @@ def a_commit_of_a_fenced_epoch(history: History) -> None:
     history.txn_commit(2, 5, 7, 2, who=COORDINATOR)
 
 
-@lawful("zombie-write", complete=True)
+@lawful("zombie-write", assume_complete=True)
 def requests_of_a_fenced_epoch_that_are_refused(history: History) -> None:
     history.init(1, 7, 2)
     add_partitions(history, 1.5, 2)

@@ -8,7 +8,7 @@ from tests.tools.verify.history import History, batch, marker
 
 A, B, C = batch(b"a", b"aa"), batch(b"b", b"bb", at=1), batch(b"c", b"cc", at=2)
 OTHER = Somebody(9, client_port=50009, client_id="writer")
-COMPLETE = {"complete": True}
+COMPLETE = {"assume_complete": True}
 NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOPIC_AUTHORIZATION_FAILED, MESSAGE_TOO_LARGE, OUT_OF_ORDER = 20, 29, 10, 45
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
 

@@ -11,7 +11,7 @@ DATA = batch(b"t", producer=(7, 0, 0), transactional=True)
 OTHER = Somebody(4, client_port=50004, client_id="sharer")
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def delivered_again(history: History) -> None:
     """The lock expired, the group released the record, and another member gets it."""
     history.write(1, A, 0)
@@ -19,7 +19,7 @@ def delivered_again(history: History) -> None:
         history.share(at, (0, A), acquired=((0, 0),), who=OTHER)
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def sent_again_and_delivered_again(history: History) -> None:
     """The first write was refused, so that it is not stored."""
     history.write(1, A, 0, error=19)
@@ -28,7 +28,7 @@ def sent_again_and_delivered_again(history: History) -> None:
     history.share(4, (0, A), acquired=((0, 0),))
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def a_batch_in_the_middle_that_another_member_has(history: History) -> None:
     for offset, data in enumerate((A, B, C)):
         history.write(1 + offset, data, offset)
@@ -36,7 +36,7 @@ def a_batch_in_the_middle_that_another_member_has(history: History) -> None:
     history.share(6, (1, B), acquired=((1, 1),))
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def from_the_end_and_back(history: History) -> None:
     history.write(1, A, 0)
     history.write(2, B, 1)
@@ -44,21 +44,21 @@ def from_the_end_and_back(history: History) -> None:
     history.share(4, (0, A), acquired=((0, 0),))
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def aborted_data(history: History) -> None:
     """Share groups read uncommitted data by default. Brokers leave out aborted data."""
     history.share(1, (0, DATA), (1, marker(7, 0, commit=False)), acquired=((0, 0),))
     history.share(2, (0, DATA), (1, marker(7, 0, commit=False)))
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def commits_of_offsets_that_a_share_group_acquired(history: History) -> None:
     history.read(1, 0, (0, A))
     history.share(2, (0, A), (1, B), (2, C), acquired=((0, 2),))
     history.commit(3, 3)
 
 
-@lawful("duplicate", "inconsistent-offset", "read-disorder", complete=True)
+@lawful("duplicate", "inconsistent-offset", "read-disorder", assume_complete=True)
 def refused_and_unknown(history: History) -> None:
     """The acquired offsets are not in the log."""
     history.share(1, acquired=((0, 1 << 40),))

@@ -79,34 +79,36 @@ def broken(
 
 
 def lawful(
-    *names: str, complete: bool = False, terms: Mapping[str, Any] | None = None, memory_only: str = "",
+    *names: str, assume_complete: bool = False, terms: Mapping[str, Any] | None = None, memory_only: str = "",
     also: tuple[str, ...] = (), **options: Any,
 ) -> Callable[[Lived], Lived]:  # fmt: skip
-    """Add a lawful history for these checks. No checks but `also` find anything. `complete`: also with the option."""
-    return entered(Case(no_exchanges, names, None, options, terms or {}, memory_only, also=also), complete=complete)
+    """Add a lawful history for these checks: only checks of `also` find anything, with `assume_complete` as well."""
+    return entered(
+        Case(no_exchanges, names, None, options, terms or {}, memory_only, also=also), assume_complete=assume_complete
+    )
 
 
 def unproved(
-    *, complete: bool = False, memory_only: str = "", ended: bool = True, **options: Any
+    *, assume_complete: bool = False, memory_only: str = "", ended: bool = True, **options: Any
 ) -> Callable[[Lived], Lived]:
-    """Add a lawful history without DescribeConfigs. No check proves anything. `complete`: also with the option."""
+    """Add a lawful history without DescribeConfigs: no check proves anything, with `assume_complete` as well."""
     options = {"compacted": None, **options}
-    return entered(Case(no_exchanges, (), None, options, {}, memory_only, ended), complete=complete)
+    return entered(Case(no_exchanges, (), None, options, {}, memory_only, ended), assume_complete=assume_complete)
 
 
 def no_exchanges(history: History) -> None:
     """Add nothing."""
 
 
-def entered(case: Case, *, complete: bool = False) -> Callable[[Lived], Lived]:
-    """Return the decorator that enters a history into the table. `complete`: also as a complete record."""
+def entered(case: Case, *, assume_complete: bool = False) -> Callable[[Lived], Lived]:
+    """Return the decorator that enters a history into the table. `assume_complete`: also as a complete record."""
     unknown = {*case.checks, *case.also} - set(checks())
     assert not unknown, f"expected names of checks, got {sorted(unknown)}"
 
     def enter(lived: Lived) -> Lived:
         CASES.append(replace(case, lived=lived))
-        if complete:
-            CASES.append(replace(case, lived=lived, terms={**case.terms, "complete": True}))
+        if assume_complete:
+            CASES.append(replace(case, lived=lived, terms={**case.terms, "assume_complete": True}))
         return lived
 
     return enter

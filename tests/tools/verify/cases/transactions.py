@@ -74,7 +74,7 @@ def a_batch_beyond_the_stable_offset_for_a_reader_of_uncommitted_data(history: H
 # ---- torn-transaction
 
 
-@broken("torn-transaction", terms={"complete": True})
+@broken("torn-transaction", terms={"assume_complete": True})
 def an_abort_marker_after_a_commit(history: History) -> None:
     """Each transaction has its own epoch, and its markers have the next one."""
     history.end(1, 7, 0, commit=True, version=5)
@@ -88,7 +88,7 @@ def an_abort_marker_after_a_commit_in_one_epoch(history: History) -> None:
     history.read(3, 0, (0, DATA), (1, ABORT))
 
 
-@broken("torn-transaction", terms={"complete": True})
+@broken("torn-transaction", terms={"assume_complete": True})
 def two_markers_of_one_epoch(history: History) -> None:
     history.end(1, 7, 8, commit=True, version=5)
     history.read(2, 0, (1, marker(7, 10, commit=False)))
