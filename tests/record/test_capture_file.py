@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,21 +120,6 @@ def test_capture_file_after_its_end_keeps_no_entries(tmp_path: Path, slow: threa
     assert begun.over.wait(60)
     begun.file.own([metadata(5)], SERVER, 1001.0)
     assert begun.file.queue.empty()
-
-
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The capture has failed and says why; whoever puts notices nothing."""
-    full = os.open("/dev/full", os.O_WRONLY)
-    part = begun_part(tmp_path / "c")
-    monkeypatch.setattr("tests.record.test_capture_file.begun_part", lambda path: part)
-    monkeypatch.setattr("kproxy.record.captures.capture_file.os.open", lambda *given: full)
-    begun = Begun(tmp_path / "c")
-    for number in range(1000):
-        begun.put(metadata(number))
-    begun.file.stop()
-    assert begun.over.wait(60)
-    begun.put(metadata(1))
-    assert ("failed", "no space left on device") == (begun.file.stopped, begun.file.error)
 
 
 def test_a_mistake_ends_the_capture_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kproxy.app.workers.pool_captures import LocalCells
-from kproxy.record.captures.capture_file import MOST_KEPT, BlockFile, Totals
+from kproxy.record.captures.capture_file import MOST_KEPT, BlockFile
 
 
 def appending(path: Path) -> BlockFile:
@@ -36,13 +35,3 @@ def test_no_more_is_kept_than_a_buffer(tmp_path: Path) -> None:
         assert path.stat().st_size == 0
         blocks.write(b"x")
         assert path.stat().st_size == MOST_KEPT
-
-
-def test_all_count_together() -> None:
-    """Room that is given back is there for others."""
-    cells = LocalCells()
-    one, two = Totals(cells, lambda: 1.0), Totals(cells, lambda: 2.0)
-
-    assert one.grow(100, 1) == (100, 1)
-    assert two.grow(50, 1) == (150, 2)
-    assert one.grow(-20, -1) == (130, 1)
