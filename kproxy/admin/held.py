@@ -100,7 +100,7 @@ class HeldFrameShown(HeldShown):
     records: list[dict[str, Any]] = Field(description="by partition: batches with their records, values in base64")
 
 
-class ResumedShown(Shown):
+class ResumedFramesShown(Shown):
     """Count of resumed frames."""
 
     resumed: int
@@ -286,7 +286,7 @@ async def act(action: str, backend: Backend, call: OperationCall) -> HeldShown:
     return shown
 
 
-async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
+async def resume_all(backend: Backend, call: OperationCall) -> ResumedFramesShown:
     """Resume the frames of one rule, or of all rules. Raises NoSuchRule."""
     body = call.body
     assert isinstance(body, ResumeAllBody), "the table says so"
@@ -296,7 +296,7 @@ async def resume_all(backend: Backend, call: OperationCall) -> ResumedShown:
     who = body.who or call.who
     count = sum(await backend.ask_members(lambda member: member.resume_held(body.rule, who)))
     backend.log.info("held frames resumed", rule=body.rule, frames=count, who=who or None)
-    return ResumedShown(resumed=count)
+    return ResumedFramesShown(resumed=count)
 
 
 def holder(backend: Backend, number: str) -> Member:
@@ -327,7 +327,8 @@ OPERATIONS = (
     Operation("GET", "/api/held", "list_held", "List the frames that rules hold.", list_held, HeldListShown,
               refusals=("too_many_answers",)),
     Operation("POST", "/api/held/resume", "resume_all_held", "Resume all held frames of a rule, or of all rules.",
-              resume_all, ResumedShown, body=ResumeAllBody, refusals=("no_such_rule", "invalid_body", "view_off")),
+              resume_all, ResumedFramesShown, body=ResumeAllBody,
+              refusals=("no_such_rule", "invalid_body", "view_off")),
     Operation("GET", "/api/held/{id}", "get_held", "Return one held frame with its bytes.",
               get_held, HeldFrameShown, HeldQuery,
               refusals=("no_such_held", "view_off", "too_many_answers")),
