@@ -91,7 +91,7 @@ def passed_over(trouble: Trouble) -> None:
     """Print to standard error how many events were passed over, because they are about no single exchange."""
     if trouble.other:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.other.items()))
-        say(f"kproxy: other events passed over: {kinds}; `kproxy stats` counts summaries", err=True)
+        say(f"kproxy: skipped events: {kinds}; only `kproxy stats` without a filter counts summaries", err=True)
 
 
 def unjudged(number: int, why: str) -> None:

@@ -118,7 +118,7 @@ def test_a_filter_cannot_judge_summaries(tmp_path: Path) -> None:
     ran = run(path, "~k produce")
 
     assert ran.stdout.startswith("0 exchanges on 0 connections, - to -")
-    assert "other events passed over: 1 kproxy.summary.v1" in ran.stderr
+    assert "skipped events: 1 kproxy.summary.v1" in ran.stderr
 
 
 def test_percentiles_are_right_within_a_twentieth() -> None:

@@ -127,7 +127,7 @@ def test_lines_that_are_no_events_are_counted(events: Path) -> None:
     assert len(ran.stdout.splitlines()) == 6
     assert ran.stderr.splitlines() == [
         f"kproxy: 3 lines could not be read, first {events}:7",
-        "kproxy: other events passed over: 1 kproxy.summary.v1; `kproxy stats` counts summaries",
+        "kproxy: skipped events: 1 kproxy.summary.v1; only `kproxy stats` without a filter counts summaries",
     ]
 
 

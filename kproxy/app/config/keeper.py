@@ -259,7 +259,7 @@ class ConfigKeeper:
     ) -> CheckedConfig:
         checked, _ = await self._checked(source)
         if checked.restarts and not except_restart:
-            text = f"a restart is needed for {', '.join(checked.restarts)}; all else can be applied without"
+            text = f"a restart is needed for {', '.join(checked.restarts)}; --except-restart applies the rest"
             raise ConfigRefused("needs_restart", text)
         if self.process.ending:
             raise ConfigRefused("ending", "kproxy is going to end, and takes no other config")

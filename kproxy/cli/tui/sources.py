@@ -292,7 +292,7 @@ class FileThread(SourceThread):
         found = list(self.trouble.lines())
         if self.trouble.other:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.trouble.other.items()))
-            found.append(f"other events passed over: {kinds}")
+            found.append(f"skipped events: {kinds}")
         if self.filter.unknown:
             found.append(f"{self.filter.unknown} could not be judged by the filter, the last: {self.filter.why}")
         return found
