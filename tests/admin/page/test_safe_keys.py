@@ -127,7 +127,7 @@ def test_intercepts_are_turned_off_after_a_question(fake: FakeView, page: Page) 
     fake.answers["/api/rules/hold/disable"] = {}
     to_list(page)
     page.keyboard.press("I")
-    expect(page.locator("dialog")).to_contain_text("What they hold is released: hold.")
+    expect(page.locator("dialog")).to_contain_text("Frames that they hold are resumed: hold.")
     page.locator("dialog button.warns").click()
     assert sent(fake, page, "/api/rules/hold/disable") is None
     assert [path for _, path, _ in fake.changes] == ["/api/rules/hold/disable"]
