@@ -24,20 +24,20 @@ COMMITS_SINCE = "2026-11-29"  # older commits may have other subjects
 SUBJECT = re.compile(r"(?=.{,72}$)[a-z][\w, /.-]*: \S.*")
 SMALL = 60  # lines of a module that its only importer could contain
 PHRASES = {  # hard phrases per 10,000 words, by kind of text
-    "docstrings and comments": (33, 50),
-    "help, errors and logs": (196, 50),
-    "pages": (146, 50),
+    "docstrings and comments": (32, 50),
+    "help, errors and logs": (5, 50),
+    "pages": (17, 50),
     "decisions": (12, 50),
 }
 LIMITS = {  # figure: (limit, goal)
-    "lines": (122_231, 106_000),
+    "lines": (121_760, 106_000),
     "files": (559, 430),
     "header lines, per mille": (109, 90),
     "folders and loose modules": (14, 14),
     "cycles of modules": (0, 0),
     "parts of a folder in cycles": (0, 0),
-    "protocols": (73, 30),
-    "lines of tests outside tests/lab": (130_701, 100_000),
+    "protocols": (18, 30),
+    "lines of tests outside tests/lab": (130_667, 100_000),
     **{f"phrases in {kind}": limit for kind, limit in PHRASES.items()},
 }
 
