@@ -153,5 +153,5 @@ def test_a_rule_that_forbids_an_id_alone_says_that_it_does_not_forbid_the_name()
     (other,) = parse_rules(DENY).rules
 
     assert isinstance(rule, LiveRule) and isinstance(other, LiveRule)
-    assert [one.partition(" holds")[0] for one in rule.warnings()] == ["topic_id"]
+    assert [one.partition(" matches")[0] for one in rule.warnings()] == ["topic_id"]
     assert list(other.warnings()) == []

@@ -46,7 +46,7 @@ def test_it_is_asked_back_by_name(fake: FakeView, page: Page) -> None:
     page.keyboard.press("r")
     expect(page.locator("dialog h2")).to_have_text("Send exchange 0-1 again?")
     expect(page.locator("dialog p.text").first).to_have_text(
-        "Produce changes what is stored or set. It is about orders[3], with 2 records. It goes to the cluster through "
+        "Produce changes what is stored or set. Subject: orders[3], with 2 records. It goes to the cluster through "
         "listener main, under the rules in force now."
     )
     assert not sent(fake, page, SEND)
