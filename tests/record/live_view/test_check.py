@@ -71,7 +71,7 @@ async def test_mistakes_have_a_line_and_a_column(api: Any, logged: list[dict[str
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("rules: [", 2, "a value is missing"),
+        ("rules: [", 2, "expected a value"),
         ("", 1, "the document is empty"),
         ("- a\n- b", 1, "expected a rule document"),
         ("rules:\n  - {name: a, kind: nothing_like_it}", 2, "unknown kind"),
