@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import structlog
+import trio
 
 from kproxy.admin.captures import CaptureQuery, CaptureShown
 from kproxy.admin.problem import Problem
@@ -21,7 +22,7 @@ from kproxy.base.errors import FilterError
 from kproxy.record.captures import running_captures as module
 from kproxy.record.captures.capture_file import BlockFile, CaptureFile
 from kproxy.record.captures.reader import Capture, read
-from kproxy.record.captures.running_captures import CaptureRefused, Captures
+from kproxy.record.captures.running_captures import CaptureRefused, Captures, StartedCapture
 from kproxy.record.fanout import Fanout
 from kproxy.record.filters import ExchangeView
 from tests.support.capture_files import SERVER, client, metadata
@@ -130,7 +131,25 @@ async def test_part_that_cannot_be_opened_fails_the_capture(
     monkeypatch.setattr(module, "CaptureFile", Mock(side_effect=error))
     with pytest.raises(Problem, match=r"cannot be written: (too many open files|no thread)") as failed:
         await wired.start("a")
-    assert "capture_failed" == failed.value.code
+    assert ("capture_failed", 1) == (failed.value.code, failed.value.message.count("cannot be written"))
+
+
+async def test_list_does_not_wait_for_a_capture_that_starts(wired: Wired) -> None:
+    """The start waits for the topics of brokers."""
+    recording, recorded = trio.Event(), trio.Event()
+
+    async def begun(capture: StartedCapture) -> None:
+        recording.set()
+        await recorded.wait()
+
+    wired.parts.begun = begun
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wired.start, "a")
+        await recording.wait()
+        shown = await wired.captures.show_all()
+        assert ["running"] == [one.state for one in shown]
+        recorded.set()
+    await wired.captures.stop("a")
 
 
 async def test_the_end_of_the_proxy(wired: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

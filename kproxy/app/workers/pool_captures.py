@@ -179,6 +179,7 @@ class PoolCapture:
     stopped: Any = ""
     error: str = ""
     ended: float | None = None
+    joining: bool = False  # a worker begins its part, and records topics for up to 2 s
 
     def sum(self, name: str) -> int:
         return sum(getattr(part, name) for part in self.parts.values() if part is not None)
@@ -310,7 +311,7 @@ class PoolCaptures:
 
     async def _poll_all(self) -> None:
         for capture in list(self.by_name.values()):
-            if not capture.stopped:
+            if not capture.stopped and not capture.joining:
                 await self._poll(capture)
 
     async def _poll(self, capture: PoolCapture) -> None:
@@ -320,13 +321,15 @@ class PoolCaptures:
                 channel = worker.channel
                 if capture.stopped or not worker.ready or channel is None or channel in capture.parts:
                     continue
-                capture.parts[channel] = None
+                capture.parts[channel], capture.joining = None, True
                 try:
                     await channel.call(WorkerCaptures.join, capture.join)
                 except Unanswered as error:
                     if not channel.closed:
                         place = f"worker {worker.index}: " if len(self.pool.workers) > 1 else ""
                         capture.stopped, capture.error = "failed", f"{place}{error}"
+                finally:
+                    capture.joining = False
             await self._report(capture, WorkerCaptures.show)
             for part in capture.parts.values():
                 if part is not None and part.stopped and not capture.stopped:

@@ -213,7 +213,7 @@ class Captures:
             # its thread has the loop call `_detach` and `_end`
             file = CaptureFile(path, policy, limits, self.wall(), over, part, ending)
         except OSError as error:
-            raise not_written(path, error) from None
+            raise CaptureRefused("capture_failed", (error.strerror or str(error)).lower()) from None
         sink = CaptureSink(file, policy, meant, side, self.server, self.view)
         capture = self.by_name[name] = StartedCapture(sink, file, topics and side == "both")
         self.fanout.add(capture.sink)
