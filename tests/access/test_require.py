@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import cramjam
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from kproxy.protocol.records import Record, encode_batch
-from kproxy.protocol.records.entry import BATCH, OVERHEAD, crc_of
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
+from tests.support.wrong_batches import wrong_checksum
 
 PATIENCE = 30
-LZ4, INVALID_RECORD = 3, 87
+INVALID_RECORD = 87
 RULES: dict[str, dict[str, Any]] = {
     "zstd": {"kind": "require", "compression": ["zstd", "lz4"]},
     "acks": {"kind": "require", "acks": "all"},
@@ -71,18 +69,6 @@ def test_a_record_that_is_too_large_is_refused(guarded: Any) -> None:
 
     assert told == [None, "MSG_SIZE_TOO_LARGE", None]
     assert guarded.stored(topic) == 2
-
-
-def wrong_checksum(value: bytes) -> bytes:
-    """A batch with one record, as an lz4 frame whose content checksum is wrong, at which Kafka does not look."""
-    plain = encode_batch([Record(0, 5, None, value)])
-    packer = cramjam.lz4.Compressor(None, True, False)  # level, content checksum, linked blocks
-    packer.compress(plain[BATCH.size :])
-    made = bytearray(plain[: BATCH.size] + bytes(packer.finish())[:-4] + bytes(4))
-    made[8:12] = (len(made) - OVERHEAD).to_bytes(4, "big")
-    made[21:23] = LZ4.to_bytes(2, "big")
-    made[17:21] = crc_of(made, 2).to_bytes(4, "big")
-    return bytes(made)
 
 
 @pytest.mark.parametrize(("client", "code"), [("somebody", 0), ("small", INVALID_RECORD)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -22,11 +22,10 @@ from kproxy.admin.guard import AdminTokens
 from kproxy.app.app import ProxyProcess
 from kproxy.app.config.document import Config
 from kproxy.rules.document.store import RuleStore
-from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds import KINDS
-from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.values.source import Source
+from tests.rules.conftest import Tiny, TinyCode
 from tests.support.held_api import Held
 
 JSON = "application/json"
@@ -34,28 +33,6 @@ CONFIG = {
     "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
     "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
 }
-
-
-class Tiny(LiveRule):
-    """Does nothing, and can be counted."""
-
-    example = "- {name: one, kind: tiny}\n"
-    kind: Literal["tiny"]
-    size: int = 0
-
-    def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        return FrameDepth.HEADER
-
-    def start(self) -> Effect:
-        return Effect()
-
-
-class TinyCode(Tiny):
-    """The same, as if it ran code."""
-
-    family = "code"
-    example = "- {name: one, kind: tiny_code}\n"
-    kind: Literal["tiny_code"]
 
 
 @dataclass

@@ -14,6 +14,7 @@ from kproxy.rules.kinds.base.rule import Direction, Effect, LiveRule
 class Tiny(LiveRule):
     """Does nothing, and can be counted."""
 
+    example = "- {name: one, kind: tiny}\n"
     kind: Literal["tiny"]
     size: int = 0
 
@@ -35,6 +36,7 @@ class TinyCode(Tiny):
     """The same, as if it ran code."""
 
     family = "code"
+    example = "- {name: one, kind: tiny_code}\n"
     kind: Literal["tiny_code"]
 
 

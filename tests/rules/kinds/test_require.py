@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import cramjam
 import pytest
 
 from kproxy.protocol.records import Producer, Record, encode_batch
-from kproxy.protocol.records.entry import BATCH, OVERHEAD, crc_of
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce as produce_frame
+from tests.support.wrong_batches import LZ4, wrong_checksum
 
 TOO_LARGE, ACKS, POLICY, COMPRESSION, INVALID = 10, 21, 44, 76, 87
-ZSTD, LZ4, GZIP = 4, 3, 1
+ZSTD, GZIP = 4, 1
 
 
 def requiring(line: str) -> Dialogue:
@@ -22,18 +21,6 @@ def requiring(line: str) -> Dialogue:
 
 def records(value: bytes = b"v", codec: int = 0, producer: int = -1) -> bytes:
     return encode_batch([Record(0, 5, None, value)], codec=codec, producer=Producer(producer, 0, 0))
-
-
-def wrong_checksum(value: bytes) -> bytes:
-    """A batch with one record, as an lz4 frame whose content checksum is wrong, at which Kafka does not look."""
-    plain = encode_batch([Record(0, 5, None, value)])
-    packer = cramjam.lz4.Compressor(None, True, False)  # level, content checksum, linked blocks
-    packer.compress(plain[BATCH.size :])
-    made = bytearray(plain[: BATCH.size] + bytes(packer.finish())[:-4] + bytes(4))
-    made[8:12] = (len(made) - OVERHEAD).to_bytes(4, "big")
-    made[21:23] = LZ4.to_bytes(2, "big")
-    made[17:21] = crc_of(made, 2).to_bytes(4, "big")
-    return bytes(made)
 
 
 def produce(*parts: bytes | None, acks: int = -1, version: int = 9, client_id: str | None = "team-a") -> bytes:
