@@ -1,4 +1,4 @@
-"""What the pipeline costs: events that are made up, in millions, through bronze, silver and gold; and what-if.
+"""Cost of the pipeline: millions of synthetic events through bronze, silver and gold; and what-if.
 
     python -m tests.lab.bench.pipeline WORDS
         [--lines N …] [--frames N] [--write]    by default 1,000,000 lines, and 200,000 exchanges
@@ -228,13 +228,13 @@ def main() -> None:
     table = [f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD), *rows)]
     today = dt.datetime.now(dt.UTC).date()
     text = "\n".join(
-        ["# What the pipeline costs", "", f"{today}, {description()}, Python {sys.version.split()[0]}.", "", *table, "",
+        ["# Cost of the pipeline", "", f"{today}, {description()}, Python {sys.version.split()[0]}.", "", *table, "",
          *grown, *[""][: len(grown)],
-         "`python -m tests.lab.bench.pipeline` makes this table; --write puts it here. Each job is a process of its",
-         "own; `after start` is from when Spark was there to the process' end. CPU is per event: that of Spark's",
-         "tasks, and that of all processes with compiling and garbage collection. Memory: Python and Java together.",
-         "Events are made up (`tests/support/synthetic_events.py`, some 940 bytes a line); what-if has a rename and",
-         "an error rule.", ""]
+         "`python -m tests.lab.bench.pipeline --write` writes this table. Each job is a process of its own.",
+         "`after start` is the time from Spark's start to the end of the process. CPU is per event: of Spark's tasks,",
+         "and of all processes with compilation and garbage collection. Memory is the peak of Python with Java.",
+         "Events are synthetic (`tests/support/synthetic_events.py`, some 940 bytes a line). What-if has a rename rule",
+         "and an error rule.", ""]
     )  # fmt: skip
     print(text)
     if options.write:

@@ -41,7 +41,7 @@ def summary(rows: Rows) -> list[str]:
         if rows.has(*goal.needs):
             measured, enough = goal.judge(rows)
             lines.append((goal.case, goal.reach, measured, "yes" if enough else "**no**"))
-    return table(("case", "reach", "measured", "reached?"), lines)
+    return table(("case", "goal", "measured", "reached?"), lines)
 
 
 def kafka(rows: Rows, extra: Sequence[str]) -> list[str]:
@@ -204,8 +204,8 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Two workers, where kproxy is the limit", workers(rows)),
         ("Latency on a real Kafka, open loop", latencies(rows)),
         ("Rules, CPU in the session", rules(rows)),
-        ("Audit, against kproxy without one", audits(rows)),
-        ("View, against kproxy that nobody looks at", views(rows)),
+        ("Audit, compared with no audit", audits(rows)),
+        ("View, compared with no open page", views(rows)),
         ("Start and memory", starts(rows)),
         ("Against an earlier kproxy", changes(rows)),
     )

@@ -97,8 +97,8 @@ the cores.
 - View: as the frames, against kproxy with an idle admin server. The page is a process that reads all rows. An
   unmeasured second before each run uses up the savings of the view's budget, 40 ms after a quiet time.
 - Workers: as the frames, one process and two workers, with ten rules that evaluate each request whole. kproxy takes
-  ten times the CPU of the load and the broker, which share the workers' cores on a machine with two.
-- Start: from the start of the proxy's process until the stand-in behind it has answered an ApiVersions request.
+  ten times the CPU of the load and the broker. On a machine with two cores, all of them share these.
+- Start: from the start of the proxy's process until the stand-in for the broker has answered an ApiVersions request.
 - Memory: resident, of a process after one request, and with connections that are silent after one request.
 """
 

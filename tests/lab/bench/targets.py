@@ -152,25 +152,23 @@ TARGETS = {
     target.name: target
     for target in (
         Target("haproxy", "HAProxy, one thread, mode tcp, splice-auto", True, haproxy),
-        Target("kproxy", "kproxy as one starts it: no rules, broker addresses rewritten", False, kproxy),
+        Target("kproxy", "kproxy with defaults: no rules, broker addresses rewritten", False, kproxy),
         Target("off", "kproxy with `advertise: false` and no rules: nothing is rewritten", True, kproxy_off),
         Target("rename", "kproxy with a rename rule, broker addresses and topic names rewritten", False, kproxy_rename),
-        Target("rules", "kproxy with a hundred rules that are about other traffic", False, kproxy_rules),
+        Target("rules", "kproxy with a hundred rules that match other traffic", False, kproxy_rules),
         Target("workers", "kproxy with two worker processes", False, kproxy_workers),
         Target(
             "evaluated",
-            "kproxy with ten quotas for each topic of a connection that nobody reaches",
+            "kproxy with ten quotas for each topic of a connection, none of them reached",
             False,
             kproxy_evaluated,
         ),
         Target("evaluated-workers", "the same with two worker processes", False, kproxy_evaluated_workers),
         Target("admin", "kproxy with its admin server", False, kproxy_admin),
-        Target("view", "kproxy with its admin server, and a page open that shows what passes", False, kproxy_admin),
-        Target(
-            "view-closed", "kproxy with its admin server, of which a page was closed a minute ago", False, kproxy_admin
-        ),
+        Target("view", "kproxy with its admin server and an open page that shows the traffic", False, kproxy_admin),
+        Target("view-closed", "kproxy with its admin server, a minute after a page was closed", False, kproxy_admin),
         Target("audit-connections", "kproxy with an audit of connections only", False, kproxy_audit("connections")),
-        Target("audit", "kproxy with an audit as one starts it: Produce, Fetch by summary", False, kproxy_audit(None)),
+        Target("audit", "kproxy with a default audit: Produce, Fetch by summary", False, kproxy_audit(None)),
         Target("audit-requests", "kproxy with an audit of every request", False, kproxy_audit("requests")),
         Target("alone", "kproxy's `net` with a session that does not look at the bytes", True, net_alone),
     )

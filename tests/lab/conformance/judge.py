@@ -15,15 +15,15 @@ from typing import Any
 from kproxy.tools.verify.finding import number_of
 
 OUTCOMES = {
-    "recovered": "all that was acknowledged was stored once and read once, and the program was told of no error",
-    "raised": "the program was told of an error; nothing that it was told is wrong",
+    "recovered": "all acknowledged records were stored once and read once, and the program received no error",
+    "raised": "the program received an error and no false information",
     "doubled": "a record is stored or was read more than once",
-    "lost": "a record that was acknowledged is not stored, or was passed over by the reader",
-    "lied": "the program was given a record that nobody wrote, or a place for a record that is not there",
-    "hung": "a call did not return, or the reader stood still, without an error",
-    "died": "the process ended by itself, before it was done",
-    "not exercised": "the fault's exchange never came, so this says nothing",
-    "broken": "the run itself failed, which says nothing about the client",
+    "lost": "an acknowledged record is not stored, or the reader skipped it",
+    "lied": "the program received a record that was not written, or a wrong partition or offset of a record",
+    "hung": "a call did not return, or the reader stopped reading, without an error",
+    "died": "the process ended by itself before its work was done",
+    "not exercised": "the fault's exchange did not occur, so the run has no result",
+    "broken": "the run itself failed, so it has no result for the client",
 }
 """Outcomes and what they mean; of several the gravest is told: see `GRAVITY`."""
 GRAVITY = ("died", "hung", "lied", "lost", "doubled", "raised", "recovered")
@@ -92,11 +92,11 @@ def judge(
         return Verdict("died", ended)
     found = list(mistakes(told, stored))
     if ended.startswith("killed"):
-        found.append(("hung", f"it had told all, and did not end: {ended}"))
+        found.append(("hung", f"the program reported everything and did not exit: {ended}"))
     elif ended.startswith("exit code -"):
-        found.append(("died", f"it had told all, and did not end by itself: {ended}"))
+        found.append(("died", f"the program reported everything and crashed: {ended}"))
     if not found and len(set(told.sent)) < due:  # else that is what kept it
-        found.append(("hung", f"it wrote {len(set(told.sent))} of {due} records, and told no reason"))
+        found.append(("hung", f"it wrote {len(set(told.sent))} of {due} records and reported no reason"))
     if not fired and not found:
         return Verdict("not exercised", "the rule had nothing to act on")
     if not found:
@@ -104,7 +104,7 @@ def judge(
     outcome = min((one for one, _ in found), key=GRAVITY.index)
     texts = [text for one, text in found if one == outcome]
     rest = [text for one, text in found if one != outcome]
-    rest += [] if fired else ["the rule had not acted: this was not its doing"]
+    rest += [] if fired else ["the rule had not acted, so it was not the cause"]
     return Verdict(outcome, "; ".join(texts), rest)
 
 
@@ -139,7 +139,7 @@ def mistakes(told: Told, stored: Stored) -> Iterator[tuple[str, str]]:
         yield "raised", f"{number_of(len(failed), 'write')} failed, of which {there} {verb(there, 'are')} stored: {why}"
     unsaid = [value for value in told.sent if value not in acknowledged and value not in failed]
     if unsaid:
-        yield "hung", f"of {number_of(len(unsaid), 'write')} nothing was heard in {told.seconds:.0f} s ({some(unsaid)})"
+        yield "hung", f"{number_of(len(unsaid), 'write')} had no result in {told.seconds:.0f} s ({some(unsaid)})"
     if told.errors:
         yield "raised", some(dict.fromkeys(told.errors))
 
@@ -149,7 +149,7 @@ def about_reads(told: Told, stored: Stored) -> Iterator[tuple[str, str]]:
     places = Counter((partition, offset) for _, partition, offset in told.read)
     strange = [value for value, p, o in told.read if (p, o) not in stored or stored[p, o] != value]
     if strange:
-        yield "lied", these(strange, "record", "were handed over that nobody wrote there")
+        yield "lied", these(strange, "record", "were read but not stored there")
     again = [place for place, count in places.items() if count > 1]
     if again:
         yield "doubled", these(again, "record", "were read more than once")

@@ -35,7 +35,7 @@ MISTAKES: list[tuple[str, Told, Stored, str]] = [
     ("lost", replace(GOOD, read=FIRST), TWO, "1 acknowledged record is not stored (t-2)"),
     ("lost", replace(GOOD, read=ACKNOWLEDGED[1:]), STORED, "1 stored record was passed over by the reader (t-0)"),
     ("hung", replace(GOOD, read=FIRST), STORED, "1 stored record was not read in 3 s (t-2)"),
-    ("hung", replace(GOOD, acknowledged=FIRST), STORED, "of 1 write nothing was heard in 3 s (t-2)"),
+    ("hung", replace(GOOD, acknowledged=FIRST), STORED, "1 write had no result in 3 s (t-2)"),
     ("doubled", replace(GOOD, read=[*ACKNOWLEDGED, AGAIN]), STORED, "1 record was read more than once ((0, 0))"),
     (
         "doubled",
@@ -47,7 +47,7 @@ MISTAKES: list[tuple[str, Told, Stored, str]] = [
         "lied",
         replace(GOOD, read=[*FIRST, (None, 0, 1)]),
         STORED,
-        "1 record was handed over that nobody wrote",
+        "1 record was read but not stored there",
     ),
     (
         "lied",
@@ -87,7 +87,7 @@ def test_mistakes_count_where_the_rule_did_not_act() -> None:
     """A run that goes wrong without its fault says so, and is not passed over as not exercised."""
     found = verdict(replace(GOOD, errors=["a"]), fired=0)
 
-    assert (found.outcome, found.notes) == ("raised", ["the rule had not acted: this was not its doing"])
+    assert (found.outcome, found.notes) == ("raised", ["the rule had not acted, so it was not the cause"])
 
 
 def test_a_program_that_tells_nothing() -> None:
@@ -101,13 +101,13 @@ def test_a_program_that_dies_when_it_has_told_all() -> None:
     """A crash of its library at the end is no recovery; an exit code of its own is its own matter."""
     found = verdict(GOOD, ended="exit code -11")
 
-    assert found == Verdict("died", "it had told all, and did not end by itself: exit code -11")
+    assert found == Verdict("died", "the program reported everything and crashed: exit code -11")
     assert verdict(GOOD, ended="exit code 1").outcome == "recovered"
 
 
 def test_a_program_that_claims_to_have_done_nothing() -> None:
     """Where nothing was written nothing was lost, which is no recovery; what was told of it comes first."""
-    short = Verdict("hung", "it wrote 3 of 30 records, and told no reason")
+    short = Verdict("hung", "it wrote 3 of 30 records and reported no reason")
 
     assert judge(GOOD, STORED, fired=1, ended="exit code 0", due=30) == short
     assert judge(replace(GOOD, sent=["t-0"] * 30), STORED, fired=1, ended="exit code 0", due=30).outcome == "hung"

@@ -84,7 +84,7 @@ def render(findings: list[Mapping[str, Any]], left: list[tuple[str, str]]) -> st
             notes.setdefault(note, []).append(finding["broker"])
     lines += [f"| {client} | | {broker} |{' |' * (len(head) - 4)} not run |" for client, broker in left]
     days = sorted({finding["day"] for finding in findings})
-    lines += ["", f"{len(findings)} pairs, found on {' and '.join(days)}. What was not as one would wish:", ""]
+    lines += ["", f"{len(findings)} pairs, found on {' and '.join(days)}. Exceptions:", ""]
     lines += [f"- {client} with {', '.join(brokers)}, {plain(note)}" for (client, note), brokers in notes.items()] or [
         "- nothing"
     ]

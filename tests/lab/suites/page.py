@@ -14,11 +14,11 @@ from tests.lab.suites.table import SUITES, Suite
 PAGE = Path(__file__).with_name("RESULTS.md")
 BEGIN = "<!-- what make suites found -->\n"
 MOST = 40
-"""Tests of one list on the page; beyond, their number is told."""
+"""Tests of one list on the page; the last line has the number of others."""
 
 
 def write() -> None:
-    """Write the page anew, its part between the marks."""
+    """Write the part of the page between the marks."""
     write_between(PAGE, BEGIN, render({name: kept(name) for name in SUITES}))
 
 
@@ -59,38 +59,42 @@ def different(ways: Mapping[str, KeptFinding], way: str) -> dict[str, str]:
 
 
 def section(suite: Suite, ways: Mapping[str, KeptFinding]) -> str:
-    """Return what is to be said of one suite: troubles, differences with their ways, and what does not pass directly
-    either."""
+    """Return the section of a suite: coverage, troubles, tests that differ with their ways, and tests that do not pass
+    directly."""
     lines = [f"### {suite.name}", ""]
-    lines += [f"- Not run: {suite.left_out}."] if suite.left_out else []
+    lines += [f"- Coverage: {suite.left_out}."] if suite.left_out else []
     for way, one in ways.items():
         if one.finding.ended.startswith("killed"):
-            lines.append(f"- {way}: {one.finding.ended}; tests behind that did not run.")
+            lines.append(f"- {way}: {one.finding.ended}; later tests did not run.")
         lines += [f"- {way}, seen at kproxy: {plain(trouble)}" for trouble in one.finding.troubles[:MOST]]
     if "direct" in ways:
         lines += differing(suite, ways)
         outcomes = ways["direct"].finding.outcomes
-        lines += listed({test: f"{one} directly, too" for test, one in outcomes.items() if one in (FAILED, UNFINISHED)})
+        lines += listed({test: f"{one} directly" for test, one in outcomes.items() if one in (FAILED, UNFINISHED)})
     return "\n".join(lines) + "\n"
 
 
 def differing(suite: Suite, ways: Mapping[str, KeptFinding]) -> Iterator[str]:
-    """Yield a line for each test that passes directly and not on other ways, those that are meant to last."""
-    where: dict[str, list[str]] = {}
+    """Yield a line for each test that passed directly and not on other ways. Meant differences are the last."""
+    where: dict[str, dict[str, list[str]]] = {}
     for way in WAYS:
         if way in ways and way != "direct":
             for test, outcome in different(ways, way).items():
-                where.setdefault(test, []).append(f"{outcome} on {way}")
-    said = {test: f"passes directly; {', '.join(told)}" for test, told in where.items()}
-    meant = {test: f"{text}. That is meant: {suite.why(test)}" for test, text in said.items() if suite.why(test)}
-    if len(ways) > 1 and len(meant) == len(said):
-        yield f"- What passes directly passes on all ways that were run{', but for what is meant' if meant else ''}."
-    yield from listed({test: text for test, text in said.items() if test not in meant})
+                where.setdefault(test, {}).setdefault(outcome, []).append(way)
+    texts = {
+        test: "; ".join(f"{outcome} on {', '.join(on)}" for outcome, on in found.items())
+        for test, found in where.items()
+    }
+    meant = {test: f"{text}.\n  Meant: {suite.why(test)}" for test, text in texts.items() if suite.why(test)}
+    if len(ways) > 1 and len(meant) == len(texts):
+        rest = ", except meant differences" if meant else ""
+        yield f"- All tests that passed directly passed on the other ways{rest}."
+    yield from listed({test: text for test, text in texts.items() if test not in meant})
     yield from listed(meant)
 
 
 def listed(tests: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each test with what is said of it, and one for those that are too many."""
+    """Yield a line for each of the first `MOST` tests with its text, and one with the number of others."""
     for test in sorted(tests)[:MOST]:
         yield f"- {code(test)}: {tests[test]}."
     if len(tests) > MOST:

@@ -33,8 +33,8 @@ class Suite:
 
     `mark` is a file by which its folder is known, `tools` are programs with the Debian packages that bring them. In
     `command`, `env` and `files` (written into the copy) `{bootstrap}` stands for where clients connect, `{copy}` for
-    the built copy. `quick` are settings of its own for less work. `left_out` says which tests are not run, and why,
-    `meant` of tests that cannot pass through kproxy, by their ends, why that is meant.
+    the built copy. `quick` are settings of its own for less work. `left_out` describes limits of its coverage.
+    `meant` has the reasons for tests that cannot pass through kproxy, by the ends of their names.
     """
 
     name: str
@@ -117,7 +117,7 @@ SUITES = {
             env={"KGO_SEEDS": "{bootstrap}", "KGO_TEST_RF": "1", "KGO_TEST_STABLE_FETCH": "true",
                  "KGO_LOG_LEVEL": "none"},
             quick={"KGO_TEST_RECORDS": "20000", "KGO_TEST_MAX_TOPIC_PARTS": "5"},
-            left_out="tests of SCRAM skip themselves: the listener has no users",
+            left_out="SCRAM tests skip themselves, because the listener has no users",
         ),
         Suite(
             "librdkafka", "confluentinc/librdkafka", "src/rdkafka.h", C, compiled,
@@ -129,8 +129,8 @@ SUITES = {
             },
             files={"tests/kproxy-test.conf": LIBRDKAFKA_CONF},
             quick={"TESTS": LIBRDKAFKA_QUICK},
-            left_out="`-Q -E -L`, that is in quick mode, without faulty sockets and without tests that need no broker; "
-                     "`quick` is a list of 18 of its files",
+            left_out="`-Q` (quick mode), `-E` (no faulty sockets) and `-L` (no tests without a broker); "
+                     "`quick` selects 18 of its files",
         ),
         Suite(
             "sarama", "IBM/sarama", "async_producer.go", GO, modules,
@@ -139,9 +139,9 @@ SUITES = {
             brokers=Brokers(5, settings={"auto.create.topics.enable": "false", "default.replication.factor": "2"},
                             ports={node: 29090 + node for node in range(1, 6)}),
             env={"KAFKA_VERSION": KAFKA_VERSION}, beside=toxiproxy,
-            left_out="a stand-in answers for toxiproxy and does nothing; tests that break lines or stop containers "
-                     "fail directly, too",
-            meant={"TestFuncAdminUpdateFeatures": "a tenant may not change what all of a cluster have in common"},
+            left_out="a replacement for toxiproxy has no effect, so tests that break connections or stop "
+                     "containers also fail directly",
+            meant={"TestFuncAdminUpdateFeatures": "a tenant may not change features of the whole cluster"},
         ),
         Suite(
             "kafka-go", "segmentio/kafka-go", "writer.go", GO, modules,
@@ -149,10 +149,10 @@ SUITES = {
             brokers=Brokers(settings={**AUTHORIZER, "message.max.bytes": "200000000"}, host="localhost",
                             ports={1: 9092}),
             env={"KAFKA_SKIP_NETTEST": "1", "KAFKA_VERSION": KAFKA_VERSION},
-            left_out="its tests look for a broker at `localhost:9092`; those of SASL look for another one, and fail",
+            left_out="its tests expect a broker at `localhost:9092`; SASL tests expect another one and fail",
             meant={
-                "test_join_group_with_an_invalid_groupID": "to the broker a tenant's group without a name "
-                "has one, the prefix",
+                "test_join_group_with_an_invalid_groupID": "for the broker, a tenant's empty group "
+                "name is the prefix",
             },
         ),
         Suite(
@@ -165,8 +165,8 @@ SUITES = {
             results.pytest,
             brokers=Brokers(settings={"num.partitions": "2"}),
             env={"KPROXY_BOOTSTRAP": "{bootstrap}", "PYTHONPATH": str(PLUGINS)},
-            left_out="tests of TLS and SASL need its own Docker image; those in files that are run fail directly, too",
-            meant={"test_exclude_internal_topics": "to a tenant Kafka's internal topics do not exist"},
+            left_out="TLS and SASL tests need its own Docker image; those in files that are run also fail directly",
+            meant={"test_exclude_internal_topics": "a tenant cannot see Kafka's internal topics"},
         ),
         Suite(
             "kafka-python", "dpkp/kafka-python", "kafka/consumer/group.py", (),
@@ -177,11 +177,11 @@ SUITES = {
                 "num.partitions": "4", "group.min.session.timeout.ms": "1000", **AUTHORIZER,
             }),
             env={"KAFKA_VERSION": KAFKA_VERSION, "KAFKA_URI": "kafka://{bootstrap}"},
-            left_out="its tests of TLS and SASL start brokers of their own",
+            left_out="TLS and SASL tests start brokers of their own and are not run",
             meant={
-                "test_describe_configs_broker_resource_returns_configs": "addresses among a broker's configs are "
-                "hidden, as a broker hides passwords",
-                "test_describe_metadata_quorum": "to a tenant Kafka's internal topics do not exist",
+                "test_describe_configs_broker_resource_returns_configs": "addresses in a broker's configs are "
+                "redacted, as brokers redact passwords",
+                "test_describe_metadata_quorum": "a tenant cannot see Kafka's internal topics",
             },
         ),
     )

@@ -142,7 +142,7 @@ async fn main() {
         tell("group", missing("it has no groups")).await;
         tell("transactions", missing("it has no transactions")).await;
         tell("admin", admin(bootstrap, made)).await;
-        tell("brokers", missing("it does not say which brokers it knows")).await;
+        tell("brokers", missing("it does not report its brokers")).await;
     }
     if only.iter().any(|one| one == "traffic") {
         tell("traffic", traffic::traffic(bootstrap, topic)).await;
