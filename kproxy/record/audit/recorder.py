@@ -224,7 +224,7 @@ START_FAILURE_TIMEOUT = 5.0
 """Seconds for the outlets that are running already when another one cannot be started."""
 
 PutRecovered = Callable[[EventData, Callable[[], None]], None]
-"""Function of an outlet that puts a `audit_gap` event of these data, and calls back once it is durable there."""
+"""Function of an outlet that puts an `audit_gap` event of these data, and calls back once it is durable there."""
 
 
 class Outlet(Protocol):
