@@ -1,7 +1,7 @@
 """Client of the admin API of a running proxy.
 
-It uses `http.client`: one request to one address needs no more, and httpx would be a dependency that takes as long to
-import as the rest of a command does to run.
+It uses `http.client`, which is enough for one request to one address. httpx would be a dependency, and its import takes
+as long as the rest of a command.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from kproxy.base.named_file import BYTE_ORDER_MARK, not_for_headers, reason, tex
 DEFAULT = "http://127.0.0.1:9190"
 JSON, YAML, EVENTS = "application/json", "application/yaml", "text/event-stream"
 TIMEOUT = 30.0
-"""Seconds that a response may take, beside the time for which the request asked the proxy to wait."""
+"""Timeout of a response in seconds, in addition to the time that the request asks the proxy to wait."""
 PROBE_TIMEOUT = 4.0
-"""Seconds that a probe may take: health checks that run `kproxy ready` mostly give it five."""
+"""Timeout of a probe in seconds: most health checks that run `kproxy ready` have a limit of five."""
 
 LONGEST_LINE = 16 << 20
-"""Bytes that a line of a stream has at most; kproxy's own are below a megabyte."""
+"""Bytes of the longest line of a stream; kproxy's own lines are shorter than a megabyte."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Refused(InputError):
-    """Error response of the admin API; `code` is one of those in the API's description."""
+    """Error response of the admin API; `code` is one of the codes in the API's description."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -44,7 +44,7 @@ class Refused(InputError):
 
 
 class ServerEvent(NamedTuple):
-    """Event of a stream: the id to go on behind, its name, and its data as text; both are empty for a comment."""
+    """Event of a stream: id to resume after, name, and data as text; name and data are empty for a comment."""
 
     id: str
     name: str
@@ -72,8 +72,8 @@ class Admin:
     ) -> Any:  # fmt: skip
         """Send a request and return the JSON of its response. Values of `query` that are None are left out.
 
-        `wait` is the time in seconds for which the request asks the proxy to wait. Raises InternalError when nothing
-        answers, DocumentError for mistakes in the body, Refused for any other error response.
+        `wait`: seconds that the request asks the proxy to wait. Raises InternalError if no server responds,
+        DocumentError for an invalid body, Refused for any other error response.
         """
         headers = {"Accept": JSON} | self._authorization()
         if method in ("POST", "PUT"):
@@ -83,21 +83,21 @@ class Admin:
         return self._read(status, data)
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Return status and text of a path that needs no token. Raises InternalError when nothing answers."""
+        """Return status and text of a path that needs no token. Raises InternalError if no server responds."""
         with self._response("GET", self.prefix + path, timeout=PROBE_TIMEOUT) as response:
             return response.status, response.read().decode(errors="replace").strip()
 
     def stream(self, path: str, query: Mapping[str, Any]) -> Generator[bytes, None, None]:
-        """Yield the lines of a response that has no end, as they come. Empty lines, which only keep the connection
-        alive, are left out. Raises as `__call__` does, and InternalError when the response ends after all."""
+        """Yield the lines of an endless response as they arrive. Empty lines (keepalives) are left out. Raises as
+        `__call__` does, and InternalError if the response ends."""
         for line in self._lines(path, query, {}):
             if line.strip():
                 yield line
 
     def events(self, path: str, query: Mapping[str, Any], last: str = "") -> Iterator[ServerEvent]:
-        """Yield the server-sent events of a response that has no end, and its comments, which say that all is well.
+        """Yield the server-sent events of an endless response, and its comments (keepalives).
 
-        `last`: the id of the last event that was taken, so that the proxy goes on behind it. Raises as `stream` does.
+        `last`: id of the last processed event; the proxy resumes after it. Raises as `stream` does.
         """
         headers = {"Accept": EVENTS} | ({"Last-Event-ID": last} if last else {})
         name, data, ident = "", [], last
@@ -119,11 +119,11 @@ class Admin:
                     name, data = "", []
 
     def other_server(self, response: str) -> InternalError:
-        """Error for a server at this URL that is not kproxy. `response`: what it sent, such as `status 404`."""
+        """Error for a server at this URL that is not kproxy. `response`: its response, such as `status 404`."""
         return InternalError(f"expected kproxy's admin API, got {response} (at {self.url})")
 
     def _lines(self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield the lines of a response that has no end, with their ends. Raises as `stream` does."""
+        """Yield the lines of an endless response with their line ends. Raises as `stream` does."""
         with self._response(
             "GET", self._target(path, query), headers={**self._authorization(), **headers}, timeout=TIMEOUT
         ) as response:
@@ -140,7 +140,7 @@ class Admin:
         self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({}),
         *, timeout: float,
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
-        """Give the response to a request, to be read within the context. Raises InternalError when nothing answers."""
+        """Send a request, and yield its response. Raises InternalError if no server responds."""
         connection = self.connect(self.host, self.port, timeout=timeout)
         try:
             connection.request(method, target, body, dict(headers))
@@ -181,12 +181,12 @@ class Admin:
 
 
 def segment(name: object) -> str:
-    """Return a name quoted as one part of a URL's path."""
+    """Return a name, quoted as one segment of a URL's path."""
     return quote(str(name), safe="")
 
 
 def with_admin(function: F) -> F:
-    """Add the options that say which proxy is meant; the function gets an Admin as its first argument."""
+    """Add the options that select the proxy; the function gets an Admin as its first argument."""
 
     @click.option(
         "--admin",
@@ -215,12 +215,12 @@ def with_admin(function: F) -> F:
 
 
 LONGEST_TOKEN = 65_536
-"""Bytes that a file with a token has at most."""
+"""Bytes of the longest file with a token."""
 
 
 def shown_token(file: str | None) -> str | None:
-    """Return the token to be shown, from a file or from KPROXY_TOKEN; None for none. Raises KproxyError for one that
-    cannot be read or sent."""
+    """Return the token from a file or from KPROXY_TOKEN; None if empty. Raises KproxyError for a token that cannot be
+    read or sent."""
     if file is None:
         where, token = "KPROXY_TOKEN", os.environ.get("KPROXY_TOKEN", "").strip()
     else:

@@ -49,7 +49,7 @@ def state(rule: dict[str, Any]) -> str:
 @as_json
 @with_admin
 def show_rule(admin: Admin, name: str, as_json: bool) -> None:
-    """Show one rule with all that is known of it."""
+    """Show one rule with all its properties."""
     found = admin("GET", f"/api/rules/{segment(name)}")
     if as_json:
         print_json(found)
@@ -85,7 +85,7 @@ def read_file(file: str) -> bytes:
 @names
 @with_admin
 def remove(admin: Admin, names: tuple[str, ...]) -> None:
-    """Remove rules that came over the API or from tests."""
+    """Remove rules that were added by the API or by tests."""
     for name in names:
         admin("DELETE", f"/api/rules/{segment(name)}")
 
@@ -94,7 +94,7 @@ def remove(admin: Admin, names: tuple[str, ...]) -> None:
 @names
 @with_admin
 def enable(admin: Admin, names: tuple[str, ...]) -> None:
-    """Turn rules on again that were off."""
+    """Turn disabled rules on again."""
     _each(admin, names, "enable")
 
 
@@ -158,7 +158,7 @@ def wait(
 
 
 LONGEST_WAIT = 3600.0
-"""Seconds that the API waits at most."""
+"""Longest wait that the API accepts, in seconds."""
 
 
 def _each(admin: Admin, names: tuple[str, ...], action: str) -> None:
@@ -282,7 +282,7 @@ def apply(admin: Admin, file: str | None, except_restart: bool, allow_cluster_ch
 
 
 def _send(admin: Admin, path: str, file: str | None, query: dict[str, Any] | None = None) -> Any:
-    """Send a document, or none, and return the answer. Raises DocumentError with places in the file."""
+    """Send a document, or none, and return the response. Raises DocumentError with places in the file."""
     if file is None:
         return admin("POST", path, b"", kind=YAML, query=query)
     where = "<stdin>" if file == "-" else file
@@ -309,7 +309,7 @@ def _print_steps(found: dict[str, Any], as_json: bool, nothing: str) -> None:
 
 
 def _short(step: dict[str, Any]) -> list[str]:
-    """Return the settings that differ, without the name of the part that they are of."""
+    """Return the settings that differ, without the name of their part."""
     return [field.removeprefix(f"{step['name']}.") for field in step["fields"]]
 
 
@@ -373,10 +373,10 @@ def recycle(admin: Admin, ids: tuple[str, ...], everything: bool) -> None:
 @click.option("--cluster", metavar="NAME", help="Only whether the clients of this cluster can be served.")
 @with_admin
 def ready_command(admin: Admin, live: bool, cluster: str | None) -> None:
-    """Say whether a running proxy can serve clients: its ports are open and its brokers answer.
+    """Check whether a running proxy can serve clients: its ports are open and its brokers answer.
 
-    Exit code 0 if so. Else 1, and what it waits for; also if nothing answers at the admin address. It needs no token.
-    Of several clusters one has to answer, or all of them with "ready: all" in the config; those that do not are told.
+    Exit code 0 if so. Otherwise 1 with the reason, also if no server responds at the admin address. No token is needed.
+    With several clusters one has to answer, or all with "ready: all" in the config; the others are printed.
     """
     if live and cluster is not None:
         raise click.UsageError("--live and --cluster do not go together")

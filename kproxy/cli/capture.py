@@ -19,12 +19,12 @@ from .start import awaited_end
 COLUMNS = ("name", "state", "stopped", "exchanges", "broker_exchanges", "connections", "size", "seconds", "dropped",
            "filter")  # fmt: skip
 LOOK = 0.5
-"""Seconds from one look at the progress of a capture to the next."""
+"""Seconds between two reads of a capture's progress."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Shorthand(click.Group):
-    """Command group in which `kproxy capture FILE …` stands for `kproxy capture follow FILE …`."""
+    """Command group that runs `kproxy capture FILE …` as `kproxy capture follow FILE …`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -47,13 +47,13 @@ def command() -> None:
 
 
 def with_unit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return the duration with the unit s if it is a bare number."""
+    """Return the duration, with the unit s added to a bare number."""
     return f"{value}s" if value is not None and re.fullmatch(r"[0-9.]+", value, re.ASCII) else value
 
 
 def with_choice(function: F) -> F:
-    """Add the arguments and options that say what is recorded, and how much; the options have the names that they have
-    in the API's query."""
+    """Add the arguments and options that select the recorded traffic and its limits. Options have the names of the
+    API's query."""
     for option in reversed((
         click.argument("file"),
         click.argument("words", metavar="[FILTER]…", nargs=-1, type=click.UNPROCESSED),
@@ -77,7 +77,7 @@ def with_choice(function: F) -> F:
 
 
 def query_of(file: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the API's query for a new capture; options that are not given are None, and the API has defaults."""
+    """Return the API's query for a new capture. Options that are not given are None, so the API's defaults apply."""
     return {"file": file, "filter": " ".join(words) or None, **given}
 
 
@@ -86,7 +86,7 @@ def query_of(file: str, words: tuple[str, ...], given: dict[str, Any]) -> dict[s
 @as_json
 @with_admin
 def start(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Start a capture, and leave it to run until it is stopped or has enough."""
+    """Start a capture. It runs until it is stopped or reaches a limit."""
     found = admin("POST", "/api/captures", query=query_of(file, words, given))
     show([found], as_json=as_json, one=True)
 
@@ -97,7 +97,7 @@ def start(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **give
 @with_admin
 def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Start a capture, show its progress, and stop it at Ctrl-C, SIGTERM or SIGHUP. Same as `kproxy capture FILE`."""
-    with awaited_end() as end:  # first: a signal while the capture starts must stop it, too
+    with awaited_end() as end:  # first: a signal during the start must also stop the capture
         found = admin("POST", "/api/captures", query=query_of(file, words, given))
         path = f"/api/captures/{segment(found['name'])}"
         try:
@@ -108,7 +108,7 @@ def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **giv
             if found["state"] in ("running", "ending"):
                 found = admin("DELETE", path)
         except BaseException:
-            with suppress(KproxyError):  # the first error is the reason
+            with suppress(KproxyError):  # report the first error
                 admin("DELETE", path)
             raise
     progress(None)
@@ -118,7 +118,7 @@ def follow(admin: Admin, file: str, words: tuple[str, ...], as_json: bool, **giv
 
 
 def progress(found: dict[str, Any] | None) -> None:
-    """Write the progress of a capture over the terminal's line; None empties the line. Pipes get nothing."""
+    """Overwrite the terminal's line with the progress of a capture; None clears the line. Pipes get nothing."""
     if not sys.stderr.isatty():
         return
     line = "" if found is None else (
@@ -133,7 +133,7 @@ def progress(found: dict[str, Any] | None) -> None:
 @as_json
 @with_admin
 def stop(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
-    """Stop captures; their files stay, whole."""
+    """Stop captures; their files stay complete."""
     show([admin("DELETE", f"/api/captures/{segment(name)}") for name in names], as_json=as_json)
 
 
@@ -141,8 +141,8 @@ def stop(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 @as_json
 @with_admin
 def list_captures(admin: Admin, as_json: bool) -> None:
-    """List the captures that run, and those that are over: name, state, why it stopped, exchanges, broker's exchanges,
-    connections, bytes, seconds, dropped, filter."""
+    """List running and finished captures: name, state, why it stopped, exchanges, broker's exchanges, connections,
+    bytes, seconds, dropped, filter."""
     found = admin("GET", "/api/captures")
     if as_json:
         print_json(found)
@@ -151,7 +151,7 @@ def list_captures(admin: Admin, as_json: bool) -> None:
 
 
 def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) -> None:
-    """Print captures as rows, or as the JSON that the API gave. `one`: without the list around the only one."""
+    """Print captures as rows, or as the API's JSON. `one`: print the only capture without a list around it."""
     if as_json:
         print_json(captures[0] if one else captures)
     else:
@@ -163,7 +163,7 @@ def show(captures: list[dict[str, Any]], *, as_json: bool, one: bool = False) ->
 @click.option("--port", "ports", type=int, multiple=True, help="Another port of brokers besides 9092.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def info(file: str, ports: tuple[int, ...], as_json: bool) -> None:
-    """Say what is in a capture of kproxy, tcpdump or dumpcap (- for standard input)."""
+    """Describe a capture of kproxy, tcpdump or dumpcap (- for standard input)."""
     from kproxy.record.captures.info import describe
 
     found = describe(file, ports)

@@ -33,7 +33,7 @@ from kproxy.protocol.table.schema import Api, load, names, paths
 from kproxy.record.observer.credentials import SECRET_KINDS, WITHHELD
 
 MOST_FRAMES = 256 << 20
-"""Bytes of input at most: room for the longest frame, of 100 MiB, in hex."""
+"""Most bytes of input: room for the longest frame, of 100 MiB, in hex."""
 
 
 @click.command("decode")
@@ -97,7 +97,7 @@ def read(file: str) -> bytes:
 
 
 def response_of(direction: str, name: str | None, version: int | None) -> Api | None:
-    """Return the API whose responses are read, None for requests. Raises UsageError if options do not go together."""
+    """Return the API of the responses to read, None for requests. Raises UsageError for contradictory options."""
     if direction == "request":
         if name is not None or version is not None:
             raise click.UsageError("--api and --version are for --response; a request names its own")
@@ -166,9 +166,9 @@ class FrameInputError(InputError):
 
 
 def frames(data: bytes, raw: bool = False, lengths: bool | None = None) -> Iterator[bytes]:
-    """Yield the frames in `data`, without lengths. `raw`: `data` is bytes even if all of them are letters.
+    """Yield the frames in `data`, without lengths. `raw`: `data` is bytes even if it looks like text.
 
-    Raises FrameInputError for text that is no hex, DecodeError for lengths that do not fit.
+    Raises FrameInputError for text that is not hex, DecodeError for wrong lengths.
     """
     if raw or not set(data) <= TEXT:
         yield from [data] if lengths is False else split(data, smallest=0)
@@ -191,7 +191,7 @@ def hex_line(line: str, number: int) -> bytes:
 
 
 def stream(data: bytes, lengths: bool | None) -> list[bytes]:
-    """Return the frames in bytes that have lengths, or all the bytes as one frame without a length."""
+    """Return the frames of length-prefixed bytes, or all the bytes as one frame without a length."""
     if lengths is False:
         return [data]
     try:
@@ -203,8 +203,8 @@ def stream(data: bytes, lengths: bool | None) -> list[bytes]:
 
 
 def find_api(text: str) -> Api:
-    """Return the API of this name, alias or key. Raises UsageError with the nearest name if there is none."""
-    from kproxy.rules.select.selected import number_in  # imported here, as most who decode name no API
+    """Return the API of this name, alias or key. Raises UsageError with the nearest name if the API is unknown."""
+    from kproxy.rules.select.selected import number_in  # imported here: most calls name no API
 
     if (key := number_in(text)) is not None:
         if key not in paths():
@@ -226,7 +226,7 @@ def known_version(api: Api, version: int) -> int:
 
 
 SHOWN = 48
-"""Bytes of a bytes field that a line of the tree shows."""
+"""Bytes of a bytes field in one line of the tree."""
 
 
 def plain(value: Any) -> Any:
@@ -257,7 +257,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a struct's values in which secrets are replaced by WITHHELD."""
+    """Return a copy of a struct's values with secrets replaced by WITHHELD."""
     found = dict(value)
     for slot in struct.all_slots:
         inner = value[slot.name]
@@ -343,6 +343,6 @@ def shown(step: TraceStep, secrets: bool) -> str:
 
 
 def short(data: bytes | memoryview) -> str:
-    """Return the first bytes in hex, and how many there are."""
+    """Return the first bytes in hex, and the total number of bytes."""
     more = " …" if len(data) > SHOWN else ""
     return f"{len(data)} bytes{': ' if len(data) else ''}{data[:SHOWN].hex(' ')}{more}"

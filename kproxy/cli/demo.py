@@ -1,8 +1,8 @@
 """`kproxy demo`: three mock brokers, kproxy in front, a real producer and consumer through it; no Java, no Docker.
 
-Strategy: each figure that is shown is measured. The brokers are asked directly and through kproxy, the records are
-counted where they are produced, where they are stored and where they are consumed, and what kproxy did to each API
-comes from its own metrics. If the numbers do not agree, the demo says so and exits with 1.
+Strategy: each printed figure is measured. The brokers are queried directly and through kproxy. Records are counted at
+the producer, at the brokers and at the consumer. kproxy's own metrics show its work on each API. If the numbers do not
+agree, the demo reports it and exits with 1.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ RULE = {
     "when": {"first": REFUSED},
     "error": "NOT_LEADER_OR_FOLLOWER",
 }
-_PATIENCE = 30.0  # seconds until a client that hears nothing gives up; a second is usual
+_PATIENCE = 30.0  # timeout of a client in seconds; one second is usual
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Outcome of the demo's fault: the rule's counters, and True in `delivered` if the record was acknowledged."""
+    """Outcome of the demo's fault: the rule's counters. `delivered`: the record was acknowledged."""
 
     matched: int
     fired: int
@@ -65,12 +65,12 @@ class Fault:
 
     @property
     def as_expected(self) -> bool:
-        """Return True if the record was refused twice and delivered at the third try."""
+        """Return True if the record was rejected twice and delivered at the third try."""
         return self.delivered and (self.matched, self.fired, self.applied) == (REFUSED + 1, REFUSED, REFUSED)
 
 
 def inject(console: Console, proxy: Proxy, settings: dict[str, Any], topic: str) -> Fault:
-    """Add the rule, produce one record, and show what happened."""
+    """Add the rule, produce one record, and print the outcome."""
     proxy.post("/api/rules", {"rules": [RULE]})
     began = time.monotonic()
     delivered = produce_one(settings, topic)
@@ -100,10 +100,9 @@ def produce_one(settings: dict[str, Any], topic: str) -> bool:
 
 @dataclass
 class DemoOutcome:
-    """Outcome of one demo: numbers of records at each stage of their way.
+    """Outcome of one demo: numbers of records at each stage.
 
-    `same` is True if the consumed values are those that were produced; `addresses` are the brokers' addresses that the
-    clients know.
+    `same`: the consumed values are the produced ones. `addresses`: brokers' addresses in the clients' metadata.
     """
 
     produced: int = 0
@@ -114,7 +113,7 @@ class DemoOutcome:
 
     @property
     def complete(self) -> bool:
-        """Return True if no record was lost, doubled or changed."""
+        """Return True if no record was lost, duplicated or changed."""
         return self.same and self.produced == self.stored == self.consumed > 0
 
 
@@ -223,9 +222,9 @@ def move_records(console: Console, cluster: MockCluster, proxy: Proxy, count: in
 
 
 def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
-    """Produce to the client-side name, and return how many records were acknowledged under it.
+    """Produce to the client-side name, and return the number of records acknowledged under it.
 
-    `addresses` gets the brokers' addresses that the producer was told.
+    Adds the brokers' addresses in the producer's metadata to `addresses`.
     """
     from confluent_kafka import Producer
 
@@ -241,7 +240,7 @@ def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
             try:
                 producer.produce(CLIENT_NAME, value, callback=done)
                 break
-            except BufferError:  # the producer's queue is full, and polling gives it time to send
+            except BufferError:  # the producer's queue is full; polling lets it send
                 producer.poll(0.1)
     producer.flush(_PATIENCE)
     addresses |= known_to(producer)
@@ -249,7 +248,7 @@ def produce(proxy: Proxy, values: set[bytes], addresses: set[str]) -> int:
 
 
 def stored(cluster: MockCluster) -> int:
-    """Return how many records the brokers hold under their own name; the proxy is not asked."""
+    """Return the number of records at the brokers under their own name, without the proxy."""
     from confluent_kafka import Consumer, TopicPartition
 
     with closed(Consumer(client(cluster.bootstrap) | {"group.id": "count"})) as consumer:
@@ -263,7 +262,7 @@ def stored(cluster: MockCluster) -> int:
 def consume(proxy: Proxy, count: int, addresses: set[str]) -> list[bytes]:
     """Return the values that a consumer group reads from the client-side name.
 
-    `addresses` gets the brokers' addresses that the consumer was told.
+    Adds the brokers' addresses in the consumer's metadata to `addresses`.
     """
     from confluent_kafka import Consumer
 
@@ -281,19 +280,19 @@ def consume(proxy: Proxy, count: int, addresses: set[str]) -> list[bytes]:
 
 
 def known_to(client: Any) -> set[str]:
-    """Return the broker addresses that a client knows, as HOST:PORT."""
+    """Return the broker addresses in a client's metadata, as HOST:PORT."""
     brokers = client.list_topics(timeout=_PATIENCE).brokers.values()
     return {f"{broker.host}:{broker.port}" for broker in brokers}
 
 
 def client(bootstrap: str) -> dict[str, Any]:
-    """Return the settings of each client; librdkafka's own log lines are turned off."""
+    """Return the settings of each client; librdkafka's own log lines are off."""
     return {"bootstrap.servers": bootstrap, "log_level": 0}
 
 
 @contextmanager
 def closed(consumer: Any) -> Iterator[Any]:
-    """Close a consumer at the end of the context, which also takes it out of its group."""
+    """Close a consumer at the end of the context, so it leaves its group."""
     try:
         yield consumer
     finally:
@@ -301,7 +300,7 @@ def closed(consumer: Any) -> Iterator[Any]:
 
 
 def show_frames(console: Console, proxy: Proxy) -> None:
-    """Print how many requests passed by API and version, and how deep kproxy's plan looked at them."""
+    """Print the number of requests by API and version, and the decode depth of kproxy's plan for them."""
     table = Table("API", "version", "requests", "looked at", title="What passed", box=SIMPLE, title_justify="left")
     for labels, number in sorted(proxy.samples("kproxy_requests_total"), key=lambda sample: -sample[1]):
         table.add_row(labels["api"], labels["version"], f"{number:.0f}", labels["decode_depth"])
@@ -332,8 +331,8 @@ def show_summary(console: Console, outcome: DemoOutcome, fault: Fault, leaked: s
 
 
 def stay(console: Console, proxy: Proxy, captures: Path) -> None:
-    """Print addresses and commands, keep traffic and two faults going, and wait for Ctrl-C, SIGTERM or SIGHUP."""
-    with awaited_end() as end:  # first, as the text below makes people and tests send signals
+    """Print addresses and commands, keep traffic and two faults running, and wait for Ctrl-C, SIGTERM or SIGHUP."""
+    with awaited_end() as end:  # first: users and tests send signals after the text below
         proxy.post("/api/rules", {"rules": FAULTS})
         with ShopTraffic(client(proxy.bootstrap), CLIENT_NAME):
             console.print(f"\nStaying up. Bootstrap address: [bold green]{proxy.bootstrap}[/], topic: {CLIENT_NAME}")
@@ -348,8 +347,8 @@ def stay(console: Console, proxy: Proxy, captures: Path) -> None:
 
 
 def commands_to_try(admin: str, captures: Path) -> list[tuple[str, str]]:
-    """Return commands that work while the demo stays up, each with a label. The capture is in the demo's temporary
-    folder, which the end of the demo removes."""
+    """Return commands that work while the demo stays up, each with a label. The end of the demo removes the temporary
+    folder with the capture."""
     kproxy, there = own_command(), f"--admin http://{admin}"
     file = shlex.quote(str(captures / "demo.pcapng"))
     watch = "view" if find_spec("textual") is not None else "tail"  # the extra `view` may not be installed
@@ -378,15 +377,15 @@ FAULTS = (
         "delay": "250ms",
     },
 )
-"""Rules that the demo adds for as long as it stays up."""
+"""Rules that are in force while the demo stays up."""
 _BETWEEN = 0.4  # seconds from one order to the next
 _END = 10.0  # seconds until threads that do not end are left to the end of the process
 
 
 class ShopTraffic:
-    """Producer and consumer in threads, between entering and leaving.
+    """Producer and consumer in threads, running inside the context.
 
-    `settings` are those of each client, `topic` what they call it.
+    `settings`: those of each client. `topic`: its client-side name.
     """
 
     def __init__(self, settings: dict[str, Any], topic: str) -> None:

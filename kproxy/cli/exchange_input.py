@@ -36,12 +36,11 @@ TYPES: Mapping[str, type] = {
 
 CAPTURES = (b"\x0a\x0d\x0d\x0a", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d")
 """First bytes of pcapng and pcap files."""
-"""Partitions that an event made from a capture tells one by one: as many as there are, since no traffic waits."""
 LONGEST_LINE = 64 << 20
-"""Bytes of an event's line at most; an event has a few thousand, and a file with longer lines is no event file."""
+"""Bytes of an event's longest line. Events have a few thousand; a file with longer lines is not an event file."""
 MOST_KINDS = 1000  # types of events that are counted one by one
 LONGEST_NUMBER = 19
-"""Digits that the number of an event is below."""
+"""Event numbers have fewer digits than this."""
 
 DAMAGED = (gzip.BadGzipFile, zlib.error)
 
@@ -59,7 +58,7 @@ def judge(kind: str, data: ViewedEvent) -> None:
 
 @lru_cache(maxsize=100)
 def struct_of(kind: str) -> type | None:
-    """Return the msgspec struct of an event type; None for a type that is not known here."""
+    """Return the msgspec struct of an event type; None for an unknown type."""
     return _struct(kind, BY_NAME[kind].columns) if kind in BY_NAME else None
 
 
@@ -77,13 +76,13 @@ def _type(column: Column) -> Any:
 
 
 class NoInput(InputError):
-    """A file that is neither a capture nor an event file, a folder without any, or nothing where there must be some."""
+    """A file that is neither a capture nor an event file, a folder without any, or missing input."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """Trouble met while reading files: lines that are no events, other events than those of requests, and the captures,
-    which count what is missing in them."""
+    """Problems while reading files: lines that are not events, events of other types than requests, and the captures,
+    which count their missing parts."""
 
     bad_lines: int = 0
     first_bad: str = ""
@@ -94,7 +93,7 @@ class Trouble:
         self.other[kind if kind in self.other or len(self.other) < MOST_KINDS else "others"] += 1
 
     def lines(self) -> Iterator[str]:
-        """Yield the trouble in words, for standard error; `other` events are left to the caller."""
+        """Yield the problems as text for standard error; `other` events are left to the caller."""
         if self.bad_lines:
             yield f"{self.bad_lines} line{'s' if self.bad_lines > 1 else ''} could not be read, first {self.first_bad}"
         for capture in self.captures:
@@ -102,7 +101,7 @@ class Trouble:
 
 
 def said_of(capture: Capture) -> Iterator[str]:
-    """Yield in words what is missing in a capture, a line for each kind of loss."""
+    """Yield the missing parts of a capture as text, a line for each kind of loss."""
     for text, *_ in losses(capture):
         yield f"{capture.file.path}: {text}"
 
@@ -127,9 +126,9 @@ def kind_of(path: str) -> InputKind:
 
 
 def event_files(path: str) -> list[str]:
-    """Return a file itself, or the event files in a directory and below: by name, and last those still being written.
+    """Return a file itself, or the event files in a directory and below, by name; files still being written come last.
 
-    Raises NoInput for a directory that has none.
+    Raises NoInput for a directory without event files.
     """
     if path == "-" or not Path(path).is_dir():
         return [path]
@@ -149,8 +148,8 @@ def make_data(seen: ObservedExchange) -> ViewedEvent:
 
 
 def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide = "client") -> Iterator[AnyView]:
-    """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture. `side`: of a
-    capture that kproxy wrote, also what passed at the broker."""
+    """Yield all exchanges of a file as views for a filter. `most`: bytes kept of each frame of a capture. `side`: for
+    captures of kproxy, the sides to yield."""
     if kind_of(path) == "capture":
         for seen in exchanges(path, trouble, most, side):
             yield ExchangeView(seen, make_data, OF_FILES)
@@ -165,14 +164,14 @@ def views(path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide
 def exchanges(
     path: str, trouble: Trouble, most: int = MOST_FRAME, side: CaptureSide = "client"
 ) -> Iterator[ObservedExchange]:
-    """Yield the exchanges of a capture, which `trouble` gets for its counts. `side`: as of `views`."""
+    """Yield the exchanges of a capture, and add it to `trouble` for its counts. `side`: as for `views`."""
     capture = Capture(path, most=most, side=side)
     trouble.captures.append(capture)
     yield from capture
 
 
 class FileEvent(NamedTuple):
-    """Event of a file: its type, its data, who recorded it, and its number there, 0 where that is not told."""
+    """Event of a file: its type, its data, its recorder, and its number there (0 if unknown)."""
 
     type: str
     data: ViewedEvent

@@ -1,7 +1,7 @@
-"""`kproxy explain`: tells what rules do with requests of an API, or with a frame, and why.
+"""`kproxy explain`: shows the effect of rules on requests of an API, or on a frame, with reasons.
 
-*target*: a request, as a frame or as an API and version · *opinion*: what one rule does with it, and why · *survey*:
-the opinions of all rules about one target
+*target*: a request, as a frame or as an API and version · *opinion*: the effect of one rule on it, with reasons ·
+*survey*: the opinions of all rules about one target
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from kproxy.tools.rehearse.explain.target import Target
 
 SHORTEST_FRAME = 20
-"""Hexadecimal digits that a word has at least to be read as a frame: the shortest header has ten bytes."""
+"""Fewest hexadecimal digits of a word that is read as a frame: the shortest header has ten bytes."""
 STYLES = {"acts": "green", "dry run": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
 
 
 def selector(name: str, what: str, parse: Callable[[str], Any] = str) -> Callable[[Any], Any]:
-    """Return the option that gives the value of a selector: a fact about the request or its connection."""
+    """Return the option for the value of a selector: a fact about the request or its connection."""
     return click.option(f"--{name.replace('_', '-')}", name, metavar="VALUE", help=what, callback=parsed(parse))
 
 
@@ -111,12 +111,12 @@ def selectors(function: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: int, at: float, advertise: bool,
             everything: bool, **given: Any) -> None:  # fmt: skip
-    """Say what the rules in RULES (a file, a folder or a config) make of a request, and why.
+    """Show the effect of the rules in RULES (a file, a folder or a config) on a request, with reasons.
 
-    The second word is an API by name or number, with a version or in its newest one, and options say what else is
-    known of the request: `kproxy explain rules/ Produce 9 --topic orders --acks all`. What is not known leaves
-    rules open, and they say on what they depend. Or it is a frame as `kproxy decode` takes it: hexadecimal digits,
-    a file, or - for standard input.
+    API is a name or number; VERSION defaults to the newest. Options give further facts about the request:
+    `kproxy explain rules/ Produce 9 --topic orders --acks all`. If a rule needs a fact that is not given, its result
+    is `depends`, with the missing facts. FRAME is a frame as `kproxy decode` takes it: hexadecimal digits, a file, or
+    standard input (-).
     """
     known = {name: value for name, value in given.items() if value is not None}
     from kproxy.tools.rehearse.explain.report import Surveyor
@@ -164,7 +164,7 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 
 
 def frame_bytes(word: str) -> bytes | None:
-    """Return the frames that a word stands for: standard input, a file's content, or its digits; None if it is an API.
+    """Return the frames of a word: standard input, a file's content, or its digits; None if it names an API.
 
     Raises InputError for a file that cannot be read.
     """
@@ -202,7 +202,7 @@ def of_frames(data: bytes, given: dict[str, Any]) -> Iterator[Target | DecodeErr
 
 
 def lines(target: Target, found: Survey, everything: bool, another: bool) -> Iterator[StyledLine]:
-    """Yield the whole explanation of one target. `another`: with an empty line before it."""
+    """Yield the explanation of one target. `another`: start with an empty line."""
     from kproxy.tools.rehearse.explain.evaluate import sides, told
 
     if another:

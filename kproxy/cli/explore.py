@@ -1,4 +1,4 @@
-"""`kproxy explore`: runs a program repeatedly through kproxy, each time with another fault."""
+"""`kproxy explore`: runs a program repeatedly through kproxy, with another fault in each run."""
 
 from __future__ import annotations
 
@@ -43,16 +43,18 @@ def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
 def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
     """Find the fault that breaks a program, in any language: kproxy explore [OPTIONS] -- CMD…
 
-    The program is run twice without faults, and then again and again, each time with another fault that a cluster can
-    show. It finds its brokers in KPROXY_BOOTSTRAP; --before and --check find them without faults in KPROXY_DIRECT, and
-    KPROXY_RUN is the number of the run. A run fails when the check ends with another exit code than 0, or CMD where
-    there is no check; when CMD hangs; and when its exchanges prove that a guarantee of Kafka is broken (kproxy verify).
-    A CMD with a check that ends with another code than 0 has said that it cannot go on, as it may after a fatal fault.
-    What fails is confirmed, shrunk, and saved as a rule file.
+    The program runs twice without faults, then repeatedly, each time with another fault that a cluster can show. It
+    finds its brokers in KPROXY_BOOTSTRAP. --before and --check find them without faults in KPROXY_DIRECT. KPROXY_RUN is
+    the number of the run.
 
-    Exit code 0 if nothing new was found, 1 if something was, 2 if the program could not be explored to its end. With
-    --replay 0 if the program passes, 1 if it fails, 2 if it could not be run, or the faults found nothing to act on.
-    Ctrl-C and SIGTERM end it with what it has started: 1 if something was certain or has failed by then, else 2.
+    A run fails if --check exits with another code than 0, or CMD if there is no --check. A run also fails if CMD hangs,
+    or if its exchanges prove that a guarantee of Kafka is broken (kproxy verify). With --check, another exit code of
+    CMD counts like an exception of a test: a fatal fault may cause it. Each failure is confirmed, shrunk, and saved as
+    a rule file.
+
+    Exit code 0 if nothing new was found, 1 if something was, 2 if the exploration was incomplete. With --replay: 0 if
+    the program passes, 1 if it fails, 2 if it could not be run or the faults matched nothing. Ctrl-C and SIGTERM end
+    the exploration and the processes it started: 1 if something was certain or has failed by then, otherwise 2.
     """
     from kproxy.cli.run import flag
     from kproxy.rules.values.address import parse_server
@@ -96,7 +98,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
         ctx.exit(2)
-    except KeyboardInterrupt:  # once more, while it ended: click would exit with 1, which says that something was found
+    except KeyboardInterrupt:  # again, during the end: click would exit with 1, the code for findings
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
     ctx.exit(result.exit_code() or (0 if is_written else 2))
@@ -104,7 +106,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C, so a build that is ended reports its findings."""
+    """Handle SIGTERM like Ctrl-C, so a cancelled build reports its findings."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -144,7 +146,8 @@ def test_of(words: tuple[str, ...], given: dict[str, Any], options: Any, known: 
 
 
 def replay_line(words: tuple[str, ...], given: dict[str, Any]) -> str:
-    """Return the command that replays a finding, with `{name}` for its file and `{limit}` for a limit of hangs."""
+    """Return the command that replays a finding; `{name}` is a placeholder for its file, `{limit}` for a limit of
+    hangs."""
     texts = [f"--{name} {shlex.quote(given[name])}" for name in ("upstream", "before", "check") if given[name]]
     files = [f"--rules {shlex.quote(file)}" for file in given["rules"]]
     seed = [] if given["seed"] is None else [f"--seed {given['seed']}"]

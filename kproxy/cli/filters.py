@@ -19,7 +19,7 @@ FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
 
 
 def make_filter(text: str) -> Filter:
-    """Return the filter that a text stands for. Prints what is wrong with a bad one, and raises Exit with code 2."""
+    """Return the parsed filter. For an invalid one, prints the error and raises Exit with code 2."""
     try:
         return Filter(text)
     except FilterError as error:
@@ -28,9 +28,9 @@ def make_filter(text: str) -> Filter:
 
 
 def files_and_filter(words: Sequence[str]) -> tuple[list[str], Filter]:
-    """Return the files in front (- is standard input), and the filter of all words behind them.
+    """Return the leading files (- is standard input), and the filter of all words after them.
 
-    Raises UsageError for a word with the ending of a file that does not exist: it would be an odd filter.
+    Raises UsageError for a missing file, recognized by the ending of the word: it would be an odd filter.
     """
     files: list[str] = []
     for number, word in enumerate(words):
@@ -41,7 +41,7 @@ def files_and_filter(words: Sequence[str]) -> tuple[list[str], Filter]:
 
 
 def is_file(word: str) -> bool:
-    """Return True if a word names a file or a directory. Raises UsageError if it looks like a file but is not there."""
+    """Return True for the name of a file or directory. Raises UsageError for a missing path that looks like a file."""
     if word == "-":
         return True
     try:

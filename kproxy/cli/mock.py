@@ -1,8 +1,8 @@
-"""`kproxy mock`: the mock cluster as a process, for tests in languages that have none of their own.
+"""`kproxy mock`: the mock cluster as a process, for tests in languages without a Kafka mock.
 
-Strategy. A test starts it, reads one line with the brokers' addresses, and ends it by SIGTERM, or by closing its
-standard input: a test that is killed closes that, too, so no cluster is left behind. With --admin kproxy stands in
-front, in the same process: the first line is its address then, and the second one that of the admin API.
+Strategy. A test starts it and reads one line with the brokers' addresses. It ends on SIGTERM, or when its standard
+input closes. A killed test closes that as well, so no cluster stays behind. With --admin, kproxy runs in front in the
+same process. The first line is then kproxy's address, and the second one that of the admin API.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 MOST_BROKERS = 50
 MOST_PARTITIONS, MOST_IN_ALL = 10_000, 100_000
-"""Partitions of a topic, and of all that are there from the start: each takes memory."""
+"""Partitions of one topic, and of all topics given at the start: each takes memory."""
 LONGEST_NAME = 249
 TOPIC_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
-"""Names that brokers take for a topic, but for `.` and `..`."""
+"""Names that brokers accept for a topic, except `.` and `..`."""
 
 
 class TopicSpec(click.ParamType[tuple[str, int]]):
@@ -78,11 +78,11 @@ def command(
 ) -> None:  # fmt: skip
     """Serve a mock cluster on free ports of 127.0.0.1 until Ctrl-C or SIGTERM.
 
-    The first line of its output is the brokers' addresses, host:port,host:port. It keeps records, groups and
-    transactions in memory, and knows no admin API but Metadata.
+    The first line of output is the brokers' addresses, host:port,host:port. The cluster keeps records, groups and
+    transactions in memory. Metadata is the only admin API it has.
 
-    With --admin the first line is kproxy's address, which stands in front, and the second one the URL of the admin
-    API: rules can be put in there, and each exchange can be asked for.
+    With --admin, kproxy runs in front of the cluster. The first line is then kproxy's address, and the second one the
+    URL of the admin API, which accepts rules and returns each exchange.
     """
     for name, count in Counter(name for name, _ in topics).items():
         if count > 1:
@@ -94,7 +94,7 @@ def command(
         raise click.UsageError(f"--{given[0]} is for kproxy in front, which needs --admin")
     if upstream is not None and (topics or ctx.get_parameter_source("brokers") is not ParameterSource.DEFAULT):
         raise click.UsageError("--upstream has brokers and topics of its own")
-    if upstream is not None:  # "" is a variable that is not set, and no wish for a mock
+    if upstream is not None:  # "" is an unset variable, not a request for a mock
         upstream = checked_servers(upstream)
     with ExitStack() as stack:
         end = stack.enter_context(awaited_end())
@@ -122,7 +122,7 @@ def mock_with(brokers: int, topics: tuple[tuple[str, int], ...]) -> Iterator[Moc
 
 @contextmanager
 def told_front(config: Config, end: AwaitedEnd, *, mock: bool) -> Iterator[None]:
-    """Run kproxy in front of brokers, and print its addresses. If it ends by itself, `end` comes, so that no test waits
+    """Run kproxy in front of brokers, and print its addresses. If kproxy ends by itself, `end` comes, so no test waits
     for it."""
     from kproxy.testing.embedded import front
 
@@ -144,7 +144,7 @@ def front_settings(upstream: str, admin: str, rules: tuple[str, ...], seed: int 
 
 
 def checked_servers(text: str) -> str:
-    """Return a list of brokers without what stands around its commas. Raises BadParameter."""
+    """Return a list of brokers without blanks at its commas. Raises BadParameter."""
     from kproxy.rules.values.address import parse_server
 
     servers = [one.strip() for one in text.split(",")]

@@ -50,7 +50,7 @@ def tests_schema() -> dict[str, Any]:
 
 
 def rules_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a rule document: rules of all kinds, told apart by `kind`, and stages of them."""
+    """Return the JSON Schema of a rule document: rules of all kinds, discriminated by `kind`, and their stages."""
     from kproxy.rules.document import reference as json_schema
 
     return json_schema.rules_schema()
@@ -115,7 +115,7 @@ def print_api_table() -> None:
 
 
 def facts(api: Api) -> Iterator[str]:
-    """Yield what the table says about an API as a whole, a line for each fact."""
+    """Yield the table's facts about an API as a whole, a line for each."""
     yield f"{api.name} (key {api.key})"
     if api.aliases:
         yield f"  also called  {', '.join(api.aliases)}"

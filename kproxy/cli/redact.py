@@ -26,11 +26,11 @@ BROKER = "broker"
 @click.option("--names", is_flag=True, help="Give clients, users and addresses other names, each always the same.")
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
 def command(source: str, target: str, names: bool, force: bool) -> None:
-    """Write the exchanges of the capture IN to OUT without what users wrote: keys, values and headers of records.
+    """Write the exchanges of the capture IN to OUT without the contents of records: keys, values and headers.
 
-    They keep their lengths, and batches get right checksums; compressed batches are compressed again and become
-    shorter. Credentials are never in what kproxy reads. Names of topics and groups, messages of errors, metadata of
-    commits and subscriptions of groups stay as they are.
+    Contents keep their lengths, and batches get valid checksums. Compressed batches are compressed again and become
+    shorter. Credentials are redacted while IN is read. Names of topics and groups, error messages, metadata of commits
+    and subscriptions of groups stay as they are.
     """
     if Path(target).exists() and not force:
         raise click.UsageError(f"{target} exists, overwrite it with --force")
@@ -45,7 +45,7 @@ def command(source: str, target: str, names: bool, force: bool) -> None:
 
 
 def write(source: str, target: str, redaction: Redaction) -> Capture:
-    """Write the redacted capture, under another name until it is whole, and return the one that was read.
+    """Write the redacted capture under a temporary name until it is complete, and return the source capture.
 
     Raises InputError if it has no Kafka exchange, CaptureError if it cannot be read.
     """
@@ -79,7 +79,7 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
 
 
 def said(redaction: Redaction) -> list[str]:
-    """Return in words what was redacted, and what was cut or filled because it could not be read."""
+    """Return the redacted parts as text, and the parts that were cut or filled because they could not be read."""
     done = redaction.records
     found = [f"{redaction.exchanges} exchanges, {done.records} records in {done.batches} batches redacted"]
     if done.recompressed:

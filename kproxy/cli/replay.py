@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 3  # names that a warning lists of each side
 LONGEST_PASSWORD = 65_536
-"""Bytes that a file with a password has at most."""
+"""Bytes of the longest file with a password."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one replay, as texts of the command line. The methods read them, and raise BadParameter or NoSuchGroup
-    for wrong ones."""
+    """Options of one replay, as texts of the command line. The methods parse them, and raise BadParameter or
+    NoSuchGroup for invalid ones."""
 
     to: str | None
     serve: str | None
@@ -77,7 +77,7 @@ class Options:
         return address("--serve", self.serve or "")
 
     def user(self) -> tuple[str, str] | None:
-        """Return the user and password of --sasl-plain, whose file is read; None without that option."""
+        """Return the user and password of --sasl-plain, read from its file; None without that option."""
         if self.sasl_plain is None:
             return None
         user, _, file = self.sasl_plain.partition(":")
@@ -148,10 +148,10 @@ FORMS = ("table", "json")
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
     """Send the requests of CAPTUREs to a cluster and compare its answers with the recorded ones, or serve the recorded
-    answers to clients. FILTER says which exchanges, as for `kproxy tail`.
+    answers to clients. FILTER selects exchanges, as for `kproxy tail`.
 
-    What belongs to the recorded cluster is changed on the way: correlation ids, producer ids and epochs, fetch
-    sessions, members and generations, topic ids, leader epochs, and which broker is asked.
+    The replay adapts the values of the recorded cluster: correlation ids, producer ids and epochs, fetch sessions,
+    members and generations, topic ids, leader epochs, and the target broker.
     """
     options = Options(**given)
     if (options.to is None) == (options.serve is None):
@@ -166,8 +166,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
 
 def load(options: Options, files: list[str], wanted: Filter) -> Recording:
-    """Return the exchanges of these captures that the filter holds for. Raises NoInput if a file is no capture, or if
-    none are left, and CaptureError."""
+    """Return the exchanges of these captures that match the filter. Raises NoInput if a file is not a capture or if no
+    exchange matches, and CaptureError."""
     from kproxy.cli.exchange_input import NoInput, Trouble, kind_of, make_data, tell
     from kproxy.protocol.framing import MAX_FRAME
     from kproxy.record.captures.reader import Capture
@@ -225,7 +225,7 @@ def send(options: Options, files: list[str], wanted: Filter) -> bool:
 
 
 def warn_of_names(options: Options, files: list[str], recording: Recording) -> None:
-    """Warn if the requests have names of the client side, and the recorded proxy sent others to its brokers."""
+    """Warn if the requests have client-side names, and the recorded proxy sent other names to its brokers."""
     from kproxy.protocol.framing import MAX_FRAME
     from kproxy.record.captures.reader import Capture
 
@@ -310,7 +310,7 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
 
 
 def confirm(options: Options, count: int) -> None:
-    """Warn when requests are to go to another machine, and ask the user unless there is --yes."""
+    """Warn if requests would go to another machine, and ask the user unless there is --yes."""
     from .replay import is_loopback
 
     address = options.target()
@@ -332,7 +332,7 @@ SERVED = ("api", "requests", "exact", "by keys", "made", "unmatched")
 
 
 def print_plan(recording: Recording, output: str) -> None:
-    """Print the requests that would be sent, in order, and those that would not, and why."""
+    """Print the requests to send, in order, and the skipped ones with reasons."""
     rows = [
         (one.place + 1, f"{one.sent - recording.start:.3f}", one.line.number, f"{one.api} {one.version}",
          one.seen.request.size if one.seen.request else 0, f"no: {one.unfit}" if one.unfit else "yes")
@@ -345,7 +345,7 @@ def print_plan(recording: Recording, output: str) -> None:
 
 
 def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> None:
-    """Print the counts of each API, the differences, errors first, and what was not done or not exact."""
+    """Print the counts of each API, the differences (errors first), and the skipped and inexact parts."""
     from kproxy.tools.replay.report import samples
 
     about = {
@@ -372,7 +372,7 @@ def print_report(report: ReplayReport, player: ReplayPlayer, output: str) -> Non
 
 
 def said(report: ReplayReport, about: dict[str, int]) -> list[str]:
-    """Return lines that explain the report's numbers: why requests were not sent, and what was inexact."""
+    """Return lines that explain the report's numbers: reasons for skipped requests, and inexact parts."""
     lines = [f"not sent, {count}×: {reason}" for reason, count in report.reasons.most_common()]
     lines += [f"{count}×: {note}" for note, count in report.notes.most_common()]
     if about["partitions_astray"]:
@@ -398,7 +398,7 @@ def times(seconds: list[float]) -> str | None:
 
 
 def print_served(stage: RecordingResponder, output: str) -> None:
-    """Print how requests were answered, and which could not be."""
+    """Print the counts of answered and unanswered requests."""
     rows = [(api, *counts) for api, counts in sorted(stage.counts().items())]
     if output == "json":
         found = [dict(zip(SERVED, row, strict=True)) for row in rows]

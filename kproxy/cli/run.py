@@ -44,9 +44,9 @@ def command(
     watch_config: bool,
     **network: str | None,
 ) -> None:
-    """Start the proxy. It ends on SIGTERM or SIGINT, after requests in flight are answered.
+    """Start the proxy. On SIGTERM or SIGINT it stops after requests in flight are answered.
 
-    With --config, --rules adds to the rules of the document; --admin, --seed and --workers replace what it says.
+    With --config, --rules adds to the document's rules; --admin, --seed and --workers override its values.
     """
     from kproxy.app.config.changes import FLAGS, Origin
 
@@ -78,7 +78,7 @@ def command(
 
 
 def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
-    """Return the config with the values of --seed and --workers in place of its own."""
+    """Return the config with the values of --seed and --workers."""
     if seed is not None:
         from kproxy.rules.values.quantities import checked_seed
 
@@ -89,7 +89,7 @@ def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
 
 
 def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin: str | None) -> Config:
-    """Return the config that --upstream, --listen and --advertise stand for."""
+    """Return the config from --upstream, --listen and --advertise."""
     from kproxy.app.config.document import DEFAULT_LISTEN, admin_from, advertise_from, config_from_flags
     from kproxy.rules.values.address import Address, parse_server
 
@@ -124,7 +124,7 @@ def _workers(number: int) -> int:
 
 
 def flag(name: str, parse: Callable[[A], T], given: A) -> T:
-    """Return what an option means. Raises BadParameter with what is wrong in it."""
+    """Return the parsed value of an option. Raises BadParameter with the error."""
     try:
         return parse(given)
     except ValueError as error:
@@ -166,8 +166,9 @@ def webhook_command(
 ) -> None:
     """Serve the admission webhook over HTTPS until SIGTERM.
 
-    Kubernetes sends each new pod to POST /inject, as its MutatingWebhookConfiguration says. A pod with the annotation
-    `kproxy.io/inject: "true"` gets kproxy as a sidecar; one that cannot have it is refused, with all reasons.
+    Kubernetes sends each new pod to POST /inject, according to its MutatingWebhookConfiguration. A pod with the
+    annotation `kproxy.io/inject: "true"` gets kproxy as a sidecar. If that is impossible, the pod is rejected with all
+    reasons.
     """
     from functools import partial
 
@@ -194,7 +195,7 @@ def webhook_command(
 
 
 def check_image(text: str) -> str:
-    """Return the name of an image. Raises ValueError for what cannot be one."""
+    """Return the name of an image. Raises ValueError for an invalid name."""
     import re
 
     if not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9._/:@]{0,511}", text):

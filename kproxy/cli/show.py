@@ -1,6 +1,6 @@
 """`kproxy show`: prints an exchange of a capture as a tree with its bytes, or one of an event file as its columns.
 
-The tree has the hex of each field in front of its value. Long values show their first bytes only.
+The tree has the hex of each field before its value. For long values, only the first bytes are shown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FORMS = ("tree", "json")
 @click.option("-o", "--output", type=click.Choice(FORMS), default="tree", help="How to print them.")
 def command(*, file: str, which: tuple[str, ...], number: int, records: int, most: int, output: str) -> None:
     """Print one exchange of FILE with all its fields: the one with this number, counted from 1, or the first that
-    FILTER holds for."""
+    matches FILTER."""
     if not is_file(file):
         raise click.UsageError(f"file not found: {file}")
     first, wanted = selection(which)
@@ -66,7 +66,7 @@ def command(*, file: str, which: tuple[str, ...], number: int, records: int, mos
 
 
 def selection(words: tuple[str, ...]) -> tuple[int, Filter]:
-    """Return the number of the first exchange that is looked at, from 1, and the filter. Raises UsageError for 0."""
+    """Return the number (from 1) of the first exchange that is considered, and the filter. Raises UsageError for 0."""
     if len(words) == 1 and words[0].isdecimal():
         if not int(words[0]):
             raise click.UsageError("exchanges are counted from 1")
@@ -75,7 +75,7 @@ def selection(words: tuple[str, ...]) -> tuple[int, Filter]:
 
 
 def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -> Any:
-    """Yield number and view of each exchange from the `first` on that the filter holds for."""
+    """Yield number and view of each exchange from `first` on that matches the filter."""
     for place, view in enumerate(views(file, trouble, most), 1):
         if place >= first and wanted.holds(view):
             yield place, view
@@ -92,7 +92,7 @@ def show(place: int, view: AnyView, output: str, records: int) -> None:
 
 
 def writable(line: str) -> str:
-    r"""Return a text whose bytes that are no UTF-8 are written as `\udcff`, which JSON, too, takes for one letter."""
+    r"""Return a text with bytes that are not UTF-8 written as `\udcff`, which JSON also takes for one letter."""
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
@@ -117,7 +117,7 @@ def tree_of(place: int, view: ExchangeView, records: int) -> Iterator[str]:
 
 
 def outcome_of(view: ExchangeView) -> str:
-    """Return the outcome of an exchange in words: `answered after 12ms, errors …, rules …`."""
+    """Return the outcome of an exchange as text: `answered after 12ms, errors …, rules …`."""
     said = [str(view.get("outcome")).replace("_", " ")]
     if view.get("latency_ms") is not None:
         said[0] += f" after {milliseconds(view.get('latency_ms'))}"
@@ -133,7 +133,7 @@ def outcome_of(view: ExchangeView) -> str:
 
 
 def records_of(seen: ObservedExchange, most: int) -> Iterator[str]:
-    """Yield the lines of an exchange's records, each partition below a blank line; none for APIs without records."""
+    """Yield the lines of an exchange's records, each partition after a blank line; none for APIs without records."""
     try:
         fields = record_fields(seen)
     except NotKept as error:
@@ -146,7 +146,7 @@ def records_of(seen: ObservedExchange, most: int) -> Iterator[str]:
 
 
 def json_of(place: int, seen: ObservedExchange) -> dict[str, Any]:
-    """Return an exchange with both frames as `kproxy decode --json` has them; a frame that is missing is None."""
+    """Return an exchange with both frames in the form of `kproxy decode --json`; a missing frame is None."""
     return {
         "number": place,
         "outcome": seen.outcome,
@@ -174,14 +174,14 @@ def _frame_json(seen: ObservedExchange, direction: str, frame: Frame | None) -> 
 
 
 ACROSS = 12
-"""Bytes in a line: with the offset they take half of a terminal."""
+"""Bytes per line: with the offset they take half of a terminal."""
 MOST_LINES = 4
-"""Lines of hex that one value has at most."""
+"""Lines of hex per value."""
 BLANK = " " * (3 * ACROSS - 1)
 
 
 def hex_tree(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[str]:
-    """Yield lines `offset  hex  field` of a frame. Offsets count from the first byte behind the length field."""
+    """Yield lines `offset  hex  field` of a frame. Offsets count from the first byte after the length field."""
     data, kept = frame.data, len(frame.data)
     for row in _frame_rows(seen, direction, frame):
         if isinstance(row, str):
@@ -198,7 +198,7 @@ def hex_tree(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[s
 
 
 def _frame_rows(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[Row | str]:
-    """Yield the rows of a frame as far as it can be read, and then a line that tells why it cannot be read further."""
+    """Yield the rows of a frame as far as it can be read, then a line with the decode error, if any."""
     if frame.form is Form.NONE:
         return
     try:
@@ -211,7 +211,7 @@ def _frame_rows(seen: ObservedExchange, direction: str, frame: Frame) -> Iterato
 
 
 def brief(step: TraceStep) -> str:
-    """Return a value's text beside its bytes: errors and APIs with their names, of bytes only how many there are."""
+    """Return a value's text next to its bytes: errors and APIs with their names, bytes as their number."""
     if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET_KINDS):
         return "empty" if not step.value else f"{len(step.value)} bytes"
     text = shown(step, secrets=False)
@@ -244,7 +244,7 @@ def _byte_lines(row: Row, data: bytes) -> Iterator[str]:
 
 
 MOST_SHOWN = 60
-"""Characters of a key or a value in a line."""
+"""Characters of a key or value in one line."""
 
 
 def record_lines(field: RecordsField, most: int) -> Iterator[str]:
@@ -272,7 +272,7 @@ def record_lines(field: RecordsField, most: int) -> Iterator[str]:
 
 
 def header_line(entry: Entry) -> str:
-    """Return a batch's header in words: offsets, number of records, codec, producer, checksum."""
+    """Return a batch's header as text: offsets, number of records, codec, producer, checksum."""
     if isinstance(entry, Cut):
         return f"the beginning of a batch, {len(entry.raw)} bytes; brokers cut the last one off (KIP-74)"
     codec = CODECS.get(entry.codec, f"codec {entry.codec}")
@@ -295,14 +295,14 @@ def _crc(entry: Batch | LegacyEntry) -> str:
 
 
 def record_line(record: Record) -> str:
-    """Return a record in a line: offset, time, key, value, headers."""
+    """Return a record in one line: offset, time, key, value, headers."""
     headers = " ".join(f"{in_line(name)}={key_or_value(value)}" for name, value in record.headers)
     when = "-" if record.timestamp < 0 else moment(record.timestamp)
     return f"{record.offset:>6}  {when}  {key_or_value(record.key)}  {key_or_value(record.value)}  {headers}".rstrip()
 
 
 def moment(milliseconds: int) -> str:
-    """Return a timestamp (milliseconds since 1970) in UTC; the number itself if it is beyond the calendar."""
+    """Return a timestamp (milliseconds since 1970) in UTC, or the number itself if it is beyond the calendar."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
     except (ValueError, OverflowError, OSError):
@@ -310,7 +310,7 @@ def moment(milliseconds: int) -> str:
 
 
 def key_or_value(data: bytes | None) -> str:
-    """Return a key or value, cut if it is long: UTF-8 text in quotes, other bytes in hex, `null` for None."""
+    """Return a key or value, truncated if long: UTF-8 text in quotes, other bytes in hex, `null` for None."""
     if data is None:
         return "null"
     if is_utf8(data):

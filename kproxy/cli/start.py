@@ -1,8 +1,8 @@
-"""Start and end of the process: standard streams that may be closed, errors of output, SIGINT and SIGTERM.
+"""Start and end of the process: closed standard streams, output errors, SIGINT and SIGTERM.
 
 If a standard stream is closed, the next opened file gets its number: text for standard error would go to a socket. So
-the null device takes closed numbers from 0 to 2 first. An unexpected OSError (mostly a full disk under standard output)
-is a message and exit code 1.
+the null device takes closed numbers from 0 to 2 first. An unexpected OSError (usually a full disk under standard
+output) is reported with exit code 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def start() -> None:
 
 
 def open_closed_streams() -> None:
-    """Put the null device where a standard stream is closed."""
+    """Open the null device in place of each closed standard stream."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -47,10 +47,10 @@ def open_closed_streams() -> None:
 
 
 def leave_current_folder() -> None:
-    """Remove the current folder from the import path: it may be one that others, or kproxy itself, can write.
+    """Remove the current folder from the import path: other users, or kproxy itself, may be able to write to it.
 
-    `python -m kproxy` and empty elements of PYTHONPATH add it. It stays if a non-empty element names it, or if kproxy
-    or Python's library is in it.
+    `python -m kproxy` and empty elements of PYTHONPATH add it. It stays if a non-empty element names it, or if it
+    contains kproxy or Python's library.
     """
     named = (one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one)
     library = os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(kproxy.__file__))
@@ -60,19 +60,19 @@ def leave_current_folder() -> None:
 
 
 def drop_output() -> None:
-    """Send buffered output to the null device: Python would try to write it once more when it ends."""
+    """Send buffered output to the null device: Python would try to write it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
 
 
 def fail(message: str) -> None:
-    """Print a message to standard error, where that is possible, and end with exit code 1."""
+    """Print a message to standard error, if possible, and exit with code 1."""
     try:
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
     except OSError:
-        os._exit(1)  # standard error is full, too; an ordinary end would try again
+        os._exit(1)  # standard error is full as well; a normal exit would try again
     sys.exit(1)
 
 
@@ -81,14 +81,14 @@ ENDS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") i
 
 
 class Interruption:
-    """Ctrl-C of a reading. `asked`: it has come. While the next item is waited for, it ends the wait; while one is
-    worked on, it waits for that."""
+    """Handler of Ctrl-C for a reading. `asked`: True after Ctrl-C. It interrupts the wait for the next item, but not
+    the work on an item."""
 
     def __init__(self) -> None:
         self.asked = self.waiting = False
 
     def items(self, source: Iterable[Taken]) -> Iterator[Taken]:
-        """Yield the items of a source up to its end, or to Ctrl-C."""
+        """Yield the items of a source until its end or Ctrl-C."""
         if threading.current_thread() is not threading.main_thread():
             yield from source
             return
@@ -112,7 +112,7 @@ class Interruption:
 
 
 class AwaitedEnd:
-    """End of a command that serves, which comes by a signal or from any thread."""
+    """End of a command that serves. A signal or any thread can trigger it."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
@@ -122,12 +122,12 @@ class AwaitedEnd:
         return bool(select.select([self.near], [], [], timeout)[0])
 
     def come(self) -> None:
-        """Have the end come now, from any thread."""
-        with suppress(OSError):  # it has come already, and nobody waits any more
+        """Trigger the end. Any thread may call it."""
+        with suppress(OSError):  # the end has already come, and the socket is closed
             self.far.send(b"\0")
 
     def come_with_standard_input(self) -> None:
-        """Have the end come when standard input ends, from now on; what comes there is thrown away."""
+        """Trigger the end when standard input ends; its content is discarded."""
         threading.Thread(target=self._read, name="standard input", daemon=True).start()
 
     def _read(self) -> None:
@@ -139,8 +139,8 @@ class AwaitedEnd:
 
 @contextmanager
 def awaited_end() -> Iterator[AwaitedEnd]:
-    """Give the end of a command. SIGINT, SIGTERM and SIGHUP make it come; those that the caller ignores stay ignored,
-    such as SIGHUP below nohup."""
+    """Yield the end of a command. SIGINT, SIGTERM and SIGHUP trigger it. Signals that the caller ignores stay ignored,
+    such as SIGHUP under nohup."""
     near, far = socket.socketpair()
     with near, far:
         far.setblocking(False)

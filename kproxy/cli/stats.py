@@ -42,9 +42,9 @@ TOPIC = (
 @click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print them.")
 @click.option("--top", type=click.IntRange(min=1), default=20, help="Rows of each table (default 20); json has all.")
 def command(words: tuple[str, ...], output: str, top: int) -> None:
-    """Count what is in captures and event files: by API, topic, client and error, with latencies.
+    """Count the exchanges in captures and event files by API, topic, client and error, with latencies.
 
-    FILTER says which exchanges count; summaries tell of no single ones and count only without it.
+    FILTER selects the exchanges to count. Summaries do not contain single exchanges, so they count only without FILTER.
     """
     files, wanted = files_and_filter(words)
     if not files:
@@ -96,7 +96,7 @@ def print_tables(found: Mapping[str, Any], top: int) -> None:
 
 
 def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]], top: int) -> None:
-    """Print the first `top` rows of a table below its title, if it has any rows."""
+    """Print a title and the first `top` rows of a table; nothing if the table is empty."""
     rows = list(rows)
     if not rows:
         return
@@ -109,18 +109,18 @@ def section(title: str, heads: Sequence[str], rows: Iterable[Mapping[str, Any]],
 
 
 def cell(head: str, value: Any) -> Any:
-    """Return a value for a table: times and sizes short on a terminal, unchanged in pipes."""
+    """Return a value for a table: times and sizes are short on a terminal, unchanged in pipes."""
     if not sys.stdout.isatty():
         return value
     return milliseconds(value) if head.endswith("_ms") else size(value) if head.endswith("bytes") else value
 
 
 MOST_NAMES = 10_000
-"""Topics, clients and kinds of errors that are told apart, each; those beyond count as OTHERS."""
+"""Names each of topics, clients and kinds of errors that are counted separately; those beyond count as OTHERS."""
 OTHERS = "(others)"
 Data = Mapping[str, Any]
 ErrorKey = tuple[str, str | None, str, str]
-"""(API, error, `request` or `partition`, who made it: `broker` or `kproxy`)"""
+"""(API, error, `request` or `partition`, source of the error: `broker` or `kproxy`)"""
 L = TypeVar("L")
 
 
@@ -164,7 +164,7 @@ class ExchangeCounts:
 
 @dataclass(slots=True)
 class TopicCounts:
-    """Counts of what was written to one topic and read from it. `requests`: once for each of its partitions."""
+    """Counts of records written to one topic and read from it. `requests`: one for each of its partitions."""
 
     requests: int = 0
     written_records: int = 0
@@ -211,10 +211,10 @@ class ExchangeTally:
         self.connections: set[tuple[str, Any]] = set()
         self.first = self.last = ""
         self.omitted = 0
-        """Partitions written or read that events only count, so that the topics' lines lack them."""
+        """Written or read partitions that events only count; the rows by topic do not include them."""
 
     def add(self, data: Data, source: str) -> None:
-        """Add one exchange; connections are told apart by `source` and their number."""
+        """Add one exchange. (`source`, connection number) identifies its connection."""
         self._common(data, source, 1)
         self._when(data.get("request_in"), data.get("request_in"))
         if data.get("api") in WRITES + READS:
@@ -223,14 +223,14 @@ class ExchangeTally:
             self._part(data, topic, part, 1)
 
     def add_summary(self, data: Data, source: str) -> None:
-        """Add one line of a summary event, which stands for several exchanges, or for some of their partitions."""
+        """Add one line of a summary event: several exchanges, or some of their partitions."""
         count = data.get("count") or 0
         self._when(data.get("first"), data.get("last"))
         if data.get("topic") is not None or data.get("topic_id") is not None:
             self._part(data, data, data, count)
             return
         self._common(data, source, count)
-        if data.get("records"):  # records of topics that the summary could not tell apart any more
+        if data.get("records"):  # records of topics beyond the limit of the summary
             _line(self.topics, OTHERS, TopicCounts).add(
                 str(data.get("api")), data.get("acks"), {**data, "error": None}, 0
             )
@@ -268,7 +268,7 @@ class ExchangeTally:
             self.last = last
 
     def shown(self) -> dict[str, Any]:
-        """Return all counts, for tables and JSON; each list begins with its largest entry."""
+        """Return all counts, for tables and JSON; each list starts with its largest entry."""
         by_bytes = sorted(self.topics.items(), key=lambda one: -one[1].written_bytes - one[1].read_bytes)
         return {
             "first": self.first or None, "last": self.last or None, "connections": len(self.connections),
@@ -286,7 +286,7 @@ def _most(lines: dict[str, ExchangeCounts]) -> list[tuple[str, ExchangeCounts]]:
 
 
 def _line(lines: dict[str, L], name: str, make: Callable[[], L]) -> L:
-    """Return the line of this name, made if there is none; the line of OTHERS when there are too many names."""
+    """Return the line of this name, created on first use; the line of OTHERS beyond MOST_NAMES."""
     found = lines.get(name)
     if found is None:
         found = lines.setdefault(name if len(lines) < MOST_NAMES else OTHERS, make())

@@ -53,7 +53,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
     left = number or sys.maxsize
     out = raw(err=False)
     if not files and isinstance(out, TextIOWrapper):
-        out.reconfigure(line_buffering=True)  # so that a pipe, too, gets each exchange at once
+        out.reconfigure(line_buffering=True)  # pipes also get each exchange at once
     try:
         with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
             for place, data in found:
@@ -62,7 +62,7 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
                 if not left:
                     break
     except KeyboardInterrupt:
-        pass  # Ctrl-C is the usual end, and no failure
+        pass  # Ctrl-C is the normal end, not a failure
 
 
 def shown_as(output: str, *, numbered: bool) -> Callable[[ViewedEvent, int], None]:
@@ -88,22 +88,21 @@ def from_files(files: list[str], wanted: Filter) -> Generator[tuple[int, ViewedE
 
 
 def passed_over(trouble: Trouble) -> None:
-    """Print to standard error how many events were passed over, because they are about no single exchange."""
+    """Print to standard error the number of skipped events, which are not about a single exchange."""
     if trouble.other:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.other.items()))
         say(f"kproxy: skipped events: {kinds}; only `kproxy stats` without a filter counts summaries", err=True)
 
 
 def unjudged(number: int, why: str) -> None:
-    """Print to standard error how many exchanges the filter could not judge, and why not the last of them."""
+    """Print to standard error the number of exchanges that the filter could not judge, with the last reason."""
     if number:
         exchanges = f"{number} exchange{'s' if number > 1 else ''}"
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
 def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
-    """Yield the data of matching exchanges from now on, each with the number 0. Standard error counts those that are
-    left out."""
+    """Yield the data of matching new exchanges, each with the number 0. Standard error counts the omitted ones."""
     for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
         try:
             said = _decode(line)
@@ -150,7 +149,7 @@ def size(value: int | None) -> str | None:
 
 
 def _state(data: ViewedEvent) -> str | None:
-    """Return the errors of an exchange, else its outcome in words; None if it was answered as usual."""
+    """Return the errors of an exchange, otherwise its outcome as text; None for a normal answer."""
     outcome = data.get("outcome", "answered")
     return ",".join(errors(data)) or {"answered": None, "no_answer_due": "no answer due"}.get(outcome, outcome)
 
@@ -214,7 +213,7 @@ WIDE = (
     Cell("by rules", -8, lambda data: milliseconds(data.get("rule_ms") or None)),
     *TABLE[11:],
 )
-"""Columns of a wide row: all that there are."""
+"""Columns of a wide row: all columns."""
 PIPED = (WHOLE_TIME, *TABLE[1:])
 
 
@@ -227,7 +226,7 @@ class Rows:
         self.numbered, self.headed = numbered, False
 
     def show(self, data: ViewedEvent, number: int = 0) -> None:
-        """Print a row. `number`: that `kproxy show FILE NUMBER` expects, 0 for an exchange that is in no file."""
+        """Print a row. `number`: the exchange's number for `kproxy show FILE NUMBER`, 0 if it is not in a file."""
         cells = [cell_text(cell.read(data) or None) for cell in self.cells]
         if self.numbered:
             cells.insert(0, str(number))
@@ -245,7 +244,7 @@ class Rows:
 
 
 def fitted(value: str, width: int) -> str:
-    """Return the text cut or filled to a column's width; an ellipsis shows a cut."""
+    """Return the text cut or padded to a column's width; an ellipsis marks a cut."""
     most = abs(width)
     if not most:
         return value
@@ -255,7 +254,7 @@ def fitted(value: str, width: int) -> str:
 
 
 def colour(data: ViewedEvent) -> str | None:
-    """Return the colour of an exchange's row by how it ended; None for one that was answered as usual."""
+    """Return the colour of an exchange's row by its outcome; None for a normal answer."""
     if data.get("decode_error"):
         return "magenta"
     if data.get("responder") == "kproxy":

@@ -39,7 +39,7 @@ LONGEST_FRAME = 64 << 20  # kept bytes of a frame: checks cannot use a truncated
 MOST_FILES = 200  # files that are read together; each is open until its end
 MOST_SOURCES = 10_000
 MOST_FLOWS = 1000  # compared flows at each border of a file
-STEADY = 0.5  # seconds by which times of one process may go back while its clock is slewed
+STEADY = 0.5  # seconds that times of one process may go back while its clock is slewed
 Flow = tuple[bytes, int, bytes, int]  # source, port, target, port
 
 

@@ -41,7 +41,7 @@ class HeldByRule(Protocol):
     """Frame that a rule holds."""
 
     def let_go(self, how: HowGone = "resumed", who: str = "") -> None:
-        """Release it. who: name of the user, or empty."""
+        """End the hold. who: name of the user, or empty."""
 
 
 ACTS = object()
@@ -159,11 +159,11 @@ class ActiveRule:
         self.effect.common = common
 
     def resume(self, how: HowGone = "resumed") -> int:
-        """Let go what is held, and return how many frames that were."""
+        """Resume all held frames; return their number."""
         return sum(1 for _ in self.resuming(how))
 
     def resuming(self, how: HowGone = "resumed") -> Iterator[None]:
-        """Let go what is held now, a frame at each step: thousands may be, and each goes on at once."""
+        """Resume the frames held now, one at each step: there may be thousands, and each continues at once."""
         held, self.held = self.held, []
         for one in held:
             one.let_go(how)

@@ -238,7 +238,7 @@ class RuleKeeper:
             return number
 
     async def resume_everywhere(self, name: str) -> int:
-        """Release all requests that this rule holds now; return their number. Raises NoSuchRule."""
+        """Resume all requests that this rule holds now; return their number. Raises NoSuchRule."""
         running = self.running(name)
         return 0 if running is None else await resume_in_turns(running)
 
@@ -400,7 +400,7 @@ class RuleKeeper:
 
 
 async def resume_in_turns(running: ActiveRule) -> int:
-    """Release the frames that a rule holds, yielding to other tasks; return their number."""
+    """Resume the frames that a rule holds, yielding to other tasks; return their number."""
     released = count()
 
     def steps() -> Iterator[None]:

@@ -112,7 +112,7 @@ class WorkerRules:
         return self._swap(prepared.rule_set, before)
 
     async def _swap(self, rules: RuleSet, before: tuple[ActiveRule, ...]) -> None:
-        """Put rules into force for all connections, and release requests held by removed rules."""
+        """Put rules into force for all connections, and resume requests held by removed rules."""
         await in_turns(self.swap(rules) or ())
         staying = set(map(id, self.in_force))
         for running in before:
@@ -126,7 +126,7 @@ class WorkerRules:
 
     @remote(COUNT_PATIENCE)
     async def resume(self, born: int) -> int:
-        """Release the requests that the rule holds here; return their number."""
+        """Resume the requests that the rule holds here; return their number."""
         running = self.running.get(born)
         return 0 if running is None else await resume_in_turns(running)
 

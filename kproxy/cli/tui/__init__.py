@@ -1,4 +1,4 @@
-"""`kproxy view`: what passes, or has passed, in a terminal."""
+"""`kproxy view`: live or recorded exchanges in a terminal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SHOWN_LEVELS = ("warning", "error", "critical")  # log levels that `--web` print
 @click.option("--web", is_flag=True, help="Show captures in a browser instead: all words are FILEs.")
 @with_admin
 def command(admin: Admin, words: tuple[str, ...], light: bool, web: bool) -> None:
-    """See exchanges, their fields and bytes, as they pass through a running proxy, or those in FILEs: captures, event
-    files, directories. Of a running proxy also what rules hold, rules, connections and captures; all by keys, ? lists
-    them.
+    """Show exchanges with their fields and bytes: those that pass through a running proxy, or those in FILEs (captures,
+    event files, directories). For a running proxy, also held frames, rules, connections and captures. Press ? for all
+    keys.
 
-    FILTER says which, such as '~k produce ~t orders' or 'error and latency > 200ms'; write it in quotes.
+    FILTER selects exchanges, such as '~k produce ~t orders' or 'error and latency > 200ms'. Quote it.
     """
     if web:
         serve_page(words)
@@ -46,7 +46,7 @@ def command(admin: Admin, words: tuple[str, ...], light: bool, web: bool) -> Non
 
 
 def serve_page(files: Sequence[str]) -> None:
-    """Serve the web page of the live view for captures, at a free port, until Ctrl-C. Raises InputError."""
+    """Serve the web page of the live view for captures on a free port until Ctrl-C. Raises InputError."""
     import structlog
     import trio
 

@@ -1,6 +1,6 @@
 """The app of `kproxy view`: seven screens with a status line above and a line of keys below.
 
-Blocking calls run in threads, which put results into queues. A timer empties these some times a second for some
+Blocking calls run in threads, which put results into queues. A timer empties these queues 20 times a second for some
 milliseconds, so keys respond while a hundred thousand rows arrive.
 """
 
@@ -40,11 +40,11 @@ LEFT_OUT = {
     "too_slow": "read too slowly",
     "unknown": "not judged",
 }
-"""Words for the reasons in the stream's `left`."""
+"""Texts for the reasons in the stream's `left`."""
 
 
 class StreamState:
-    """State of a source: its columns, its filter in the long form, rates, and what was left out."""
+    """State of a source: its columns, its filter in the long form, rates, and omitted exchanges."""
 
     def __init__(self) -> None:
         self.stream = self.filter = ""
@@ -63,7 +63,7 @@ class StreamState:
 
     @property
     def trouble(self) -> str:
-        """Return why there is nothing to see, or not all, in a line; "" while all is well."""
+        """Return the reason why exchanges are missing, in one line; "" if none are."""
         if not self.good and self.said:
             return self.said
         return f"rows are missing: {self.gaps[-1]}" if self.gaps else ""
@@ -103,7 +103,7 @@ class StreamState:
         self.lost_events = number(audit.get("lost")) if isinstance(audit, Mapping) else 0
 
     def head(self) -> str:
-        """Return the state in a line: rates, or how far a file was read, and what was left out."""
+        """Return the state in one line: rates or the progress in a file, and omitted exchanges."""
         if not self.good and not self.columns:
             return "not connected"
         said: list[str] = []
@@ -127,21 +127,21 @@ class StreamState:
 
 
 def number(value: Any) -> int:
-    """Return a count as it should be in an event; 0 for anything else."""
+    """Return a count from an event; 0 for an invalid one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
 T = TypeVar("T")
 THEMES = ("ansi-dark", "ansi-light")
 TURN = 0.05
-"""Seconds from one look into the queues to the next."""
+"""Seconds between two checks of the queues."""
 NO_CHANGE = "files are only looked at: a running proxy can be changed"
 SHARE = 0.03
-"""Seconds that one look takes at most."""
+"""Seconds that one check takes at most."""
 
 
 class ViewScreen(Screen[None], inherit_bindings=False):
-    """The one screen of Textual, which binds the keys of the table."""
+    """The only screen of Textual. It binds the keys of KEYS."""
 
     BINDINGS = [
         Binding(key, f"app.use('{use.does}', '{key}')", use.says, show=False)
@@ -151,7 +151,7 @@ class ViewScreen(Screen[None], inherit_bindings=False):
 
 
 class ViewApp(App[None], inherit_bindings=False):
-    """Terminal view of a source of exchanges. `proxy`: where `L` without a name goes back to."""
+    """Terminal view of a source of exchanges. `proxy`: the source that `L` without a name returns to."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -183,7 +183,7 @@ class ViewApp(App[None], inherit_bindings=False):
         }  # fmt: skip
         self.shown = "exchanges"
         self.before = "exchanges"
-        self.chosen = False  # whether a line was chosen since this screen is shown
+        self.chosen = False  # True after a line was selected on this screen
         self.head, self.line, self.foot = Bar("head", "reverse"), Bar("filter"), Bar("foot", most=4)
 
     @property
@@ -223,8 +223,8 @@ class ViewApp(App[None], inherit_bindings=False):
     # ---- what comes
 
     def read(self) -> bool:
-        """Begin to read the source with the filter; what is read now stays in force until the new reading has begun.
-        Return False for a filter that is none."""
+        """Start a reader of the source with the filter. The current reader stays in use until the new one has returned
+        its first event. Return False for an invalid filter."""
         try:
             self.readers.begin(self.source.open(self.filter_text))
         except FilterError as error:
@@ -233,14 +233,14 @@ class ViewApp(App[None], inherit_bindings=False):
         return True
 
     def turn(self) -> None:
-        """Take what threads have put into their queues, for a short while."""
+        """Process results of threads for SHARE seconds at most."""
         self.errands.turn()
         for reader, event in self.readers.events(time.monotonic() + SHARE):
             self.take(reader, event.name, event.data)
         self.draw()
 
     def take(self, reader: SourceThread, name: str, data: Mapping[str, Any]) -> None:
-        """Take an event of a reader. Only the first events of the next one count: hello, or why there is none."""
+        """Process an event of a reader. Until the next reader is current, only its `hello` and `refused` count."""
         readers = self.readers
         if name == "hello":
             self.begin(reader, data)
@@ -257,7 +257,7 @@ class ViewApp(App[None], inherit_bindings=False):
             self.refresh_if_named(name)
 
     def begin(self, reader: SourceThread, data: Mapping[str, Any]) -> None:
-        """Let a reader take the place of the one before; the same one after a break goes on with its rows."""
+        """Make a reader the current one. A reader that reconnects keeps its rows, unless its stream is a new one."""
         if reader is self.readers.next:
             self.readers.step()
             self.state = StreamState()
@@ -265,12 +265,12 @@ class ViewApp(App[None], inherit_bindings=False):
         before = self.state.stream
         self.state.take("hello", data)
         if before and before != self.state.stream:
-            self.clear()  # the numbers of its exchanges begin anew
+            self.clear()  # its exchange numbers start again
         self.store.begin(self.state.columns)
         self.filter_text = self.state.filter or self.filter_text
 
     def refresh_if_named(self, name: str) -> None:
-        """Read the shown screen again if the event names it. The focus stays: a question may be open."""
+        """Read the current screen again if the event names it. The focus stays: a question may be open."""
         if name == self.shown:
             self.pane.read()
 
@@ -286,7 +286,7 @@ class ViewApp(App[None], inherit_bindings=False):
     # ---- what is drawn
 
     def draw(self) -> None:
-        """Draw the lines at the top and the bottom, where they have changed."""
+        """Redraw the top and bottom lines that have changed."""
         number = SCREENS.index(self.shown) + 1
         self.head.say((f" {number} {self.shown} ", "bold"), (f"{self.source.name} · {self.state.head()}", ""))
         self.line.say(*self.pane.about())
@@ -334,7 +334,7 @@ class ViewApp(App[None], inherit_bindings=False):
         self.questions.answered(event.value)
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer to a question that was asked back, before keys mean what they mean."""
+        """Use a key as the answer to an open confirmation before its normal action."""
         if self.questions.key(event.key):
             event.stop()
             event.prevent_default()
@@ -361,18 +361,18 @@ class ViewApp(App[None], inherit_bindings=False):
     # ---- keys
 
     def action_use(self, does: str, key: str = "") -> None:
-        """Do what a key stands for, unless a line is asked for, which only `back` ends."""
+        """Run the action of a key. While an input line is open, only `back` acts, and closes it."""
         if self.questions.open:
             if does == "back":
                 self.questions.close()
             else:
-                self.questions.input.focus()  # a click on a list has taken the focus away
+                self.questions.input.focus()  # a click on a list has moved the focus
             return
         self.message = ("", "")
         if does == "screen":
             self.show(SCREENS[int(key or 1) - 1])
         elif does in CHANGES and self.shown not in ("exchanges", "details") and not self.chosen:
-            # the key that opened the screen and one more must not change anything
+            # a second key right after the one that opened the screen must not change anything
             self.say("choose a line first: j or k", good=False)
         else:
             self.chosen |= does in CHOOSES
@@ -382,7 +382,7 @@ class ViewApp(App[None], inherit_bindings=False):
         self.chosen = True
 
     def use(self, does: str) -> None:
-        """Run an action by its name: of the focused list, otherwise of its screen, otherwise of the app."""
+        """Run an action by name: of the focused list, otherwise of its screen, otherwise of the app."""
         for who in (self.focused, self.pane, self.keys):
             method = getattr(who, f"do_{does}", None)
             if method is not None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .app import ViewApp
 
 ACROSS = 12
-"""Bytes in a line, as `kproxy show` has them."""
+"""Bytes per line, as in `kproxy show`."""
 PARTS = ("request", "response", "records", "timing", "event")
 SIDES = ("client", "broker", "both")
 MOST_PARTITIONS = 6
-"""Partitions of a topic that a question names."""
+"""Partitions of a topic that a question lists."""
 
 
 class FieldList(LineList):
@@ -57,7 +57,7 @@ class FieldList(LineList):
 
 
 class ByteList(LineList, can_focus=False):
-    """Bytes of a frame in lines, those of one field marked."""
+    """Bytes of a frame in lines, with the bytes of one field marked."""
 
     def __init__(self, widget_id: str) -> None:
         super().__init__(widget_id)
@@ -70,7 +70,7 @@ class ByteList(LineList, can_focus=False):
         self.to(0)
 
     def mark(self, start: int, end: int) -> None:
-        """Mark these bytes, and bring the first of them into sight."""
+        """Mark these bytes, and scroll to the first of them."""
         self.marked = start, end
         self.to(0 if end <= start else 1 + start // ACROSS)
 
@@ -165,12 +165,12 @@ class DetailPane(Pane):
     # ---- what is shown
 
     def open(self, ident: str) -> None:
-        """Show the exchange of this id, as soon as its details are there."""
+        """Request the exchange with this id, and show its details when they arrive."""
         self.ident = ident
         self.host.work(lambda: self.host.source.detail(ident), lambda found: self.take(ident, found))
 
     def take(self, ident: str, detail: Mapping[str, Any]) -> None:
-        """Show these details, unless another exchange was asked for meanwhile."""
+        """Show these details, unless the user has opened another exchange since the request."""
         if ident == self.ident:
             self.detail = detail
             self.redraw()
@@ -207,7 +207,7 @@ class DetailPane(Pane):
         return f"exchange {self.ident} …" if self.ident else "no exchange was opened yet: Enter in the list opens one"
 
     def show_frames(self, both: Mapping[str, Any]) -> None:
-        """Show the frame of the side that was asked for, and the bytes of one or both."""
+        """Show the frame of the selected side, and the bytes of one side or both."""
         changed = changed_paths(both.get("changed"))
         client, broker = frame_of(both.get("client"), changed), frame_of(both.get("broker"), changed)
         of_broker = SIDES[self.side] == "broker" and broker is not None
@@ -298,11 +298,11 @@ def changed_paths(said: Any) -> frozenset[str]:
 
 
 MOST_LINES = 1000
-"""Partitions of one exchange whose records are shown."""
+"""Partitions of one exchange shown with their records."""
 
 
 def title_of(event: Mapping[str, Any]) -> str:
-    """Return an exchange in a line: API, connection, client, node, and its time with its parts."""
+    """Return an exchange in one line: API, connection, client, node, and its time with its parts."""
     said = [f"{event.get('api')} v{event.get('version')}"]
     if event.get("connection") is not None:
         said.append(f"connection {event['connection']}")
@@ -317,7 +317,7 @@ def title_of(event: Mapping[str, Any]) -> str:
 
 
 def time_parts(event: Mapping[str, Any]) -> str:
-    """Return the parts of an exchange's time in words, `rules 200ms + broker 52.8ms`."""
+    """Return the parts of an exchange's time as text: `rules 200ms + broker 52.8ms`."""
     named = (("rules", "rule_ms"), ("broker", "broker_ms"), ("kproxy", "wait_ms"))
     return " + ".join(
         f"{name} {milliseconds(event[key])}"
@@ -331,7 +331,7 @@ TIMES = (("request_in", "the request came"), ("request_out", "it went to the bro
 
 
 def timing_lines(event: Any) -> Iterator[TextPart]:
-    """Yield when each frame came and went, then where the time went."""
+    """Yield the arrival and departure of each frame, then the parts of the time."""
     if not isinstance(event, Mapping):
         return
     for name, words in TIMES:
@@ -366,7 +366,7 @@ def record_lines(detail: Mapping[str, Any]) -> Iterator[TextPart]:
 
 
 def batch_lines(batch: Mapping[str, Any]) -> Iterator[TextPart]:
-    """Yield the header of a batch in words, and a line for each of its records."""
+    """Yield the header of a batch as text, and a line for each of its records."""
     crc = f", crc {batch['crc']}" if batch.get("crc") else ""
     yield f"  {batch_text(batch)}{crc}", ""
     records = batch.get("records")
@@ -381,7 +381,7 @@ def batch_lines(batch: Mapping[str, Any]) -> Iterator[TextPart]:
 
 
 def record_text(record: Mapping[str, Any]) -> str:
-    """Return a record in a line, as `kproxy show` has it: offset, time, key, value, headers."""
+    """Return a record in one line, as in `kproxy show`: offset, time, key, value, headers."""
     when = record.get("time")
     headers = record.get("headers")
     pairs = [pair for pair in headers if isinstance(pair, list) and len(pair) == 2] if isinstance(headers, list) else []
@@ -394,7 +394,7 @@ def record_text(record: Mapping[str, Any]) -> str:
 
 
 def shown_bytes(encoded: Any) -> str:
-    """Return bytes that come in base64 as text, `null` for None."""
+    """Return base64 bytes as text, `null` for None."""
     try:
         return key_or_value(None if encoded is None else b64decode(encoded))
     except (ValueError, TypeError):

@@ -13,11 +13,11 @@ from .keys import help_lines
 from .widgets import LineList, TextPart
 
 LONGEST_LINE = 4000
-"""Letters that a line of text has at most."""
+"""Characters of the longest input line."""
 
 
 class Questions:
-    """Questions to the user, one at a time. `say` shows them, `done` is told when a line is asked for no more."""
+    """Questions to the user, one at a time. `say` shows a question; `done` is called when the input line closes."""
 
     def __init__(self, say: Callable[[str], None], done: Callable[[], None]) -> None:
         self.say, self.done = say, done
@@ -31,7 +31,7 @@ class Questions:
         return self.answer is not None
 
     def line(self, label: str, value: str, then: Callable[[str], None]) -> None:
-        """Ask for a line of text, which `then` gets."""
+        """Ask for a line of text, and pass it to `then`."""
         self.answer = then
         self.say(label)
         self.input.value, self.input.cursor_position = value, len(value)
@@ -51,7 +51,7 @@ class Questions:
         self.done()
 
     def confirm(self, question: str, then: Callable[[], None], word: str = "") -> None:
-        """Ask for consent, then call `then`. With `word`, that has to be typed: one key more does nothing."""
+        """Ask for confirmation, then call `then`. `word`: text that the user must type, so a stray key does nothing."""
         if word:
             self.line(f"{question} type {word}:", "", lambda text: then() if text.strip() == word else None)
             return
@@ -59,7 +59,7 @@ class Questions:
         self.say(f"{question} y does, any other key does not")
 
     def key(self, key: str) -> bool:
-        """Take a key as the answer to what is to be confirmed; return False if nothing is."""
+        """Use a key as the answer to an open confirmation. Return False if none is open."""
         then, self.meant = self.meant, None
         if then is None:
             return False
@@ -70,8 +70,6 @@ class Questions:
 
 
 class HelpPane(Pane):
-    """Screen with all keys."""
-
     hints = "q back"
 
     def compose(self) -> ComposeResult:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def make_rule(host: ViewApp, get: Callable[[str], Any]) -> None:
-    """Have a document edited that is about exchanges like one, and add it; while files are shown, save it."""
+    """Open a rule for similar exchanges in the editor, then add it to the proxy, or save it if the view shows files."""
     edit_rule(host, document_of(get))
 
 
 def edit_rule(host: ViewApp, text: str) -> None:
-    """Have a document edited until it is right, or empty."""
+    """Open a document in the editor until it is valid or empty."""
     after = host.edited(text, ".yaml")
     if after is None or is_empty(after):
         host.say("no rule was made")
@@ -62,7 +62,7 @@ def edit_rule(host: ViewApp, text: str) -> None:
 
 
 def save_detail(host: ViewApp, ident: str) -> None:
-    """Ask for a file, and write an exchange into it as JSON, with its bytes."""
+    """Ask for a file name, and write an exchange to it as JSON, with its bytes."""
 
     def write(name: str) -> None:
         if name.strip():
@@ -75,7 +75,7 @@ def save_detail(host: ViewApp, ident: str) -> None:
 
 
 def save(host: ViewApp, name: str, text: str) -> None:
-    """Write a new file; one that is there stays as it is."""
+    """Write a new file; an existing file is not changed."""
     path = Path(name.strip()).expanduser()
 
     def write() -> None:
@@ -91,9 +91,9 @@ def save(host: ViewApp, name: str, text: str) -> None:
 
 
 def send_again(host: ViewApp, ident: str, api: str, show: Callable[[str], None], what: str, confirm: str = "") -> None:
-    """Have a request sent again, and `show` the new exchange. `what`: the request in words.
+    """Send a request again, and `show` the new exchange. `what`: the request as text.
 
-    `confirm`: its API, typed by the user, which the proxy needs for a request that changes something.
+    `confirm`: its API, typed by the user. The proxy requires it for a request that changes something.
     """
     admin = host.admin
     if admin is None:
@@ -123,12 +123,12 @@ def send_again(host: ViewApp, ident: str, api: str, show: Callable[[str], None],
 
 
 def named_request(api: str, about: Any, records: Any) -> str:
-    """Return a request in words: its API, its topics and partitions, its number of records."""
+    """Return a request as text: its API, its topics and partitions, its number of records."""
     return " ".join([api, *([f"about {about}"] if about else ()), *([f"with {records} records"] if records else ())])
 
 
 def outcome_of(found: Mapping[str, Any]) -> str:
-    """Return in a line what became of a request that was sent again."""
+    """Return the outcome of a request that was sent again, in one line."""
     seconds, notes = found.get("seconds"), found.get("notes")
     said = str(found.get("reason") or found.get("outcome")).replace("_", " ")
     if found.get("outcome") == "answered" and isinstance(seconds, (int, float)):
@@ -137,7 +137,7 @@ def outcome_of(found: Mapping[str, Any]) -> str:
 
 
 TTL = "10m"
-"""How long a rule stays that was made here."""
+"""Lifetime of a rule that is created here."""
 OTHERS = (
     ("error", "error: NOT_LEADER_OR_FOLLOWER"),
     ("throttle_time", "throttle: 500ms"),
@@ -145,13 +145,13 @@ OTHERS = (
     ("disconnect", ""),
     ("intercept", "hold_for: 20s"),
 )
-"""Kinds that a rule may have in the place of the first one, with a line that some of them need."""
+"""Kinds that can replace the first one, with a line that some of them need."""
 SELECTED = ("topic", "partition", "group", "transactional_id", "principal", "listener")
-"""Columns that are selectors of the same name."""
+"""Columns with the name of a selector."""
 
 
 def match_of(get: Callable[[str], Any]) -> dict[str, Any]:
-    """Return what selects exchanges like one, whose values `get` gives by the names of the stream's columns."""
+    """Return the selectors for exchanges like one. `get` returns its values by the stream's column names."""
     match: dict[str, Any] = {"api": get("api")}
     if get("client"):
         match["client_id"] = exact(get("client"))
@@ -162,7 +162,7 @@ def match_of(get: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def exact(value: Any) -> Any:
-    r"""Return a value as a selector that means just this text: a star or a slash would make it a pattern."""
+    r"""Return a value as a selector of exactly this text: a star or a slash would make it a pattern."""
     if not isinstance(value, str) or not ("*" in value or value.startswith("/")):
         return value
     quoted = "".join(char if char.isalnum() else f"\\{char}" for char in value)
@@ -186,7 +186,7 @@ def document_of(get: Callable[[str], Any]) -> str:
 
 
 def dumped(rules: list[dict[str, Any]]) -> str:
-    """Return rules as YAML; letters that cannot be seen are escaped."""
+    """Return rules as YAML; unprintable characters are escaped."""
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=10_000)
     return text if printable(text) == text else yaml.safe_dump(rules, sort_keys=False, width=10_000)
 
@@ -197,5 +197,5 @@ def check(text: str) -> None:
 
 
 def is_empty(text: str) -> bool:
-    """Return True if nothing but comments is left of a document."""
+    """Return True if a document contains only comments."""
     return not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())

@@ -17,11 +17,11 @@ from kproxy.cli.tail import milliseconds, size
 from .widgets import TextPart, fit
 
 StreamRow = Sequence[Any]
-"""Values of one exchange, in the order of the columns that the stream has named."""
+"""Values of one exchange, in the order of the stream's columns."""
 
 
 class ColumnReader:
-    """Reader of the values of rows by their columns' names; None for a column that there is not."""
+    """Reader of row values by column name; None for an unknown column."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
@@ -33,15 +33,13 @@ class ColumnReader:
 
 
 ReadValue = Callable[[str], Any]
-"""Gives the value of a named column of one row."""
+"""Returns the value of a named column of one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalColumn:
-    """Column of the list. `width` in cells, negative aligns to the right; `rank`: those of a low one are shown first.
-
-    `most`: cells that it grows to where there is room.
-    """
+    """Column of the list. `width`: cells; a negative number aligns to the right. `rank`: columns with low ranks are
+    shown first. `most`: widest width if the line has room."""
 
     head: str
     width: int
@@ -56,7 +54,7 @@ def clock_time(seconds: Any) -> str:
 
 
 def outcome(get: ReadValue) -> str:
-    """Return in words how an exchange ended: its errors, else what became of it, or which rules acted; else ""."""
+    """Return the end of an exchange as text: its errors, otherwise its outcome, or the rules that acted, or ""."""
     errors = get("errors")
     if errors:
         return ",".join(errors)
@@ -69,7 +67,7 @@ def outcome(get: ReadValue) -> str:
 
 
 def joined(value: Any) -> str | None:
-    """Return a list's values separated by commas, a single value as text, None for none."""
+    """Return a list's values separated by commas, a single value as text, None for an empty value."""
     return ",".join(map(str, value)) or None if isinstance(value, (list, tuple)) else value and str(value)
 
 
@@ -82,17 +80,17 @@ def named(name: str) -> Callable[[ReadValue], str | None]:
 
 
 def sized(name: str) -> Callable[[ReadValue], str | None]:
-    """Return what gives a column's bytes in a few characters."""
+    """Return a function that formats a column's bytes in a few characters."""
     return lambda get: size(get(name))
 
 
 def lasting(name: str) -> Callable[[ReadValue], str | None]:
-    """Return what gives a column's milliseconds in a few characters, nothing for 0."""
+    """Return a function that formats a column's milliseconds in a few characters; 0 is empty."""
     return lambda get: milliseconds(get(name) or None)
 
 
 LAST_TO_GROW = 6
-"""Rank up to which columns grow first, those of high ranks before the others: the outcome, what it is about."""
+"""Highest rank of the columns that grow first: the outcome and the subject. Among them, higher ranks grow first."""
 
 COLUMNS = (
     TerminalColumn("id", 8, 12, named("id")),
@@ -135,10 +133,10 @@ class PlacedColumn:
 
 @lru_cache(maxsize=50)
 def placed(columns: tuple[TerminalColumn, ...], width: int, first: int = 0, room: int = 0) -> tuple[PlacedColumn, ...]:
-    """Return those of the columns that fit so many cells, in their order.
+    """Return the columns that fit into `width` cells, in their order.
 
-    `first`: columns that were scrolled away: so many of the first are left out, but never those of the ranks 0 and 1.
-    `room`: cells that are left to those up to the rank LAST_TO_GROW before others are shown.
+    `first`: number of columns scrolled away. Columns of rank 0 and 1 always stay. `room`: cells reserved for columns up
+    to rank LAST_TO_GROW before columns of higher ranks are shown.
     """
     there = [one for number, one in enumerate(columns) if number >= first or one.rank < 2]
     chosen: list[TerminalColumn] = []
@@ -157,17 +155,17 @@ def placed(columns: tuple[TerminalColumn, ...], width: int, first: int = 0, room
 
 
 def cells(columns: Sequence[PlacedColumn], get: ReadValue) -> list[TextPart]:
-    """Return the cells of one line, with a blank behind each."""
+    """Return the cells of one line, each followed by a blank."""
     return [(fit(cell(one.column, get), one.width) + " ", "") for one in columns]
 
 
 def heads(columns: Sequence[PlacedColumn]) -> list[TextPart]:
-    """Return the heads of columns, with a blank behind each."""
+    """Return the column heads, each followed by a blank."""
     return [(fit(one.column.head, one.width) + " ", "") for one in columns]
 
 
 def cell(column: TerminalColumn, get: ReadValue) -> str:
-    """Return the text of one cell, `?` for a value that is not of its type."""
+    """Return the text of one cell, `?` for a value of another type."""
     try:
         return column.text(get) or ""
     except (TypeError, ValueError, OverflowError, OSError, AttributeError):
@@ -175,7 +173,7 @@ def cell(column: TerminalColumn, get: ReadValue) -> str:
 
 
 def colour(get: ReadValue) -> str:
-    """Return the colour of an exchange's line, in rich's words; the outcome always says the same in a word."""
+    """Return the rich style of an exchange's line. The outcome column shows the same fact as text."""
     if get("responder") == "kproxy":
         return "cyan"
     if get("errors"):
@@ -188,14 +186,14 @@ def colour(get: ReadValue) -> str:
 
 
 MOST_ROWS = 200_000
-"""Rows that are held: some 200 MB where every column has a value of its own."""
+"""Capacity of the store: about 200 MB if every column has a value of its own."""
 MOST_MARKED = 1000
 STEP = 1000
-"""Rows that go at a time when there are too many."""
+"""Rows that are evicted at a time."""
 
 
 class ExchangeStore:
-    """Rows of exchanges in the order in which they came; `gone` counts those that had to make room."""
+    """Rows of exchanges in order of arrival; `gone` counts evicted rows."""
 
     def __init__(self, most: int = MOST_ROWS) -> None:
         self.most, self.gone = most, 0
@@ -208,18 +206,17 @@ class ExchangeStore:
         return len(self.rows)
 
     def clear(self) -> None:
-        """Forget all rows, their places and marks."""
         self.rows, self.places, self.gone = [], {}, 0
         self.marked = {}
 
     def begin(self, columns: Sequence[str]) -> None:
-        """Take the names of the columns of the rows that come from now on; rows of other columns are forgotten."""
+        """Set the column names of the rows that follow. Rows with other columns are discarded."""
         if tuple(columns) != self.read.columns:
             self.clear()
             self.read = ColumnReader(columns)
 
     def getter(self, index: int) -> Callable[[str], Any]:
-        """Return what gives the values of the row at this place by their columns' names."""
+        """Return a function that reads the row at this index by column name."""
         row, read = self.rows[index], self.read
         return lambda name: read(row, name)
 
@@ -227,7 +224,7 @@ class ExchangeStore:
         return str(self.read(self.rows[index], "id"))
 
     def add(self, rows: Iterable[StreamRow]) -> int:
-        """Add rows, or put them in the place of those with the same ids. Return how many rows went to make room."""
+        """Append rows; a row with a known id replaces the old one. Return the number of evicted rows."""
         for row in rows:
             if not isinstance(row, (list, tuple)):
                 continue
@@ -253,12 +250,12 @@ class ExchangeStore:
         return count
 
     def place(self, ident: str) -> int | None:
-        """Return where the row of this id stands, None if it is not held."""
+        """Return the index of the row with this id, None if the store does not contain it."""
         found = self.places.get(ident)
         return None if found is None else found - self.gone
 
     def mark(self, ident: str) -> None:
-        """Mark a row, or take its mark away."""
+        """Toggle the mark of a row."""
         if ident in self.marked:
             del self.marked[ident]
         elif len(self.marked) < MOST_MARKED:

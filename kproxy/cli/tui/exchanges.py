@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .app import ViewApp
 
 ROOM = 20
-"""Cells that outcome and what it is about grow by before more columns are shown."""
+"""Cells added to outcome and subject before more columns are shown."""
 MOST_PENDING = 20_000
-"""Rows that are kept while the list is stopped; of more, the oldest go and are counted."""
+"""Rows that are kept while the list is paused. Beyond this number the oldest are dropped and counted."""
 FOLLOWED = ("connection", "group", "member", "producer_id", "transactional_id", "topic", "partition", "client_id")
 
 
@@ -38,7 +38,7 @@ class ExchangeList(LineList):
         return len(self.store)
 
     def index(self, line: int) -> int:
-        """Return the place in the store of a line, and the line of a place."""
+        """Convert a line to an index in the store, or an index to a line."""
         return len(self.store) - 1 - line if self.reverse else line
 
     def line(self, index: int, width: int) -> Sequence[TextPart]:
@@ -57,7 +57,7 @@ class ExchangeList(LineList):
         return [(" ", ""), *heads(placed(COLUMNS, width - 1, self.first, ROOM))]
 
     def add(self, rows: Iterable[StreamRow]) -> None:
-        """Add rows; what is on the screen stays where it is, unless the list follows what comes."""
+        """Add rows. The lines on the screen keep their place, unless the list follows new rows."""
         before = len(self.store)
         went = self.store.add(rows)
         came = len(self.store) + went - before
@@ -69,7 +69,7 @@ class ExchangeList(LineList):
         self.changed()
 
     def current(self) -> int | None:
-        """Return the place of the row at the cursor, None in an empty list."""
+        """Return the store's index of the row at the cursor, None in an empty list."""
         return self.index(self.cursor) if len(self.store) else None
 
     def do_to_right(self) -> None:
@@ -87,7 +87,7 @@ class ExchangeList(LineList):
 
 
 class Heads(Painted):
-    """Line with the heads of a list's columns."""
+    """Line with a list's column heads."""
 
     DEFAULT_CSS = "Heads { height: 1; }"
 
@@ -103,7 +103,7 @@ class Heads(Painted):
 
 
 class ExchangePane(Pane):
-    """Screen with the list of exchanges, and below it the details of one if the layout says so."""
+    """Screen with the list of exchanges. The layout key adds the details of one exchange below the list."""
 
     hints = "Enter open  f filter  / search  F follow  o only its…  m rule  i hold  ? help"
 
@@ -129,7 +129,7 @@ class ExchangePane(Pane):
         self.rows.changed()
 
     def take(self, rows: list[Any]) -> None:
-        """Show rows that have come, or keep them while the list is stopped."""
+        """Show new rows, or keep them as pending while the list is paused."""
         if self.paused:
             self.missed += max(0, len(self.pending) + len(rows) - MOST_PENDING)
             self.pending.extend(rows)
@@ -137,14 +137,14 @@ class ExchangePane(Pane):
             self.rows.add(rows)
 
     def pause(self) -> None:
-        """Stop the list, or let it go on with what came meanwhile."""
+        """Pause the list, or resume it with the pending rows."""
         self.paused = not self.paused
         if not self.paused:
             self.rows.add(self.pending)
             self.pending.clear()
 
     def clear(self) -> None:
-        """Forget all rows, those that wait included."""
+        """Discard all rows, including the pending ones."""
         self.host.store.clear()
         self.pending.clear()
         self.missed = 0
@@ -154,7 +154,7 @@ class ExchangePane(Pane):
         return [("filter ", "dim"), (self.host.filter_text or "none: everything", ""), *self.place()]
 
     def place(self) -> Iterator[TextPart]:
-        """Yield in words where the cursor is, and what the list does not show."""
+        """Yield the position of the cursor, and the numbers of rows that the list does not show."""
         store, rows = self.host.store, self.rows
         if len(store):
             yield f"  {rows.cursor + 1} of {len(store)}", "dim"
@@ -168,7 +168,7 @@ class ExchangePane(Pane):
             yield " · following", "dim"
 
     def moved(self) -> None:
-        """Stop following when the cursor leaves the newest row, and show the details of another one."""
+        """Stop following when the cursor leaves the newest row, and update the details below the list."""
         newest = 0 if self.rows.reverse else self.rows.count() - 1
         if self.rows.count() and self.rows.cursor != newest:
             self.rows.following = False
@@ -215,7 +215,7 @@ class ExchangePane(Pane):
         return self.rows
 
     def value(self, name: str) -> Any:
-        """Return a value of the exchange at the cursor, None if there is none."""
+        """Return a value of the exchange at the cursor, None in an empty list."""
         place = self.rows.current()
         return None if place is None else self.host.store.getter(place)(name)
 
@@ -252,7 +252,7 @@ class ExchangePane(Pane):
         self.host.prompt(f"only its ({', '.join(there)}):", there[0], self.narrow)
 
     def narrow(self, name: str) -> None:
-        """Show only exchanges with the same value of this field as the one at the cursor."""
+        """Narrow the filter to exchanges with the cursor's value of this field."""
         value = self.value(column_of(name.strip())) if name.strip() in FOLLOWED else None
         if value is None:
             self.host.say(f"this exchange has no {name.strip()}", good=False)
@@ -263,5 +263,5 @@ class ExchangePane(Pane):
 
 
 def column_of(field: str) -> str:
-    """Return the column of rows that has a filter field's value."""
+    """Return the column that contains a filter field's value."""
     return "client" if field == "client_id" else field

@@ -19,7 +19,7 @@ from kproxy.base.terminal import printable
 from kproxy.cli.show import key_or_value
 
 MOST_TEXT = 200
-"""Letters of a value that a line has."""
+"""Characters of a value in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class FrameField:
 
 @dataclass(frozen=True, slots=True)
 class TerminalFrame:
-    """Frame with its fields, its bytes, and in `notes` what is to be said of both."""
+    """Frame with its fields, its bytes, and `notes` about missing or overwritten parts."""
 
     side: str = "client"
     size: int = 0
@@ -47,7 +47,7 @@ class TerminalFrame:
 
 
 def frame_of(said: Any, changed: frozenset[str] = frozenset()) -> TerminalFrame | None:
-    """Return a frame of the API; None if there is none. `changed`: paths whose values differ on the other side."""
+    """Return a frame of an API response, None for any other JSON. `changed`: paths that differ on the other side."""
     if not isinstance(said, Mapping):
         return None
     try:
@@ -61,7 +61,7 @@ def frame_of(said: Any, changed: frozenset[str] = frozenset()) -> TerminalFrame 
 
 
 def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing in a frame, and why."""
+    """Yield the missing parts of a frame, with the reason for each."""
     size, kept = said.get("bytes"), said.get("kept")
     if isinstance(size, int) and isinstance(kept, int) and size - 4 > kept:
         why = said.get("withheld")
@@ -75,7 +75,7 @@ def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def fields_of(steps: Any, changed: frozenset[str]) -> Iterator[FrameField]:
-    """Yield the lines of a tree: a name for each struct and element, and below it its fields."""
+    """Yield the lines of a tree: a name for each struct and element, followed by its fields."""
     parents: list[str] = []
     for step in steps if isinstance(steps, list) else ():
         match step:
@@ -92,7 +92,7 @@ def fields_of(steps: Any, changed: frozenset[str]) -> Iterator[FrameField]:
 
 
 def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
-    """Return a step's value for one line. `names`: what a number stands for, if that is known."""
+    """Return a step's value for one line. `names`: meanings of a number, if known."""
     match what:
         case "count":
             if not isinstance(value, int) or value < 0:
@@ -117,7 +117,7 @@ def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
 
 
 def bytes_text(value: Mapping[str, Any]) -> str:
-    """Return how many bytes a value has; of packed ones, which have no place in the frame, these bytes as text."""
+    """Return the size of a bytes value, or its text if it is packed and so has no place in the frame."""
     size, data = value.get("bytes"), value.get("data")
     if size is None:
         return "null"
@@ -130,7 +130,7 @@ def bytes_text(value: Mapping[str, Any]) -> str:
 
 
 def batch_text(batch: Mapping[str, Any]) -> str:
-    """Return what the header of a batch says: offsets, records, codec, producer."""
+    """Return the header of a batch as text: offsets, records, codec, producer."""
     if "cut" in batch:
         return f"the beginning of a batch, {batch['cut']} bytes"
     if "count" not in batch:
@@ -149,7 +149,7 @@ def batch_text(batch: Mapping[str, Any]) -> str:
 
 
 LONGEST_VALUE = 65_536
-"""Bytes of a field that are edited as text."""
+"""Bytes of the longest field that is edited as text."""
 HELP = """\
 # Change values, save and leave: kproxy checks them, and `a` resumes the frame with them. Paths stay as they are, but a
 # line may be repeated with the next number in its brackets, where an array is to get an element more. Bytes are
@@ -158,8 +158,8 @@ HELP = """\
 
 
 def values_of(held: Any) -> dict[str, Any]:
-    """Return the values of a held frame's body by their paths, and of its records those of keys, values and headers, in
-    the form in which they can be set."""
+    """Return the values of a held frame by path, in the form of the API: those of its body, and the keys, values and
+    headers of its records."""
     found: dict[str, Any] = {}
     frame = held.get("frame") if isinstance(held, Mapping) else None
     if not isinstance(frame, Mapping):
@@ -185,8 +185,8 @@ def values_of(held: Any) -> dict[str, Any]:
 
 
 def record_values(path: str, partition: Any) -> dict[str, Any]:
-    """Return what can be set of the records of one partition; they are counted over its batches, without control
-    batches. Values that were cut are left out."""
+    """Return the editable values of one partition's records by path. The index counts records over all batches, without
+    control batches. Truncated values are left out."""
     found: dict[str, Any] = {}
     number = 0
     batches = partition.get("batches") if isinstance(partition, Mapping) else None
@@ -211,7 +211,7 @@ def record_values(path: str, partition: Any) -> dict[str, Any]:
 
 
 def data_of(encoded: Any) -> bytes:
-    """Return the bytes of a text in base64; none for what is no such text."""
+    """Return the bytes of a base64 text, b"" for an invalid one."""
     try:
         return b64decode(encoded)
     except (ValueError, TypeError):
@@ -219,14 +219,14 @@ def data_of(encoded: Any) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as the API takes them: as text, or as `hex:0a0b` if they are no text that can be seen."""
+    """Return bytes in the API's form: as text, or as `hex:0a0b` if they are not printable UTF-8."""
     text = data.decode("utf-8", "replace")
     plain = text.encode() == data and printable(text) == text and not text.startswith("hex:")
     return text if plain else f"hex:{data.hex()}"
 
 
 def as_yaml(heading: str, values: Mapping[str, Any]) -> str:
-    """Return values as YAML below a comment; letters that cannot be seen are escaped."""
+    """Return values as YAML below a comment; unprintable characters are escaped."""
     text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=10_000)
     if printable(text) != text:
         text = yaml.safe_dump(dict(values), sort_keys=False, width=10_000)
@@ -234,7 +234,8 @@ def as_yaml(heading: str, values: Mapping[str, Any]) -> str:
 
 
 def changes(text: str, before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what differs in an edited text, as `{"path", "value"}` each. Raises InputError for other YAML."""
+    """Return changed and added values as `{"path", "value"}` each. Raises InputError for missing paths and other
+    YAML."""
     try:
         after = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from .app import ViewApp
 
 CLAIM = 10.0
-"""Seconds between two claims of a frame that is edited; each lasts thirty."""
+"""Seconds between two claims of an edited frame; each claim lasts 30 seconds."""
 MOST_EDITS = 100
-"""Frames whose edits are remembered."""
+"""Frames with kept edits."""
 
 
 def _exchange(name: str) -> Any:
@@ -43,7 +43,7 @@ def _left(get: ReadValue) -> str | None:
 
 
 class HeldPane(TablePane):
-    """Screen with what rules hold now, and the fields of one frame."""
+    """Screen with the frames that rules hold, and the fields of one frame."""
 
     DEFAULT_CSS = """
     HeldPane TableList { height: 1fr; max-height: 12; }
@@ -95,7 +95,7 @@ class HeldPane(TablePane):
             yield f" · {passed} forwarded at the limit of {most} held frames", "yellow"
 
     def moved(self) -> None:
-        """Show the fields of the frame at the cursor, if they are not there yet."""
+        """Show the fields of the frame at the cursor, unless they are already shown."""
         one = self.table.current()
         ident = "" if one is None else str(one.get("id"))
         if ident == self.open:
@@ -126,14 +126,13 @@ class HeldPane(TablePane):
         ident = str(one.get("id"))
 
         def ask() -> Any:
-            """Claim the frame, and read it."""
             self.claim(admin, ident)
             return admin("GET", f"{self.path}/{segment(ident)}")
 
         self.host.work(ask, lambda held: self.edit(ident, held))
 
     def edit(self, ident: str, held: ListedItem) -> None:
-        """Have a frame edited, and ask the proxy what it makes of it."""
+        """Open a frame in the editor, then let the proxy preview the changes."""
         before = values_of(held)
         with self.held_on(ident):
             text = self.host.edited(self.drafts.get(ident) or as_yaml(heading(held), before), ".yaml")
@@ -163,7 +162,7 @@ class HeldPane(TablePane):
 
     @contextmanager
     def held_on(self, ident: str) -> Iterator[None]:
-        """Extend the hold of a frame by claims while the context lasts; the proxy bounds it."""
+        """Extend the hold of a frame by claims until the context ends; the proxy limits the total."""
         admin, over = self.host.admin, threading.Event()
 
         def run() -> None:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .app import ViewApp
 
 SEARCHED = 5000
-"""Lines that one search looks at; `n` goes on."""
+"""Lines per search; `n` continues it."""
 
 
 class Pane(Vertical, inherit_bindings=False):
-    """Screen of the view: the keys 1 to 7 show one each."""
+    """Screen of the view; the keys 1 to 7 open one each."""
 
     hints = ""
-    """Keys that the bottom line names."""
+    """Keys listed in the bottom line."""
 
     def __init__(self, host: ViewApp, widget_id: str) -> None:
         super().__init__(id=widget_id)
@@ -30,13 +30,13 @@ class Pane(Vertical, inherit_bindings=False):
         self.sought = ""
 
     def shown(self) -> None:
-        """Take note that the screen is shown from now on."""
+        """Called when the screen opens."""
 
     def read(self) -> None:
-        """Ask the proxy for the contents again. Only tables have contents of their own."""
+        """Read the contents from the proxy again. Only tables have contents of their own."""
 
     def tick(self) -> None:
-        """Take note that a second has passed while the screen is shown."""
+        """Called once a second while the screen is shown."""
 
     def about(self) -> Sequence[TextPart]:
         return ()
@@ -58,7 +58,7 @@ class Pane(Vertical, inherit_bindings=False):
         self.find_next(-1)
 
     def find_next(self, step: int) -> None:
-        """Go to the next line, or the one before, that has the text; of a long list some lines at a time."""
+        """Move to the next line (or the previous one) with the text, within SEARCHED lines."""
         wanted, lines = self.sought.lower(), self.searched()
         if not wanted:
             self.host.say("there is nothing to search for: / first", good=False)
@@ -77,7 +77,7 @@ class Pane(Vertical, inherit_bindings=False):
 
 
 LONGEST = 100
-"""Letters of a name that the proxy takes."""
+"""Characters of the longest name that the proxy accepts."""
 
 
 @cache

@@ -24,11 +24,11 @@ from .sources import SourceEvent, SourceThread
 
 T = TypeVar("T")
 MOST = 8
-"""Errands that are under way at a time."""
+"""Errands that run at the same time."""
 
 
 class Errands:
-    """Threads that do one thing each; `turn` calls, in the loop, what is to be done with what they bring.
+    """Threads for one blocking call each. `turn` runs in the loop and passes their results to callbacks.
 
     `failed` gets the message of a KproxyError or an OSError.
     """
@@ -39,7 +39,7 @@ class Errands:
         self.under_way = 0
 
     def start(self, what: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do `what` in a thread, then `then` with its result in the loop."""
+        """Call `what` in a thread, then `then` with its result in the loop."""
         if self.under_way >= MOST:
             self.failed("what was asked before has not been answered yet")
             return
@@ -54,44 +54,44 @@ class Errands:
             else:
                 self.done.put(lambda: then(found))
 
-        threading.Thread(target=run, name="view asks", daemon=True).start()  # the end of the program waits for none
+        threading.Thread(target=run, name="view asks", daemon=True).start()  # the program exits without waiting for it
 
     def turn(self) -> None:
-        """Do what is to be done with all that threads have brought."""
+        """Run the callbacks of all finished calls."""
         while not self.done.empty():
             self.under_way -= 1
             self.done.get()()
 
 
 class Readers:
-    """Readers of a source: the present one, and the next."""
+    """Readers of a source: the current one, and the next."""
 
     def __init__(self) -> None:
         self.present: SourceThread | None = None
         self.next: SourceThread | None = None
 
     def begin(self, reader: SourceThread) -> None:
-        """Start a reader that takes the place of the present one when it has begun."""
+        """Start the next reader. It replaces the current one after its first event."""
         if self.next is not None:
             self.next.stop()
         self.next = reader
         reader.start()
 
     def step(self) -> None:
-        """Let the next reader take the place of the present one."""
+        """Replace the current reader by the next one."""
         if self.present is not None:
             self.present.stop()
         self.present, self.next = self.next, None
 
     def stop(self) -> None:
-        """Stop all readers, and forget them."""
+        """Stop and remove all readers."""
         for reader in (self.present, self.next):
             if reader is not None:
                 reader.stop()
         self.present = self.next = None
 
     def events(self, until: float) -> Iterator[tuple[SourceThread, SourceEvent]]:
-        """Yield the events that wait, with their readers, as long as the monotonic clock is before `until`."""
+        """Yield queued events with their readers until the monotonic clock reaches `until`."""
         for reader in (self.next, self.present):
             while reader is not None and time.monotonic() < until:
                 try:
@@ -101,9 +101,9 @@ class Readers:
 
 
 def in_editor(app: Any, text: str, suffix: str) -> str | None:
-    """Return the text as it was left in $VISUAL or $EDITOR; None if that could not be run, or failed, which is said."""
+    """Return the text after $VISUAL or $EDITOR. If the editor fails, show the error and return None."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory(prefix="kproxy-view-") as folder:  # only its owner may look into it
+    with tempfile.TemporaryDirectory(prefix="kproxy-view-") as folder:  # readable only by its owner
         file = Path(folder) / f"edit{suffix}"
         file.write_text(text)
         try:

@@ -30,8 +30,8 @@ SCREENS = ("exchanges", "details", "held", "rules", "connections", "captures", "
 class KeyUse:
     """Use of a key on some of the screens.
 
-    `keys`: their names in Textual, separated by commas. `shown`: as people write them. `does`: the method `do_…` of the
-    screen, or of the app. `says`: help text. `changes`: the key changes the item at the cursor.
+    `keys`: their names in Textual, separated by commas. `shown`: their names in the help. `does`: the method `do_…` of
+    the screen, or of the app. `says`: help text. `changes`: the key changes the item at the cursor.
     """
 
     where: str
@@ -95,15 +95,15 @@ KEYS = (
     KeyUse(CAPTURES, "S", "S", "start", "record what the filter holds for"),
     KeyUse(CAPTURES, "E", "E", "stop", "end a capture", True),
 )  # fmt: skip
-"""Table of all keys. One that stands under a screen acts there, and where another screen has something that it fits."""
+"""All keys. The help lists a key under one screen; it also acts on other screens that have its `do_…` method."""
 
 CHANGES = frozenset(use.does for use in KEYS if use.changes)
 CHOOSES = frozenset(use.does for use in KEYS if use.where == LISTS)
-"""Actions that choose a line. Before one of them, keys of CHANGES do nothing on a screen that was just opened."""
+"""Actions that select a line. On a newly opened screen, keys of CHANGES do nothing before one of them."""
 
 
 def help_lines() -> Iterator[tuple[str, str]]:
-    """Yield (keys, what they do) of each line of the help; a heading has no keys."""
+    """Yield (keys, action) for each line of the help; a heading has no keys."""
     for where, uses in groupby(KEYS, key=lambda use: use.where):
         yield "", where
         for use in uses:
@@ -122,7 +122,7 @@ INTERCEPT_TTL = "10m"
 
 
 class AppKeys:
-    """Methods for the keys that act everywhere."""
+    """Actions of the keys that act on every screen."""
 
     def __init__(self, app: ViewApp) -> None:
         self.app = app
@@ -144,7 +144,7 @@ class AppKeys:
         self.app.prompt("do:", "", self.command)
 
     def command(self, text: str) -> None:
-        """Do what a key does, or one thing more, by its name."""
+        """Run an action by name: that of a key, or a further one."""
         name, _, rest = text.strip().partition(" ")
         if name == "filter" and rest:
             self.app.set_filter(rest)
@@ -172,7 +172,7 @@ class AppKeys:
         self.app.prompt("read the file (none: the proxy):", "", self.load)
 
     def load(self, name: str) -> None:
-        """Read a file in place of what is read now, or the proxy if the name is empty."""
+        """Read a file in place of the current source, or the proxy if the name is empty."""
         app, name = self.app, name.strip()
         try:
             there = not name or is_file(name)
@@ -188,7 +188,7 @@ class AppKeys:
         self.app.prompt("hold what this filter holds for:", self.app.filter_text, self.intercept)
 
     def intercept(self, text: str) -> None:
-        """Ask back, then add a rule that holds what a filter holds for."""
+        """Ask for confirmation, then add a rule that holds requests matching a filter."""
         rule: dict[str, Any] = {"name": self.rule_name(), "kind": "intercept"}
         if text.strip():
             rule["filter"] = text.strip()
@@ -204,7 +204,7 @@ class AppKeys:
         self.app.confirm(f"hold {text.strip() or 'every request'} of all clients?", add)
 
     def rule_name(self) -> str:
-        """Return the name of the rule that this terminal's `i` puts."""
+        """Return the name of the rule that `i` adds from this terminal."""
         return f"hold for {user()}"
 
     def do_intercepting(self) -> None:

@@ -1,6 +1,6 @@
-"""Sources of the view's exchanges: files, or a running proxy. Each reads in a thread of its own.
+"""Sources of the view's exchanges: files, or a running proxy. Each reads in its own thread.
 
-A source puts events into a bounded queue, and waits if the queue is full. The app empties the queue some times a second
+A source puts events into a bounded queue, and waits if the queue is full. The app empties the queue 20 times a second
 for some milliseconds. The events are those of the view's stream (`hello`, `rows`, `left`, `gap`, `tick`, `held`,
 `rules`, `captures`), and two more: `state`, a status text, and `refused`, the reason of a failure.
 """
@@ -29,27 +29,27 @@ from kproxy.record.live_view.detail import detail_of
 from kproxy.record.live_view.rows import COLUMNS, event_row, max_wait
 
 MOST_WAITING = 64
-"""Events that wait to be taken."""
+"""Capacity of a source's event queue."""
 LOOK = 0.2
-"""Seconds after which a thread that waits for room looks whether it is still wanted."""
+"""Seconds between two checks of `wanted` while a thread waits."""
 
 
 class SourceEvent(NamedTuple):
-    """Event of a source, by its name in the stream; `data` is its JSON, decoded."""
+    """Event of a source with its name in the stream; `data` is its decoded JSON."""
 
     name: str
     data: Mapping[str, Any]
 
 
 class Stopped(Exception):
-    """Signal inside a source's thread that nobody wants it any more."""
+    """Raised inside a source's thread after `stop`."""
 
 
 class SourceThread(threading.Thread):
-    """Thread that reads exchanges and hands out events, until `stop` is called."""
+    """Thread that reads exchanges and queues events until `stop` is called."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)  # the end of the program waits for no proxy
+        super().__init__(name=name, daemon=True)  # the program exits without waiting for the proxy
         self.events: queue.Queue[SourceEvent] = queue.Queue(MOST_WAITING)
         self.wanted = True
 
@@ -62,11 +62,11 @@ class SourceThread(threading.Thread):
             self.end("refused", {"message": str(error), "over": True})
 
     def read(self) -> None:
-        """Read, and put what is found, until there is nothing more. Raises KproxyError or OSError if it cannot."""
+        """Read to the end, and queue events. Raises KproxyError or OSError if the source cannot be read."""
         raise NotImplementedError
 
     def put(self, name: str, data: Mapping[str, Any]) -> None:
-        """Hand out an event, as soon as there is room. Raises Stopped."""
+        """Queue an event; wait while the queue is full. Raises Stopped."""
         while self.wanted:
             try:
                 self.events.put(SourceEvent(name, data), timeout=LOOK)
@@ -76,12 +76,12 @@ class SourceThread(threading.Thread):
         raise Stopped
 
     def end(self, name: str, data: Mapping[str, Any]) -> None:
-        """Hand out the last event, if it is still wanted."""
+        """Queue the last event, unless the thread was stopped."""
         with suppress(Stopped):
             self.put(name, data)
 
     def stop(self) -> None:
-        """Have the thread end at the next event, or at the next look for one."""
+        """End the thread at its next event, or at its next check of `wanted`."""
         self.wanted = False
 
 
@@ -89,16 +89,17 @@ class ExchangeSource(Protocol):
     """Source of exchanges: a running proxy, or files."""
 
     name: str
-    """Name in the head of the screen."""
+    """Name in the top line of the screen."""
 
     def open(self, text: str) -> SourceThread:
-        """Return a thread, not started yet, that reads what this filter holds for. Raises FilterError for a bad one."""
+        """Return an unstarted thread that reads exchanges matching this filter. Raises FilterError for an invalid
+        one."""
         ...
 
     def detail(self, ident: str) -> Mapping[str, Any]:
-        """Return an exchange with its frames, as `GET /api/exchanges/{id}` does. Takes its time: not for the loop.
+        """Return an exchange with its frames, as `GET /api/exchanges/{id}` does. Blocks, so not for the loop.
 
-        Raises KproxyError where it is not kept.
+        Raises KproxyError if the exchange is not kept.
         """
         ...
 
@@ -107,8 +108,8 @@ SOURCE = "file"
 
 
 def row_of(ident: str, view: AnyView, changed: bool = False) -> list[Any]:
-    """Return the row of an exchange; `kept` is False for an event, of which there are no frames. `changed`: other bytes
-    passed at the broker."""
+    """Return the row of an exchange. `kept` is False for events: they have no frames. `changed`: the broker's bytes
+    differ."""
     if isinstance(view, ExchangeView):
         seen = view.seen
         first = seen.request or seen.response
@@ -117,7 +118,7 @@ def row_of(ident: str, view: AnyView, changed: bool = False) -> list[Any]:
 
 
 def seconds(stamp: Any) -> float | None:
-    """Return the seconds since 1970 of a timestamp in an event, None without a right one."""
+    """Return the seconds since 1970 of a timestamp in an event, None for an invalid one."""
     try:
         return datetime.fromisoformat(stamp).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -125,8 +126,7 @@ def seconds(stamp: Any) -> float | None:
 
 
 def details(ident: str, view: AnyView, behind: AnyView | None = None) -> Mapping[str, Any]:
-    """Return the details of an exchange; of an event that was recorded its data only. `behind`: as the broker saw it,
-    None where that is the same."""
+    """Return the details of an exchange, for an event only its data. `behind`: the broker side, None if the same."""
     if isinstance(view, ExchangeView):
         seen = behind.seen if isinstance(behind, ExchangeView) else None
         return detail_of(ident, view.data, view.seen, seen, source=SOURCE)
@@ -138,11 +138,11 @@ KEPT = 64 << 20
 SMALL = 1000
 """Bytes of an exchange without its frames."""
 BATCH = 200
-"""Rows that are handed out at a time."""
+"""Rows of one event."""
 NEAR = 200
-"""Exchanges behind one in which what passed of it at the broker is looked for."""
+"""Exchanges after the one found that are searched for its broker side."""
 SOON = 0.1
-"""Seconds after which fewer are."""
+"""Seconds until a smaller batch is queued."""
 
 
 class KeptViews:
@@ -169,8 +169,8 @@ def frame_bytes(view: AnyView) -> int:
 
 
 def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView, bool]]:
-    """Yield the exchanges of a file with their numbers, from 1 on, and False. Of those of kproxy's own captures also,
-    somewhere behind it, what passed at the broker, with the same number and True."""
+    """Yield each exchange of a file as (number from 1, exchange, False). In kproxy's own captures, the broker side may
+    follow later as (the same number, exchange, True)."""
     number = 0
     matcher = SideMatcher[int, AnyView]()
     for view in views(path, trouble, side="both"):
@@ -189,12 +189,12 @@ def numbered(path: str, trouble: Trouble) -> Iterator[tuple[int, AnyView, bool]]
 
 
 def at_broker(ident: str) -> Hashable:
-    """Return the key of what passed at the broker of an exchange."""
+    """Return the cache key of an exchange's broker side."""
     return ident, "at the broker"
 
 
 class ViewedFiles:
-    """Captures, event files and folders of event files, one after the other."""
+    """Captures, event files and folders of event files, read one after the other."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
@@ -209,8 +209,8 @@ class ViewedFiles:
         return details(ident, *self.view(ident))
 
     def view(self, ident: str) -> tuple[AnyView, AnyView | None]:
-        """Return an exchange by its id, and what passed of it at the broker, None where that is not there. Reads its
-        file once more if it is not kept. Raises KproxyError, OSError."""
+        """Return an exchange by its id with its broker side, None if that is missing. Reads the file again if the
+        exchange is not in the cache. Raises KproxyError, OSError."""
         file, _, place = ident.partition("-")
         try:
             at, wanted = int(file), int(place)
@@ -236,14 +236,14 @@ class ViewedFiles:
 
 
 class FileThread(SourceThread):
-    """Thread that reads files once, and hands out the rows that a filter holds for."""
+    """Thread that reads files once, and queues the rows that match a filter."""
 
     def __init__(self, files: Sequence[str], wanted: Filter, kept: KeptViews) -> None:
         super().__init__("view of files")
         self.files, self.filter, self.kept = files, wanted, kept
         self.trouble = Trouble()
         self.rows: list[list[Any]] = []
-        self.last: BoundedMap[str, None] = BoundedMap(MOST_IN_ALL)  # ids of rows whose other side may still come
+        self.last: BoundedMap[str, None] = BoundedMap(MOST_IN_ALL)  # ids of rows that still lack their broker side
         self.sent = self.seen = self.matched = 0
         self.next = 0.0
 
@@ -268,14 +268,14 @@ class FileThread(SourceThread):
         self.put("state", {"text": self.summary(), "good": not self.problems(), "over": True})
 
     def mark(self, ident: str, behind: AnyView) -> None:
-        """Hand out a row once more: what passed at the broker was something else."""
+        """Queue a row again as changed: the bytes at the broker differ."""
         view = self.kept.views.get(ident) if ident in self.last else None
         if view is not None:
             self.kept.keep(at_broker(ident), behind)
             self.rows.append(row_of(ident, view, changed=True))
 
     def flush(self) -> None:
-        """Hand out the rows that were read, and how far the reading is."""
+        """Queue the rows read so far, and the progress."""
         rows, self.rows = self.rows, []
         self.next = time.monotonic() + SOON
         if rows:
@@ -283,12 +283,12 @@ class FileThread(SourceThread):
         self.put("progress", {"seen": self.seen, "matched": self.matched})
 
     def summary(self) -> str:
-        """Return what was read, and what could not be, in a line."""
+        """Return the number of exchanges read and the problems, in one line."""
         said = f"{self.seen} exchanges read" if not self.filter else f"{self.matched} of {self.seen} exchanges"
         return "; ".join((said, *self.problems()))
 
     def problems(self) -> list[str]:
-        """Return what could not be read or judged, in words."""
+        """Return the parts that could not be read or judged by the filter, as texts."""
         found = list(self.trouble.lines())
         if self.trouble.other:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.trouble.other.items()))
@@ -300,20 +300,20 @@ class FileThread(SourceThread):
 
 STREAM = "/api/view"
 ROWS = 400
-"""Rows a second that the proxy is asked for at most."""
+"""Highest number of rows per second requested from the proxy."""
 PAUSES = (0.5, 1.0, 2.0, 5.0)
-"""Seconds until a stream that broke is asked for again: the first, the second time … and always the last."""
+"""Seconds before each reconnection of a broken stream: the first, the second …; the last value repeats."""
 
 
 class ProxySource:
-    """Running proxy, asked by its admin API."""
+    """Running proxy, read through its admin API."""
 
     def __init__(self, admin: Admin) -> None:
         self.admin, self.name = admin, admin.url
         self.page = token_hex(16)
 
     def open(self, text: str) -> SourceThread:
-        Filter(text)  # its mistake is better said at once; the proxy judges it again
+        Filter(text)  # reports an invalid filter at once; the proxy parses it again
         return ProxyThread(self.admin, text, self.page)
 
     def detail(self, ident: str) -> Mapping[str, Any]:
@@ -324,7 +324,7 @@ class ProxySource:
 
 
 class ProxyThread(SourceThread):
-    """Thread that reads the stream of a proxy, and comes back to it when it breaks."""
+    """Thread that reads the stream of a proxy, and reconnects when it breaks."""
 
     def __init__(self, admin: Admin, text: str, page: str) -> None:
         super().__init__("view of a proxy")
@@ -339,12 +339,12 @@ class ProxyThread(SourceThread):
             except (Refused, DocumentError) as refusal:
                 if not self.last or getattr(refusal, "code", "") not in ("too_many_listeners", "too_many_connections"):
                     raise
-                self.wait(str(refusal))  # the proxy has not seen yet that the old stream is gone
+                self.wait(str(refusal))  # the proxy has not noticed the end of the old stream
             except InternalError as error:
                 self.wait(str(error))
 
     def listen(self) -> None:
-        """Read the stream until it breaks. Raises InternalError then, Refused when the proxy does not want it."""
+        """Read the stream until it breaks. Raises InternalError then, Refused if the proxy rejects the request."""
         query = {"filter": self.text or None, "rows": ROWS, "page": self.page}
         for event in self.admin.events(STREAM, query, self.last):
             if not self.wanted:
@@ -360,7 +360,7 @@ class ProxyThread(SourceThread):
                 self.put(event.name, data)
 
     def wait(self, why: str) -> None:
-        """Say that the stream is broken, and wait before it is asked for again. Raises Stopped."""
+        """Report the broken stream, and wait before the next connection. Raises Stopped."""
         pause = PAUSES[min(self.breaks, len(PAUSES) - 1)]
         self.breaks += 1
         self.put("state", {"text": f"{why}; again in {pause:g} s", "good": False})

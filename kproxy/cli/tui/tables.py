@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .app import ViewApp
 
 ListedItem = Mapping[str, Any]
-"""Description of one rule, connection, capture or held frame, as the API gives it."""
+"""One rule, connection, capture or held frame, as the API describes it."""
 
 
 class TableList(LineList):
@@ -59,7 +59,7 @@ class TableList(LineList):
 
 
 class TableHeads(Painted):
-    """Line with the heads of a table."""
+    """Line with a table's column heads."""
 
     DEFAULT_CSS = "TableHeads { height: 1; }"
 
@@ -75,7 +75,7 @@ class TableHeads(Painted):
 
 
 class TablePane(Pane):
-    """Screen with a table that is read from the admin API when it is shown, and every `every` seconds while it is."""
+    """Screen with a table from the admin API. It is read when the screen opens, and then every `every` seconds."""
 
     path, listed, key = "", "", "name"
     columns: tuple[TerminalColumn, ...] = ()
@@ -113,7 +113,7 @@ class TablePane(Pane):
             self.read()
 
     def read(self) -> None:
-        """Ask the proxy, unless it has not answered yet."""
+        """Request the table from the proxy, unless a request is pending."""
         admin = self.host.admin
         if admin is None:
             self.host.say(f"{self.listed} need a running proxy, files have none")
@@ -122,20 +122,20 @@ class TablePane(Pane):
             self.host.work(lambda: self.asking(admin), self.take)
 
     def asking(self, admin: Any) -> Any:
-        """Return the proxy's answer; in a thread."""
+        """Return the proxy's response. Runs in a thread."""
         try:
             return admin("GET", self.path)
         finally:
             self.asked = False
 
     def take(self, answer: Any) -> None:
-        """Show what the proxy has answered, as far as it can be shown."""
+        """Show the proxy's response; invalid parts are left out."""
         self.answer = answer if isinstance(answer, Mapping) else {}
         found = self.answer.get(self.listed)
         self.table.show(found if isinstance(found, list) else [])
 
     def act(self, method: str, path: str, said: str) -> None:
-        """Send a request that changes something, say what was done, and read the table anew."""
+        """Send a request that changes the proxy, show `said`, and read the table again."""
 
         def then(answer: Any) -> None:
             self.host.say(said)
@@ -144,7 +144,7 @@ class TablePane(Pane):
         self.host.change(method, path, None, then)
 
     def chosen(self) -> ListedItem | None:
-        """Return the item at the cursor; say so if there is none."""
+        """Return the item at the cursor. In an empty table, show a message and return None."""
         found = self.table.current()
         if found is None:
             self.host.say(f"no {self.listed}", good=False)
@@ -246,7 +246,7 @@ def _left(get: ReadValue) -> str:
 
 
 class RulePane(TablePane):
-    """Screen with the rules of the proxy, and the text of one."""
+    """Screen with the rules of the proxy, and the text of one rule."""
 
     DEFAULT_CSS = "RulePane #text { height: 12; border-top: solid ansi_blue; }"
     hints = "Enter text  t off, on  R reset  a resume  d remove  K all faults  ? help"
@@ -278,7 +278,7 @@ class RulePane(TablePane):
             yield " · faults are disabled: K enables them", "bold red"
 
     def moved(self) -> None:
-        """Show the text of the rule at the cursor, while texts are shown."""
+        """Show the text of the rule at the cursor, if texts are on."""
         one = self.table.current()
         if self.text.display and one is not None:
             self.text.show([(line, "") for line in text_of(one).splitlines()])

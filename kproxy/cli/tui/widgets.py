@@ -1,7 +1,7 @@
-"""Widgets that draw their own lines. They make only lines on the screen, so long lists are as fast as short ones.
+"""Widgets that draw their own lines. They create only the visible lines, so long lists are as fast as short ones.
 
-All text passes `strip_of`, which escapes control characters and bidirectional or invisible letters, as `kproxy tail`
-does: clients and brokers choose names and values.
+Clients and brokers choose names and values. So all text passes `strip_of`, which escapes control characters and
+bidirectional or invisible letters, as `kproxy tail` does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from textual.widget import Widget
 from kproxy.base.terminal import in_line
 
 TextPart = tuple[str, str]
-"""Text and its style, in rich's words; "" is the style of the line."""
+"""Text and its rich style; "" is the style of the line."""
 WHEEL = 3
-"""Lines that a turn of the mouse's wheel scrolls."""
+"""Lines per step of the mouse wheel."""
 
 
 @lru_cache(maxsize=200)
@@ -31,7 +31,7 @@ def style_of(words: str) -> Style:
 
 
 def fit(text: str, width: int) -> str:
-    """Return the text cut or filled to so many cells, aligned to the right where `width` is negative."""
+    """Return the text cut or padded to `width` cells. A negative `width` aligns to the right."""
     text, most = in_line(text), abs(width)
     length = len(text) if text.isascii() else cell_len(text)
     if length > most:
@@ -41,7 +41,7 @@ def fit(text: str, width: int) -> str:
 
 
 def strip_of(parts: Iterable[TextPart], width: int, base: Style) -> Strip:
-    """Return a line of exactly `width` cells, its texts cleaned; what does not fit is cut, and `…` says so."""
+    """Return a line of exactly `width` cells with escaped texts. `…` marks a cut line."""
     segments, left = [], width
     for text, words in parts:
         clean = in_line(text)
@@ -58,18 +58,18 @@ def strip_of(parts: Iterable[TextPart], width: int, base: Style) -> Strip:
 
 
 def nothing() -> None:
-    """Do nothing, where nobody wants to know of moves."""
+    """Default of `on_move`."""
 
 
 class Painted(Widget, inherit_bindings=False):
-    """Widget whose lines are made of parts when they are drawn."""
+    """Widget that builds its lines from parts when it is drawn."""
 
     def parts(self, y: int, width: int) -> Sequence[TextPart]:
-        """Return the parts of the line `y` from the top."""
+        """Return the parts of line `y`, counted from the top."""
         raise NotImplementedError
 
     def base(self, y: int) -> str:
-        """Return the style of the whole line, in rich's words."""
+        """Return the rich style of the whole line."""
         return ""
 
     def render_line(self, y: int) -> Strip:
@@ -80,7 +80,7 @@ class Painted(Widget, inherit_bindings=False):
 
 
 class Bar(Painted):
-    """Line of text at the top or the bottom of the screen. `most`: lines that a long text may take."""
+    """Line of text at the top or the bottom of the screen. `most`: highest number of lines for a long text."""
 
     DEFAULT_CSS = "Bar { height: 1; }"
 
@@ -112,7 +112,7 @@ class Bar(Painted):
 
 
 class LineList(Painted, can_focus=True):
-    """List of lines with a cursor, of which only those on the screen are made."""
+    """List of lines with a cursor. Only visible lines are created."""
 
     DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
 
@@ -128,7 +128,7 @@ class LineList(Painted, can_focus=True):
         raise NotImplementedError
 
     def line_style(self, index: int) -> str:
-        """Return the style of a whole line, in rich's words."""
+        """Return the rich style of a whole line."""
         return ""
 
     def text(self, index: int) -> str:
@@ -147,15 +147,15 @@ class LineList(Painted, can_focus=True):
         return f"{words} reverse".strip() if index == self.cursor and self.selects() else words
 
     def selects(self) -> bool:
-        """Return True if the line at the cursor is shown as chosen."""
+        """Return True if the line at the cursor is shown as selected."""
         return True
 
     def changed(self) -> None:
-        """Draw anew, with the cursor on a line that there is, and in sight."""
+        """Redraw with the cursor on an existing, visible line."""
         self.to(self.cursor)
 
     def to(self, index: int) -> None:
-        """Put the cursor on this line, or on the nearest that there is, and bring it into sight."""
+        """Move the cursor to this line or the nearest existing one, and scroll to it."""
         count, height, before = self.count(), max(self.size.height, 1), self.cursor
         self.cursor = max(0, min(index, count - 1))
         self.top = max(0, min(self.top, self.cursor, count - 1))
@@ -166,7 +166,7 @@ class LineList(Painted, can_focus=True):
             self.on_move()
 
     def scroll_by(self, lines: int) -> None:
-        """Scroll; the cursor comes along as far as it must."""
+        """Scroll, and keep the cursor on a visible line."""
         count, height = self.count(), max(self.size.height, 1)
         self.top = max(0, min(self.top + lines, count - height))
         self.to(max(self.top, min(self.cursor, self.top + height - 1)))
