@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kproxy.record.exchange import ObservedExchange
-from kproxy.record.live_view.watch import AuditTotals, ViewWatch
 from kproxy.runtime.connection_view import ConnectionInfo
-from kproxy.runtime.server import Server
-from kproxy.session.counters import ApiTally
 
 if TYPE_CHECKING:
-    from kproxy.record.exchange import Who
+    from kproxy.record.exchange import ObservedExchange, Who
     from kproxy.record.filters import FilterJudge
+    from kproxy.record.live_view.watch import AuditTotals, ViewWatch
+    from kproxy.runtime.server import Server
+    from kproxy.session.counters import ApiTally
     from kproxy.session.session_state import SessionState
 
     from .app import ProxyProcess
@@ -58,6 +57,8 @@ class ProxyTraffic:
 
 def make_watch(proxy: ProxyProcess) -> ViewWatch:
     """Return the live view of a process, with viewer numbers that differ from those of its predecessor."""
+    from kproxy.record.live_view.watch import ViewWatch  # a process without viewers starts without it
+
     watch = ViewWatch(
         proxy.server.taps.fanout, proxy.reactor, ProxyTraffic(proxy),
         kept=proxy.config.view.buffer_size, process=proxy.index, first=proxy.generation * NUMBERS + 1,

@@ -87,6 +87,12 @@ def test_command_help_loads_only_its_libraries(command: str) -> None:
     assert slow & set(done.stdout.splitlines()[-1].split()) <= set(allowed.split())
 
 
+def test_process_without_viewers_loads_no_live_view() -> None:
+    program = "import sys, kproxy.app.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"kproxy.record.live_view.watch", "kproxy.record.captures", "sqlite3"}.isdisjoint(done.stdout.split())
+
+
 def test_the_module_can_be_run() -> None:
     """`python -m kproxy` is the same program."""
     done = subprocess.run(
