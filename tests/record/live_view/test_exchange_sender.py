@@ -89,7 +89,7 @@ async def test_it_is_seen_where_there_is_no_time_to_look(looking: Any) -> None:
     """And nothing else is, whatever the load is."""
     async with looking() as place:
         number = await place.exchange(BEAT, BEATEN)
-        place.watch.budget.looking = False
+        place.watch.budget.left, place.watch.budget.looking = -1_000.0, False  # so that no tick fills it
         place.watch.turned(False)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(place.answer, len(BEAT), BEATEN)
