@@ -39,8 +39,8 @@ from .main import certificates_of, instance, need_of
 Gather = Callable[[], Awaitable[list[MetricSamples]]]
 """Gathers the metrics of a scrape, without those of `ProcessCollector`."""
 FindReadiness = Callable[[], Awaitable[Readiness]]
-WAYS = ("endpoint", "headers", "tls", "encoding", "timeout")
-"""Fields that define the connection to the collector."""
+WAYS = ("endpoint", "headers", "tls", "encoding", "timeout", "semconv")
+"""Fields that define the connection to the collector, and the form of requests."""
 
 
 class OtlpExport:
@@ -59,7 +59,7 @@ class OtlpExport:
         self.collector = OtlpCollector(self.counters)
         own = instance(config)
         way = way_of(otlp, log)
-        self.settings = OtlpSettings(way.target, own if worker is None else f"{own}/{worker}", way.encoding)
+        self.settings = OtlpSettings(way, own if worker is None else f"{own}/{worker}")
         self.tests = topic_tests(otlp)
         """Filters of the topics that get spans."""
         self.began = ""
@@ -122,7 +122,9 @@ class OtlpExport:
         elif self.traces is not None:
             self.traces.use(self.tests, wanted.sample, wanted.links)
         else:
-            traces = TraceSink(self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links)
+            traces = TraceSink(
+                self.settings, self.counters, self.log, self.tests, wanted.sample, wanted.links, self.fanout.pictures
+            )
             if self.has_begun("traces", traces.start, traces.close):
                 self.traces = traces
                 self.fanout.add(traces, slowly=True)
@@ -249,4 +251,4 @@ def way_of(otlp: OtlpConfig, log: FilteringBoundLogger) -> OtlpWay:
     except MissingOtlp as error:
         raise UnusableSetting(("otlp", "encoding"), str(error)) from None
     target = HttpTarget(endpoint.host, endpoint.port, endpoint.prefix, headers, context, tls.server_name, otlp.timeout)
-    return OtlpWay(target, otlp.encoding)
+    return OtlpWay(target, otlp.encoding, otlp.semconv)

@@ -72,7 +72,9 @@ class ClusterMetadata:
             name = topic.get("name")
             if name and not topic["error_code"]:
                 listed[broker_name(name) or name] = topic_metadata(topic)
-        if own:
+        if not own:
+            self.cluster_id = body.get("cluster_id") or self.cluster_id
+        else:
             self.learn_nodes(body)
             if listed.keys() != self.topics.keys():
                 self.version += 1

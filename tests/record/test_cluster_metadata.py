@@ -42,10 +42,11 @@ def test_names_are_the_brokers() -> None:
     """What a client calls orders is remembered as prod.orders, where that is its name at the broker."""
     picture = ClusterMetadata("main")
 
-    picture.learn({"topics": [topic("orders", ORDERS, 1)]}, lambda name: f"prod.{name}")
+    picture.learn({"topics": [topic("orders", ORDERS, 1)], "cluster_id": "x"}, lambda name: f"prod.{name}")
+    picture.learn({"topics": [], "cluster_id": None}, same)  # versions 0 and 1 have no id
 
     assert list(picture.topics) == ["prod.orders"]
-    assert picture.by_id[str(ORDERS)] == "prod.orders"
+    assert (picture.by_id[str(ORDERS)], picture.cluster_id) == ("prod.orders", "x")
 
 
 def test_an_answer_of_all_topics_replaces_the_picture() -> None:

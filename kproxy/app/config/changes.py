@@ -83,6 +83,7 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "headers": FROM_NEXT_EXPORT,
         "tls": FROM_NEXT_EXPORT,
         "encoding": FROM_NEXT_EXPORT,
+        "semconv": FROM_NEXT_EXPORT,
         "timeout": FROM_NEXT_EXPORT,
         "metrics": "the next export follows after this interval; if exports end, all numbers are sent a last time",
         "traces": "for new exchanges; pending spans are sent",

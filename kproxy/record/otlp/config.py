@@ -15,12 +15,14 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kproxy.rules.select.match import Texts
 from kproxy.rules.values.model import Model, Wrong
 from kproxy.rules.values.quantities import Seconds
 from kproxy.rules.values.tls import HeaderSecret, UpstreamTls
+
+from .payload import Semconv
 
 SIGNALS = ("metrics", "logs", "traces")
 OWN_HEADERS = frozenset(
@@ -74,6 +76,13 @@ def _header_name(name: str) -> str:
     return name.lower()
 
 
+def _quoted(value: Any) -> Any:
+    if isinstance(value, float):
+        hint = "YAML reads 1.30 as 1.3"
+        raise ValueError(f'expected text in quotes, "1.30" or "1.44", got the number {value:g} ({hint})')
+    return value
+
+
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 
 
@@ -105,6 +114,9 @@ class OtlpConfig(Model):
     )
     encoding: Literal["json", "protobuf"] = Field(
         default="json", description="encoding of requests; protobuf needs the extra `otlp`"
+    )
+    semconv: Annotated[Semconv, BeforeValidator(_quoted)] = Field(
+        default="1.30", description="version of OpenTelemetry's semantic conventions, in quotes"
     )
     timeout: Annotated[Seconds, Field(gt=0, le=60)] = Field(
         default=10.0, description="timeout of one request, from connecting to the end of its response"

@@ -25,7 +25,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from .payload import Encoding, RequestEncoder, Signal, Tree
+from .payload import Encoding, RequestEncoder, Semconv, Signal, Tree
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -229,6 +229,7 @@ class OtlpWay(NamedTuple):
 
     target: HttpTarget
     encoding: Encoding
+    semconv: Semconv = "1.30"
 
     def to(self, path: str) -> HttpTarget:
         return replace(self.target, path=self.target.path + path)
@@ -238,9 +239,8 @@ class OtlpSettings:
     """Settings of exports to a collector, shared by all exporters of a process, which read the target before each
     request. `use`, from any thread, changes it for all waiting data as well."""
 
-    def __init__(self, target: HttpTarget, instance: str, encoding: Encoding = "json") -> None:
-        self.instance = instance
-        self.way = OtlpWay(target, encoding)
+    def __init__(self, way: OtlpWay, instance: str) -> None:
+        self.way, self.instance = way, instance
 
     def use(self, way: OtlpWay) -> None:
         self.way = way
@@ -323,7 +323,7 @@ class Exporter:
         self._ready_at = when
 
     def _make(self) -> None:
-        self.encoder = RequestEncoder(self.signal, self.settings.instance, self.way.encoding)
+        self.encoder = RequestEncoder(self.signal, self.settings.instance, self.way.encoding, self.way.semconv)
         self.sender = HttpSender(self.way.to(self.encoder.path), self.clock)
         self._ready_at = 0.0
         self._wait = FIRST_WAIT

@@ -20,12 +20,15 @@ from kproxy.base.errors import InternalError
 
 Signal = Literal["metrics", "logs", "traces"]
 Encoding = Literal["json", "protobuf"]
+Semconv = Literal["1.30", "1.44"]
+"""Version of OpenTelemetry's semantic conventions that names of attributes follow."""
 Tree = dict[str, Any]
 
 SCOPE = {"name": "kproxy"}
 NANO = 1_000_000_000
 CONTENT_TYPES: Mapping[Encoding, str] = {"json": "application/json", "protobuf": "application/x-protobuf"}
 IDS = ("traceId", "spanId", "parentSpanId")
+SCHEMAS = "https://opentelemetry.io/schemas"  # published telemetry schemas, by version of the conventions
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,7 +89,7 @@ ROOTS: Mapping[Signal, tuple[str, str, str]] = {
 class RequestEncoder:
     """Encoder of the requests of one signal and process. Raises MissingOtlp when made without what it needs."""
 
-    def __init__(self, signal: Signal, instance: str, encoding: Encoding) -> None:
+    def __init__(self, signal: Signal, instance: str, encoding: Encoding, semconv: Semconv = "1.30") -> None:
         self.signal, self.encoding, self.resource = signal, encoding, resource(instance)
         self.content_type = CONTENT_TYPES[encoding]
         self.request: Any = None
@@ -94,9 +97,10 @@ class RequestEncoder:
         if encoding == "protobuf":
             self.request, self.response = messages(signal)
         root, scopes, items = ROOTS[signal]
-        scope = _encode({"scope": SCOPE})[:-1] + b',"' + items.encode() + b'":['
-        self.head = b'{"' + root.encode() + b'":[{"resource":' + _encode(self.resource) + b',"' + scopes.encode()
-        self.head += b'":[' + scope
+        self.schema = {"schemaUrl": f"{SCHEMAS}/{semconv}.0"}
+        scope = _encode({"scope": SCOPE, **self.schema})[:-1] + b',"' + items.encode() + b'":['
+        self.head = b'{"' + root.encode() + b'":[' + _encode({"resource": self.resource, **self.schema})[:-1]
+        self.head += b',"' + scopes.encode() + b'":[' + scope
         self.path = f"/v1/{signal}"
 
     def encode(self, trees: Iterable[Tree]) -> bytes:
@@ -107,7 +111,8 @@ class RequestEncoder:
 
         root, scopes, items = ROOTS[self.signal]
         ready = [with_byte_ids(tree) for tree in trees] if self.signal == "traces" else list(trees)
-        tree = {root: [{"resource": self.resource, scopes: [{"scope": SCOPE, items: ready}]}]}
+        scope = {"scope": SCOPE, items: ready, **self.schema}
+        tree = {root: [{"resource": self.resource, scopes: [scope], **self.schema}]}
         encoded: bytes = ParseDict(tree, self.request()).SerializeToString()
         return encoded
 

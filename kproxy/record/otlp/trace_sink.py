@@ -7,8 +7,8 @@ for a trace.
 A context is W3C's `traceparent`, or the single header `b3` of Zipkin. Any program may write a header, so only headers
 that exactly follow the specifications count; others are ignored. For repeated names the last header counts, as in
 Kafka's own clients. Keys and values of records are not read, and of headers only the trace context. Names of attributes
-are those of OpenTelemetry's semantic conventions for messaging, version 1.30. They were renamed more than once, and are
-only here.
+are those of OpenTelemetry's semantic conventions for messaging, of the version in `semconv`. They were renamed more
+than once, and are only here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import urandom
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.exchange import Depth, ObservedExchange, Who
+from kproxy.record.fanout import ClusterMetadata
 from kproxy.record.observer.records import LIVE, NotKept, records_of
 from kproxy.record.observer.response_errors import errors_of
 
@@ -126,9 +128,15 @@ def traced_records(seen: ObservedExchange, wanted: Callable[[str], bool], fracti
     return found
 
 
-def span_of(seen: ObservedExchange, found: TracedRecords, wall: Callable[[float], float], links: int) -> Tree:
-    """Return the span of an exchange with at least one context: below that, or with up to `links` links to several."""
-    operation = "send" if seen.key == PRODUCE else "receive"
+def span_of(
+    seen: ObservedExchange, found: TracedRecords, wall: Callable[[float], float], links: int,
+    cluster_id: str | None = None,
+) -> Tree:  # fmt: skip
+    """Return the span of an exchange with at least one context: below that, or with up to `links` links to several.
+
+    `cluster_id`: Kafka's id of the cluster, for conventions that have an attribute for it.
+    """
+    operation = "send" if seen.key == PRODUCE else "poll"
     contexts = list(found.contexts)
     topic = next(iter(found.topics)) if len(found.topics) == 1 else None
     request, answer = seen.request, seen.answer
@@ -142,7 +150,7 @@ def span_of(seen: ObservedExchange, found: TracedRecords, wall: Callable[[float]
         "kind": CLIENT,
         "startTimeUnixNano": nanoseconds(wall(request.first)),
         "endTimeUnixNano": nanoseconds(wall(max(end, request.first))),
-        "attributes": attributes(described(seen, found, operation, topic)),
+        "attributes": attributes(described(seen, found, operation, topic, cluster_id)),
         "events": events_of(seen, wall),
     }
     if len(contexts) == 1:
@@ -156,18 +164,21 @@ def span_of(seen: ObservedExchange, found: TracedRecords, wall: Callable[[float]
     return span
 
 
-def described(seen: ObservedExchange, found: TracedRecords, operation: str, topic: str | None) -> dict[str, Any]:
+def described(
+    seen: ObservedExchange, found: TracedRecords, operation: str, topic: str | None, cluster_id: str | None
+) -> dict[str, Any]:
     """Return the attributes of a span, None for those that it does not have."""
     who = seen.who
     partitions = found.topics[topic] if topic is not None else set()
     server, _, port = (who.broker or "").rpartition(":")
     return {
         "messaging.system": "kafka",
-        "messaging.operation.name": "send" if operation == "send" else "poll",
-        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": "send" if operation == "send" else "receive",
         "messaging.destination.name": None if topic is None else short(topic),
         "messaging.destination.partition.id": str(next(iter(partitions))) if len(partitions) == 1 else None,
         "messaging.batch.message_count": found.records,
+        "messaging.kafka.cluster.id": short(cluster_id) if cluster_id else None,
         "messaging.client.id": short(seen.client_id) if seen.client_id else None,
         "server.address": server.strip("[]") or None,
         "server.port": int(port) if port.isdigit() else None,
@@ -223,16 +234,16 @@ LAST_SEND = 2.0
 
 
 class TraceSink:
-    """Sink of one process, from `start` to `close`. `tests`: of topics' names."""
+    """Sink of one process, from `start` to `close`. `tests`: of topics' names. `pictures`: metadata of each cluster."""
 
     broker_side = False
 
     def __init__(
         self, settings: OtlpSettings, counters: OtlpCounters, log: FilteringBoundLogger,
         tests: Sequence[Callable[[str], bool]], sample: float, links: int,
-        flush: float = FLUSH,
+        pictures: Mapping[str, ClusterMetadata] = MappingProxyType({}), flush: float = FLUSH,
     ) -> None:  # fmt: skip
-        self.flush = flush
+        self.flush, self.pictures = flush, pictures
         self.use(tests, sample, links)
         self.exporter = Exporter("traces", settings, counters, log)
         self.log = log
@@ -354,7 +365,8 @@ class TraceSink:
         if not found.contexts:
             return
         offset = time.time() - time.monotonic()  # the wall clock may have been set
-        span = span_of(seen, found, lambda at: at + offset, self.links)
+        picture = self.pictures.get(seen.who.cluster or "") if self.exporter.settings.way.semconv != "1.30" else None
+        span = span_of(seen, found, lambda at: at + offset, self.links, picture.cluster_id if picture else None)
         with self._lock:
             if len(self.spans) >= MOST_WAITING:
                 self.exporter.drop()

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.record.audit.otlp_outlet import OtlpOutlet
 from kproxy.record.audit.recorder import Recorder
-from kproxy.record.otlp.export import HttpTarget, OtlpCounters, OtlpSettings
+from kproxy.record.otlp.export import HttpTarget, OtlpCounters, OtlpSettings, OtlpWay
 from tests.record.audit.conftest import Log
 from tests.support.otlp_collector import Collector, Reply
 from tests.support.wait import until
@@ -24,7 +24,7 @@ class Audit:
     def __init__(self, port: int, on_unblocked: Callable[[], None] = lambda: None, **own: Any) -> None:
         self.log, self.totals = Log(), OtlpCounters()
         target = HttpTarget("127.0.0.1", port, "", timeout=20)
-        settings = OtlpSettings(target, "host", own.pop("encoding", "json"))
+        settings = OtlpSettings(OtlpWay(target, own.pop("encoding", "json")), "host")
         self.outlet = OtlpOutlet(
             settings, self.totals, self.log, **{"when_full": "drop", "queue": 1000, "flush": 0.01, **own}
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.record.otlp.export import HttpTarget, OtlpSettings
+from kproxy.record.otlp.export import HttpTarget, OtlpSettings, OtlpWay
 from tests.support.otlp_collector import Collector
 
 
@@ -22,8 +22,8 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def settings(collector: Collector) -> Callable[..., OtlpSettings]:
-    def make(encoding: Any = "json", timeout: float = 20.0) -> OtlpSettings:
+    def make(encoding: Any = "json", timeout: float = 20.0, semconv: Any = "1.30") -> OtlpSettings:
         target = HttpTarget("127.0.0.1", collector.port, "", [("x-tenant", "shop")], timeout=timeout)
-        return OtlpSettings(target, "host/3", encoding)
+        return OtlpSettings(OtlpWay(target, encoding, semconv), "host/3")
 
     return make

@@ -113,7 +113,7 @@ def test_reads_and_failures(collector: Collector, sink: Any) -> None:
     own.close()
     read, refused, unanswered = collector.spans()
 
-    assert (read.name, of(read)["messaging.operation.type"], read.status.code) == ("receive orders", "receive", 0)
+    assert (read.name, of(read)["messaging.operation.type"], read.status.code) == ("poll orders", "receive", 0)
     assert (refused.status.code, of(refused)["error.type"]) == (2, "NOT_LEADER_OR_FOLLOWER")
     assert (unanswered.status.code, of(unanswered)["error.type"], len(unanswered.events)) == (2, "unanswered", 0)
 
