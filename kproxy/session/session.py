@@ -21,7 +21,7 @@ from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.lanes.assembler import UNSENT
 from kproxy.session.lanes.pair import LanePair
-from kproxy.session.lanes.response_rules import NOT_PLAIN
+from kproxy.session.lanes.response_scan import NOT_PLAIN
 from kproxy.session.lanes.services import NODES, TOPICS
 
 from .commands import BROKER, CLIENT

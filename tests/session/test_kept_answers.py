@@ -115,8 +115,10 @@ def test_the_same_comes_out_and_is_counted(steps: list[Any], times: int, chunk: 
 def test_it_is_rewritten_once_for_all_connections() -> None:
     """Also where a client asks for the first time, so that its nodes have to be found out."""
     world, calls = World(plan_of(RENAME), 1 << 20), []
-    anew = Rewriter.rewrite_anew
-    with patch.object(Rewriter, "rewrite_anew", lambda self, *rest: calls.append(self.api) or anew(self, *rest)):
+    uncached = Rewriter.rewrite_uncached
+    with patch.object(
+        Rewriter, "rewrite_uncached", lambda self, *rest: calls.append(self.api) or uncached(self, *rest)
+    ):
         for index in (0, 1, 2, 0):
             world.play((index, 12, None, TOPICS, ((1, "a", 9092),), 30000 - index))
     answers = [name for name in calls if name == "Metadata"]

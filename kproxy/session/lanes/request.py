@@ -49,11 +49,11 @@ class RequestLane(RequestScan):
         A request that cannot be decoded as far as a stage needs it closes the connection.
         """
         try:
-            return self.judge(frame)
+            return self.dispose(frame)
         except DecodeError as error:
             return malformed(frame.step, error)
 
-    def judge(self, frame: RequestView) -> Disposition:
+    def dispose(self, frame: RequestView) -> Disposition:
         """Return the disposition of a request. Raises DecodeError."""
         step = frame.step
         if step.key in ASKED and (refusal := too_long(frame, "request", "client")) is not None:
@@ -75,7 +75,7 @@ class RequestLane(RequestScan):
         if isinstance(evaluation, RequestEvaluation):
             return self.forward(frame, evaluation)
         if isinstance(evaluation, CachedAnswer):
-            return self.answer_again(frame, evaluation)
+            return self.answer_cached(frame, evaluation)
         return evaluation
 
     # ---- classify
@@ -276,7 +276,7 @@ class RequestLane(RequestScan):
         how = evaluation.then or evaluation.close_after
         return Replace([out], end, then=None if how is None else self.closing(how, evaluation))
 
-    def answer_again(self, frame: RequestView, cached: CachedAnswer) -> Disposition:
+    def answer_cached(self, frame: RequestView, cached: CachedAnswer) -> Disposition:
         """Answer a request with the cached response."""
         running, session, correlation = cached.asked[-1], self.session, frame.correlation
         session.mark(BROKER, [running])

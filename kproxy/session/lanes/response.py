@@ -24,7 +24,8 @@ from kproxy.session.rewrite.versions import MAX_VERSIONS_RESPONSE
 from kproxy.session.sasl.login import MAX_TOKEN, RawTokens
 
 from .lane import too_long
-from .response_rules import ResponseRules, ResponseScan
+from .response_rules import ResponseRules
+from .response_scan import ResponseScan
 from .tail_stream import TailStream
 
 STREAM_HEAD = 16
@@ -45,11 +46,11 @@ class ResponseLane(ResponseScan):
         A response that cannot be decoded as far as a stage needs it closes the connection.
         """
         try:
-            return self.judge(frame)
+            return self.dispose(frame)
         except DecodeError as error:
             return Reject("decode", f"{frame.step.api} response that has to be read: {error}", "broker")
 
-    def judge(self, frame: ResponseView) -> Disposition:
+    def dispose(self, frame: ResponseView) -> Disposition:
         """Return the disposition of a response. Raises DecodeError."""
         step = frame.step
         most = MAX_RESPONSES.get(step.key)

@@ -176,8 +176,8 @@ class Engine:
         `drawn`: results of triggers evaluated earlier, by rule. `template`: cached facts of requests with the same
         beginning. `cached`: entities of such a request about the same partition.
 
-        Return None if no rule applies, and Watched if rules apply to the response only. The call is repeated after a
-        lookup. Raises DecodeError.
+        Return None if no rule applies, and UnmatchedRequest if rules apply to the response only. The call is repeated
+        after a lookup. Raises DecodeError.
         """
         assert frame.step.program is not None
         every = program = frame.step.program
@@ -203,7 +203,7 @@ class Engine:
         if isinstance(selection, Selection):
             evaluation.selection = selection
         if isinstance(selection, Failure):
-            self.begin_anew(evaluation, exchange, selection)
+            self.reset_session(evaluation, exchange, selection)
             return evaluation
         if self.evaluate_rules(exchange, selection, evaluation, came) and (
             candidates is not None or every.decided_by_header
@@ -289,8 +289,8 @@ class Engine:
         exchange.pend_screens()
         return exchange
 
-    def begin_anew(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, failure: Failure) -> None:
-        """Answer that the client's fetch or share session is unknown, so that it lists all its partitions."""
+    def reset_session(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, failure: Failure) -> None:
+        """Answer with the error of an unknown fetch or share session, so that the client lists all its partitions."""
         answer = fail(exchange.request, failure)
         if "session_id" in answer.body:
             answer.body["session_id"] = 0  # brokers use it for "none"
@@ -331,7 +331,7 @@ class Engine:
         if len(matched) > MOST_MATCHED and exchange.session is not None and not running.dry_run:
             unknown = self.subjects.too_many(exchange, exchange.session)
             if unknown is not None:
-                self.begin_anew(evaluation, exchange, unknown)
+                self.reset_session(evaluation, exchange, unknown)
                 return
         filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
         if part.by_error or filtered:
@@ -566,9 +566,9 @@ class Engine:
         elif isinstance(selection, SessionSelection) or not selection.names_one or exchange.throttle:
             self.answer(evaluation, fail_each(exchange.request, failures))
         else:
-            self.answer_again(evaluation, exchange, selection)
+            self.answer_one(evaluation, exchange, selection)
 
-    def answer_again(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection) -> None:
+    def answer_one(self, evaluation: RequestEvaluation, exchange: EvaluatedExchange, selection: Selection) -> None:
         """Answer a request about one entity, with the cached response if the error is the same."""
         (failure,), cached, program = exchange.failures.values(), selection.answer, exchange.program
         if cached is not None and cached.failure == failure:

@@ -79,10 +79,10 @@ class Rewriter:
         last needed field are not inspected.
         """
         if self.repeats and SHORTEST <= end - start <= context.answers.longest:
-            return self.rewrite_again(buf, start, end, context)
-        return self.rewrite_anew(buf, start, end, context)
+            return self.rewrite_cached(buf, start, end, context)
+        return self.rewrite_uncached(buf, start, end, context)
 
-    def rewrite_again(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
+    def rewrite_cached(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
         """Like `rewrite`, with the cached result for the same bytes if it is still valid."""
         content, answers = bytes(memoryview(buf)[start + BEHIND : end]), context.answers
         known = answers.find(self.number, content, context.owner)
@@ -96,7 +96,7 @@ class Rewriter:
         note = None if context.note is None else context.note.copy()
         inputs = context.inputs = Dependencies(note, context.max_nodes)
         try:
-            pieces = self.rewrite_anew(buf, start, end, context)
+            pieces = self.rewrite_uncached(buf, start, end, context)
         finally:
             context.inputs = None
         if isinstance(pieces, NeedsLookup):
@@ -106,7 +106,7 @@ class Rewriter:
             answers.keep(self.number, CachedResponse(content, written, inputs), context.owner)
         return pieces
 
-    def rewrite_anew(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
+    def rewrite_uncached(self, buf: Buffer, start: int, end: int, context: Context) -> Pieces | NeedsLookup | None:
         """Like `rewrite`, without the cache."""
         body = body_start(buf, start, end, self.header_version, self.direction)
         if body is None:
