@@ -70,7 +70,7 @@ class Audit:
         self.pollers: dict[str, tuple[Upstream, Background]] = {}
         self.polled: Mapping[str, Upstream] = {}
         """Clusters with brokers to ask."""
-        server.taps.summary_for, server.taps.journal_for = self.sink.summary_for, self.sink.journal_for
+        server.taps.summary_for, server.taps.request_lines_for = self.sink.summary_for, self.sink.request_lines_for
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start to record. Raises OSError or KproxyError if the destination cannot be written."""

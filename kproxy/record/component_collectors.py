@@ -51,7 +51,10 @@ AUDIT_TOTALS = {
     "kproxy_audit_written": ("written", "Events that are durable."),
     "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
     "kproxy_audit_files": ("files", "Event files that were published."),
-    "kproxy_audit_recovered": ("recovered", "Recovered files of processes that ended uncleanly."),
+    "kproxy_audit_unclean_shutdowns": (
+        "unclean_shutdowns",
+        "Earlier processes with an unclean shutdown whose events were recovered.",
+    ),
 }
 AUDIT_LEVELS = {
     "kproxy_audit_queued": ("queued", "Events that are not durable yet."),

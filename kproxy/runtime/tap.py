@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 SummaryFor = Callable[[Who], Summary | None]
 """Returns the summary that counts a connection, or None."""
-JournalFor = Callable[[Who], "RequestLines | None"]
-"""Returns the journal that takes a connection's exchanges as lines, or None."""
+RequestLinesFor = Callable[[Who], "RequestLines | None"]
+"""Returns the object that records a connection's exchanges as lines, or None."""
 
 
 LONG_WAIT = 1.0
@@ -63,8 +63,8 @@ class Tap:
         "fanout",
         "from_broker",
         "from_client",
-        "journal_for",
         "observer",
+        "request_lines_for",
         "settled",
         "silent",
         "summary_for",
@@ -72,10 +72,12 @@ class Tap:
         "who",
     )
 
-    def __init__(self, connection: Connection, fanout: Fanout, summary_for: SummaryFor, journal_for: JournalFor, *,
-                 late: bool) -> None:  # fmt: skip
+    def __init__(
+        self, connection: Connection, fanout: Fanout, summary_for: SummaryFor, request_lines_for: RequestLinesFor, *,
+        late: bool,
+    ) -> None:  # fmt: skip
         self.connection, self.fanout = connection, fanout
-        self.summary_for, self.journal_for = summary_for, journal_for
+        self.summary_for, self.request_lines_for = summary_for, request_lines_for
         self.who = ConnectionInfo(connection, fanout.picture(connection.facts.cluster))
         self.from_client: Feed = connection.session.from_client
         self.from_broker: Feed = connection.session.from_broker
@@ -93,7 +95,7 @@ class Tap:
         fanout = self.fanout
         self.observer = ConnectionObserver(
             who, fanout.depth, self.hand_out, most=fanout.frame_limit, summary=self.summary_for(who),
-            journal=self.journal_for(who),
+            request_lines=self.request_lines_for(who),
         )  # fmt: skip
         self.behind: ConnectionObserver | None = None
         self.observer.began = not late

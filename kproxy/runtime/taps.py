@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from .connection import Connection
     from .protocols import HostPort
-    from .tap import JournalFor, SummaryFor, Tap
+    from .tap import RequestLinesFor, SummaryFor, Tap
 
 
 class Taps:
     """Taps of all connections of one process while there are sinks.
 
     `connections()`: open connections. `summary_for(who)`: the summary that counts a connection, or None.
-    `journal_for(who)`: the journal that takes its exchanges as lines, or None. While `shut`, clients are not read,
-    since their requests could not be recorded.
+    `request_lines_for(who)`: the object that records its exchanges as lines, or None. While `shut`, clients are not
+    read, since their requests could not be recorded.
     """
 
     def __init__(self, fanout: Fanout, connections: Callable[[], Iterable[Connection]]) -> None:
         self.fanout, self.connections = fanout, connections
         self.summary_for: SummaryFor = lambda who: None
-        self.journal_for: JournalFor = lambda who: None
+        self.request_lines_for: RequestLinesFor = lambda who: None
         self.shut = False
         self.by_connection: dict[Connection, Tap] = {}
         self.awaited: set[HostPort] = set()
@@ -121,7 +121,9 @@ class Taps:
         from .tap import Tap  # imported late: most processes have no sinks
 
         fanout = self.fanout.unsampled() if connection.client_address in self.awaited else self.fanout
-        tap = self.by_connection[connection] = Tap(connection, fanout, self.summary_of, self.journal_for, late=late)
+        tap = self.by_connection[connection] = Tap(
+            connection, fanout, self.summary_of, self.request_lines_for, late=late
+        )
         fanout.opened(tap.who, connection.since if late else now)
 
 

@@ -192,7 +192,7 @@ def test_after_a_kill_nothing_published_is_torn_and_the_end_is_on_record(
         until(lambda: first.metric("kproxy_audit_written_total") > 0)
         os.kill(first.pid, signal.SIGKILL)
         second = proxy_with(mock.bootstrap, audit=audited(folder))
-        until(lambda: second.metric("kproxy_audit_recovered_total") == 1)
+        until(lambda: second.metric("kproxy_audit_unclean_shutdowns_total") == 1)
         assert second.stop() == 0
 
     found = events(folder)

@@ -50,7 +50,7 @@ def test_every_counter_has_a_line() -> None:
         ("kproxy_audit_written_total", "files"): 7.0,
         ("kproxy_audit_bytes_total", "files"): 900.0,
         ("kproxy_audit_files_total", "files"): 2.0,
-        ("kproxy_audit_recovered_total", "files"): 0.0,
+        ("kproxy_audit_unclean_shutdowns_total", "files"): 0.0,
         ("kproxy_audit_queued", "files"): 4.0,
         ("kproxy_audit_queued_bytes", "files"): 0.0,
         ("kproxy_audit_last_durable_timestamp_seconds", "files"): 0.0,

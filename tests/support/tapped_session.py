@@ -26,7 +26,7 @@ from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.side import VIEW
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.runtime.protocols import ConnectionPhase, Feed
-from kproxy.runtime.tap import JournalFor
+from kproxy.runtime.tap import RequestLinesFor
 from kproxy.runtime.taps import Taps
 from kproxy.session.commands import BROKER, CLIENT
 from tests.support.chaos_session import Driver
@@ -72,12 +72,13 @@ class Out(bytearray):
 
 class Tapped(Driver):
     """A random session's driver with taps. `first`: sinks from the beginning on; `guests`: those that come and go at
-    any moment. `summary` counts, too, and exchanges are told to the journals that `journal_for` makes. `samples`:
-    guests take only what there is time for, which is over and comes again at any moment."""
+    any moment. `summary` counts, too, and exchanges are passed to the `RequestLines` that `request_lines_for` makes.
+    `samples`: guests take only what there is time for, which is over and comes again at any moment."""
 
     def __init__(
         self, *args: Any, chances: Random, first: Iterable[Sink] = (), guests: Iterable[Sink] = (),
-        summary: Summary | None = None, journal_for: JournalFor | None = None, samples: bool = False, **more: Any,
+        summary: Summary | None = None, request_lines_for: RequestLinesFor | None = None, samples: bool = False,
+        **more: Any,
     ) -> None:  # fmt: skip
         self.fanout = Fanout(structlog.get_logger())
         self.link: Any = None
@@ -86,8 +87,8 @@ class Tapped(Driver):
         self.spent: list[float] = []
         if summary is not None:
             self.taps.summary_for = lambda who: summary
-        if journal_for is not None:
-            self.taps.journal_for = journal_for
+        if request_lines_for is not None:
+            self.taps.request_lines_for = request_lines_for
         for sink in first:
             self.fanout.add(sink)
         self.ready = False

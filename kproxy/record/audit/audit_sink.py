@@ -31,7 +31,7 @@ from kproxy.record.observer.number_template import RECORDS_AT, LearntFrame, hold
 from kproxy.record.observer.observation import SIZE_BYTES
 from kproxy.record.observer.summary import Summary
 from kproxy.record.observer.summary_rows import SummaryRow
-from kproxy.record.observer.templated_lines import JournalEntry
+from kproxy.record.observer.templated_lines import LineEntry
 from kproxy.session.sasl.principal import LoginOutcome
 
 from .config import AuditConfig
@@ -128,8 +128,8 @@ class AuditSink:
             self.labels.join(who, summary, self.counts)
         return summary
 
-    def journal_for(self, who: Who) -> RequestLines:
-        """Return the journal for request events of this connection that match a template."""
+    def request_lines_for(self, who: Who) -> RequestLines:
+        """Return the recorder of this connection's request events that match a template."""
         return RequestLines(self.account(cast("ConnectionInfo", who)), self.events, self.wall, self.config.partitions)
 
     def counts(self, key: int, version: int) -> bool:
@@ -340,12 +340,12 @@ class RequestLines:
         """Return the constant parts of lines of similar exchanges; None if lines cannot have such parts."""
         return line_template(seen, asked, answered, self.wall, self.most)
 
-    def write(self, exchanges: Sequence[JournalEntry], now: float) -> None:
+    def write(self, exchanges: Sequence[LineEntry], now: float) -> None:
         """Make the lines of exchanges with responses sent at `now`."""
         self.account.client_id = exchanges[-1][0].client_id
         self.events.put_lines(self, exchanges, now)
 
-    def encode(self, exchanges: Sequence[JournalEntry], now: float) -> list[EncodedEvent]:
+    def encode(self, exchanges: Sequence[LineEntry], now: float) -> list[EncodedEvent]:
         wall, about = self.wall, self.about
         ended, last = byte_stamp(wall(now)), None
         events: list[EncodedEvent] = []

@@ -39,7 +39,7 @@ class OutletCounters:
     """Bytes of the lines of these events, before compression."""
     files: int = 0
     """Files published; 0 for Kafka."""
-    recovered: int = 0
+    unclean_shutdowns: int = 0
     """Earlier processes with an unclean end whose files are now published."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Events lost, by reason: queue_full, disk_full, read_only, io_error, …; unencodable; closed; close_timeout."""

@@ -22,7 +22,7 @@ from kproxy.base.errors import InputError, InternalError
 from kproxy.record.events.column import EventData
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
-from .recorder import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue, PutRecovered, gap_event
+from .recorder import OVERSHOOT, OVERSHOOT_BYTES, QUEUE_BYTES, LineQueue, PutGapEvent, gap_event
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -97,7 +97,7 @@ class KafkaOutlet:
             self.counters, settings.when_full, settings.queue, settings.queue_bytes
         )
         self._producer: Any = None
-        self._put_recovered: PutRecovered
+        self._put_gap_event: PutGapEvent
         self._todo: deque[LineInFlight] = deque()
         self._again: list[LineInFlight] = []
         self._settled = self._settled_bytes = 0
@@ -110,9 +110,9 @@ class KafkaOutlet:
     def blocked(self) -> bool:
         return self._queue.blocked
 
-    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Unblocked) -> None:
         """Start the thread. Raises WrongOptions. A cluster that cannot be reached is tried again until it can."""
-        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
+        self._put_gap_event, self._queue.on_unblocked = put_gap_event, on_unblocked
         self._producer = self._new_producer()
         self._thread.start()
 
@@ -166,7 +166,7 @@ class KafkaOutlet:
         if self.counters.failing and not self.counters.queued and now >= self._retry_at:
             self._recovered()  # nothing is left that could show it
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._put_recovered(gap_event(gap, self.name), _do_nothing)
+            self._put_gap_event(gap_event(gap, self.name), _do_nothing)
 
     def _send(self) -> None:
         produce, topic = self._producer.produce, self.settings.topic

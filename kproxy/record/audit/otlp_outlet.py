@@ -25,7 +25,7 @@ from kproxy.record.otlp.export import Delivery, Exporter, OtlpCounters, OtlpSett
 from kproxy.record.otlp.payload import Tree, attributes, nanoseconds
 
 from .event_sink import OutletCounters, Unblocked, WhenFull
-from .recorder import QUEUE_BYTES, LineBatch, LineQueue, PutRecovered, gap_event
+from .recorder import QUEUE_BYTES, LineBatch, LineQueue, PutGapEvent, gap_event
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -62,7 +62,7 @@ class OtlpOutlet:
         self.counters, self.log, self.flush = OutletCounters(), log, flush
         counters.dropped_logs = lambda: sum(self.counters.dropped.copy().values())
         self._queue: LineQueue[bytes] = LineQueue(self.counters, when_full, queue, queue_bytes)
-        self._put_recovered: PutRecovered
+        self._put_gap_event: PutGapEvent
         self._todo: deque[LineBatch[bytes]] = deque()
         self._deadline = float("inf")
         self._clean = False
@@ -73,8 +73,8 @@ class OtlpOutlet:
     def blocked(self) -> bool:
         return self._queue.blocked
 
-    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
-        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Unblocked) -> None:
+        self._put_gap_event, self._queue.on_unblocked = put_gap_event, on_unblocked
         self._thread.start()
 
     def add(
@@ -123,7 +123,7 @@ class OtlpOutlet:
             else:
                 self._refused(delivery.outcome, delivery.message)
         if not self.counters.failing and (gap := self._queue.take_gap()) is not None:
-            self._put_recovered(gap_event(gap, self.name), _do_nothing)
+            self._put_gap_event(gap_event(gap, self.name), _do_nothing)
 
     def _pause(self) -> bool:
         """Wait until the collector may be asked again, or the end comes near; False: look again first."""

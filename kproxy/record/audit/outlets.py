@@ -24,7 +24,7 @@ from .event_files import OpenFile, ProcessMark, Publisher, WriterIdentity, file_
 from .event_sink import OutletCounters, Unblocked, WhenFull, ignore_unblocked
 from .kafka_outlet import KafkaOutlet, KafkaSettings
 from .otlp_outlet import OtlpOutlet
-from .recorder import QUEUE_BYTES, Gap, LineBatch, LineQueue, Outlet, PutRecovered, Recorder, gap_event
+from .recorder import QUEUE_BYTES, Gap, LineBatch, LineQueue, Outlet, PutGapEvent, Recorder, gap_event
 from .recover import UncleanProcess, find_unclean
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ class FileSettings:
 
 
 class FileWriter:
-    """Writer of the event files of one process. `run` is its thread; `tell_gap` makes an event of dropped lines."""
+    """Writer of the event files of one process. `run` is its thread; `report_gap` makes an event of dropped lines."""
 
     def __init__(
         self, settings: FileSettings, queue: LineQueue[bytes], publisher: Publisher, log: FilteringBoundLogger,
-        tell_gap: Callable[[Gap], None],
+        report_gap: Callable[[Gap], None],
     ) -> None:  # fmt: skip
         self.settings, self.queue, self.publisher, self.log = settings, queue, publisher, log
-        self.tell_gap = tell_gap
+        self.report_gap = report_gap
         self.counters = queue.counters
         self._session: ProcessMark | None = None
         self._clean = False
@@ -137,7 +137,7 @@ class FileWriter:
             self._sync()
             self._next = now + self.settings.flush / 2
             if (gap := self.queue.take_gap()) is not None:
-                self.tell_gap(gap)
+                self.report_gap(gap)
         if self._file is not None and now - self._opened_at >= self.settings.roll_age:
             self._roll()
 
@@ -240,17 +240,17 @@ class FileOutlet:
             self.counters, settings.when_full, settings.queue, settings.queue_bytes
         )
         self._publisher = Publisher(self.counters, log, settings.retry)
-        self._writer = FileWriter(settings, self._queue, self._publisher, log, self._tell_gap)
+        self._writer = FileWriter(settings, self._queue, self._publisher, log, self._report_gap)
         self._thread = threading.Thread(target=self._writer.run, name="audit writer", daemon=True)
-        self._put_recovered: PutRecovered = _ignore_event
+        self._put_gap_event: PutGapEvent = _ignore_event
         self._dead: list[UncleanProcess] = []
 
     @property
     def blocked(self) -> bool:
         return self._queue.blocked
 
-    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
-        self._put_recovered, self._queue.on_unblocked = tell, on_unblocked
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Unblocked) -> None:
+        self._put_gap_event, self._queue.on_unblocked = put_gap_event, on_unblocked
         self._writer.begin()
         self._thread.start()
         self._publisher.do(self._recover)
@@ -279,18 +279,18 @@ class FileOutlet:
             dead.close()
         return self._writer.release(clean=published)
 
-    def _tell_gap(self, gap: Gap) -> None:
-        self._put_recovered(gap_event(gap, self.name), _do_nothing)
+    def _report_gap(self, gap: Gap) -> None:
+        self._put_gap_event(gap_event(gap, self.name), _do_nothing)
 
     # ---- recovery, in the publisher's thread
 
     def _recover(self) -> None:
         for dead in find_unclean(self.settings.dir, self.settings.identity.stem):
             self._dead.append(dead)
-            self._tell_all(dead)
+            self._report_unclean(dead)
 
-    def _tell_all(self, dead: UncleanProcess) -> None:
-        """Tell of all its files; when the last event is durable, publish them."""
+    def _report_unclean(self, dead: UncleanProcess) -> None:
+        """Put an event about each of its files. Publish the files when the last event is durable."""
         events = dead.events()
         durable = iter(range(len(events), 0, -1))
 
@@ -299,15 +299,15 @@ class FileOutlet:
                 self._publisher.do(lambda: self._publish(dead))
 
         for data in events:
-            self.log.warning("audit: a process did not end in order, its events are kept", **data)
-            self._put_recovered(data, then)
+            self.log.warning("audit: recovered events after unclean shutdown", **data)
+            self._put_gap_event(data, then)
 
     def _publish(self, dead: UncleanProcess) -> None:
         while dead.files:
             dead.files[0].publish()
             self.counters.files += bool(dead.files.pop(0).lines)
         dead.end()
-        self.counters.recovered += 1
+        self.counters.unclean_shutdowns += 1
 
 
 def _do_nothing() -> None:

@@ -1,11 +1,11 @@
 """Recorder: numbers events, makes lines of them, and adds each line to the queues of all outlets.
 
 All outlets get the same number and line, so readers of both files and topic can drop duplicates. An outlet that dropped
-events reports the gap through `PutRecovered`, which makes an event for all of them.
+events reports the gap through `PutGapEvent`, which makes an event for all of them.
 
 `LineQueue.add` appends to the open batch, at the cost of a list's append and some counting under a lock. A batch ends
 at the size of one write, at the end of a day, and at a missing event, so the numbers in a batch are consecutive. The
-thread takes all batches together, and calls `settle` when they are durable. Until then they count in `queued`, which
+thread takes all batches together, and calls `mark_done` when they are durable. Until then they count in `queued`, which
 is the loss of a kill.
 """
 
@@ -168,7 +168,7 @@ class LineQueue(Generic[QueuedLine]):
     # ---- the side of the outlet's thread
 
     def take(self) -> list[LineBatch[QueuedLine]]:
-        """Return all batches that wait, oldest first; they still count as queued until they are settled."""
+        """Return all batches that wait, oldest first; they still count as queued until `mark_done`."""
         with self._lock:
             taken = [*self._full, *([self._filling] if self._filling else [])]
             self._full.clear()
@@ -180,10 +180,10 @@ class LineQueue(Generic[QueuedLine]):
         with self._lock:
             self.counters.queued -= events
             self.counters.queued_bytes -= size
-        self._look()
+        self._unblock_if_room()
 
     def lost(self, first_id: int, last_id: int, reason: str) -> None:
-        """Count lines that were taken as dropped; `settle` is called besides."""
+        """Count lines that were taken as dropped; `mark_done` is called as well."""
         with self._lock:
             self._drop(first_id, last_id, reason)
 
@@ -192,7 +192,7 @@ class LineQueue(Generic[QueuedLine]):
         with self._lock:
             self.refusal = reason
             self.blocked = self.blocked or (self.blocking and bool(reason))
-        self._look()
+        self._unblock_if_room()
 
     def take_gap(self) -> Gap | None:
         """Return the gap since the last call; None if no events were dropped."""
@@ -211,7 +211,7 @@ class LineQueue(Generic[QueuedLine]):
         with self._lock:
             self.counters.dropped[reason] += self.counters.queued
 
-    def _look(self) -> None:
+    def _unblock_if_room(self) -> None:
         """Unblock when lines can be written and the queue is half empty, so that it does not flutter."""
         if not self.blocked or self.refusal:
             return
@@ -223,7 +223,7 @@ class LineQueue(Generic[QueuedLine]):
 START_FAILURE_TIMEOUT = 5.0
 """Seconds for the outlets that are running already when another one cannot be started."""
 
-PutRecovered = Callable[[EventData, Callable[[], None]], None]
+PutGapEvent = Callable[[EventData, Callable[[], None]], None]
 """Function of an outlet that puts an `audit_gap` event of these data, and calls back once it is durable there."""
 
 
@@ -238,7 +238,7 @@ class Outlet(Protocol):
         """Return True while lines should not be made; see `Recorder`."""
         ...
 
-    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Unblocked) -> None:
         """Start the outlet. Does not raise for temporary conditions such as a full disk."""
         ...
 
@@ -246,7 +246,7 @@ class Outlet(Protocol):
         self, line: bytes, number: int, day: str, type_name: str, data: EventData,
         must: bool = False, then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Take a line into the queue, or count it as dropped; see Queue.add."""
+        """Take a line into the queue, or count it as dropped; see LineQueue.add."""
         ...
 
     def missing(self, number: int, reason: str) -> None:
@@ -276,7 +276,7 @@ class Recorder:
         """Start the outlets' threads. Raises KproxyError when one cannot be started at all, with none of them left."""
         try:
             for outlet in self.outlets:
-                outlet.start(self._tell_of(outlet), self._unblocked)
+                outlet.start(self._gap_events_of(outlet), self._unblocked)
                 self._started.append(outlet)
         except KproxyError:
             self.close(START_FAILURE_TIMEOUT)
@@ -333,8 +333,8 @@ class Recorder:
         with ThreadPoolExecutor(len(self._started)) as pool:  # each has the whole time
             return all(list(pool.map(lambda outlet: outlet.close(timeout), self._started)))
 
-    def _tell_of(self, origin: Outlet) -> PutRecovered:
-        def tell(data: EventData, then: Callable[[], None]) -> None:
+    def _gap_events_of(self, origin: Outlet) -> PutGapEvent:
+        def put(data: EventData, then: Callable[[], None]) -> None:
             lines = self._lines
             with self._lock:
                 line = lines.line(AUDIT_GAP_EVENT.name, clock.time(), data)
@@ -344,7 +344,7 @@ class Recorder:
                         must=True, then=then if outlet is origin else None,
                     )  # fmt: skip
 
-        return tell
+        return put
 
     def _unblocked(self) -> None:
         if not self.blocked:

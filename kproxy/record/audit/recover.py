@@ -1,7 +1,7 @@
 """Recovery of event files that processes before this one have left behind.
 
 Strategy: a process that lives holds locks on its mark (`event_files.ProcessMark`) and on its open files. A mark that
-can be locked is that of a process that did not end in order. First the `audit_gap` event becomes durable, then the file
+can be locked is that of a process with an unclean shutdown. First the `audit_gap` event becomes durable, then the file
 is published, then the mark is deleted. After a kill at any point, the next start does the rest and may repeat the
 event.
 
@@ -96,7 +96,7 @@ class LeftoverFile:
 
 @dataclass
 class UncleanProcess:
-    """Process that did not end in order: its mark, locked by us, and its files."""
+    """Process with an unclean shutdown: its mark, locked by us, and its files."""
 
     mark: Path
     fd: int

@@ -35,7 +35,7 @@ from .summary_templates import (
     RequestTemplates,
     find_response_template,
 )
-from .templated_lines import JournalRecorder
+from .templated_lines import TemplatedBuilder
 from .whole_frames import take_request, take_response
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ NO_TEMPLATE = RequestTemplate(Observation(-1, -1, Depth.COUNT, counted=False), -
 # 0.85 µs. On a mismatch the loop ends, and the other methods find another template, learn one (see
 # `summary_templates.py`), or read the frame as usual. All counted fields precede the records, so the remainder of a
 # long frame is skipped (`FrameStream.pass_on`).
-class ConnectionObserver(JournalRecorder):
+class ConnectionObserver(TemplatedBuilder):
     """Observer of one client connection that cuts its bytes into frames and pairs them into exchanges.
 
     `incoming`, `outgoing`: read the frames that match no template. `began`: False until what passes is shown to it.
@@ -69,15 +69,15 @@ class ConnectionObserver(JournalRecorder):
 
     def __init__(
         self, who: Who, interest: Interest, take: TakeExchange, *, most: int = 1 << 20, summary: Summary | None = None,
-        journal: RequestLines | None = None,
+        request_lines: RequestLines | None = None,
     ) -> None:  # fmt: skip
         """Begin to observe a connection before its first byte. `take` is called with each finished exchange.
 
-        `most`: bytes of a frame that are kept at FULL depth. `summary`: also counts exchanges. `journal`: takes
+        `most`: bytes of a frame that are kept at FULL depth. `summary`: also counts exchanges. `request_lines`: takes
         exchanges that match templates and of which only lines are needed, in place of `take`.
         """
         super().__init__(who, interest, take, most=most, summary=summary)
-        self.journal = journal
+        self.request_lines = request_lines
         self.incoming, self.outgoing = RequestStream(self), ResponseStream(self)
 
     def refocus(self, interest: Interest) -> None:

@@ -2,9 +2,9 @@
 
 If only a line of text is needed for each exchange (`Depth.LINES`), most of a line is equal for similar exchanges. The
 first one is read as usual and handed out. Then it is learned: a template of its request (`number_template.py`), below
-that one of its response, and the constant parts of its line, as the journal returns them. For an exchange that both
-templates match, the journal gets only the numbers, in one call for all that ended in the same read. Nothing is decoded.
-A frame without a template, or with an effect of a rule, is read as usual.
+that one of its response, and the constant parts of its line (`RequestLines.learn`). For an exchange that both templates
+match, `RequestLines.write` gets only the numbers, in one call for all that ended in the same read. A frame without a
+template, or with an effect of a rule, is read as usual.
 
 Summaries count these exchanges from the same numbers. The first exchange gives the keys of the cells, and rows. Sums
 are kept for the others, and folded into the cells now and then.
@@ -126,14 +126,14 @@ HIGHEST = 1 << 62
 NOTHING_WAITED = (0.0, 0.0)
 
 
-JournalEntry = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
+LineEntry = tuple[Any, float, tuple[int, ...], tuple[int, ...]]
 """Finished exchange: the result of `RequestLines.learn`, the time of its request, and the numbers of request and
 response. The first two are the size of the frame without its length field, and its correlation id."""
 OpenRequest = tuple[Buffer, tuple[int, ...], int]
 """Request that matched: the frame without its length, its numbers, and the number of the exchange."""
 
 
-class JournalTemplate:
+class FrameLineTemplate:
     """Template of requests that are alike on one connection, with the templates of their responses."""
 
     __slots__ = ("acks", "client_id", "learner", "responses", "wanted")
@@ -155,14 +155,14 @@ class JournalTemplate:
         return exchange
 
 
-class JournalRecorder(ExchangeBuilder):
-    """Builder of one connection's exchanges that gives the journal those that match templates, without building them.
+class TemplatedBuilder(ExchangeBuilder):
+    """Builder of one connection's exchanges. Those that match templates go to `request_lines` and are not built.
 
-    `journal`: takes exchanges of which only lines are needed, in place of `take`. `recorded`: templates by API key <<
-    16 | version. `learnt`: lines that they were learnt with.
+    `request_lines`: takes exchanges of which only lines are needed, in place of `take`. `recorded`: templates by API
+    key << 16 | version. `learnt`: lines that they were learnt with.
     """
 
-    journal: RequestLines | None = None
+    request_lines: RequestLines | None = None
 
     def refocus(self, interest: Interest) -> None:
         super().refocus(interest)
@@ -204,13 +204,13 @@ class JournalRecorder(ExchangeBuilder):
 
     def record_responses(self, buf: Buffer, pos: int, n: int, now: float) -> int:
         """Record the exchanges whose responses at `pos` match templates; return the position after these."""
-        journal, opened = self.journal, self.open
-        assert journal is not None, "something was learnt"
-        standing, count = journal.standing, 0
-        batch: list[JournalEntry] = []
+        request_lines, opened = self.request_lines, self.open
+        assert request_lines is not None, "something was learnt"
+        standing, count = request_lines.standing, 0
+        batch: list[LineEntry] = []
         while opened and n - pos >= SMALLEST_RESPONSE:
             correlation, template, begun, asked_size, request = opened[0]
-            if type(template) is not JournalTemplate:
+            if type(template) is not FrameLineTemplate:
                 break
             for form in template.responses.forms:
                 if n - pos < form.reach:
@@ -240,19 +240,19 @@ class JournalRecorder(ExchangeBuilder):
                 answer[2].count(self.summary, begun, request[1], numbers, now)
             pos = end
             if len(batch) >= MOST_AT_ONCE:
-                journal.write(batch, now)
+                request_lines.write(batch, now)
                 batch = []
                 yield_now()
-                standing = journal.standing
+                standing = request_lines.standing
         if batch:
-            journal.write(batch, now)
+            request_lines.write(batch, now)
         self.responses += count
         return pos
 
     def learn_line(self, seen: ObservedExchange, wanted: Observation) -> None:
         """Learn the templates and the line of an exchange that has been handed out, if its like may come again."""
-        request, response, journal = seen.request, seen.response, self.journal
-        if journal is None or request is None or response is None or not may_come_again(seen):
+        request, response, request_lines = seen.request, seen.response, self.request_lines
+        if request_lines is None or request is None or response is None or not may_come_again(seen):
             return
         code = code_of(seen.key, seen.version)
         family = self.recorded.get(code)
@@ -272,13 +272,13 @@ class JournalRecorder(ExchangeBuilder):
             return
         if asked is None:
             return
-        standing, known = journal.standing, family.known_frames(asked.template, asked.constants)
-        template = known.get(asked.constants) or JournalTemplate(family.learner, wanted, seen.client_id, seen.acks)
+        standing, known = request_lines.standing, family.known_frames(asked.template, asked.constants)
+        template = known.get(asked.constants) or FrameLineTemplate(family.learner, wanted, seen.client_id, seen.acks)
         lines = template.responses.known_frames(answered.template, answered.constants)
         earlier = lines.get(answered.constants)
         if earlier is not None and earlier[0] is standing:  # a like exchange was in flight with this one
             return
-        line = journal.learn(seen, asked, answered)
+        line = request_lines.learn(seen, asked, answered)
         if line is None:
             return
         counts = None

@@ -23,7 +23,7 @@ from .partition_rows import produce_rows, read_rows
 from .response_errors import ERROR_HEAD, error_at, errors_in, in_order, throttle_at, throttle_in
 from .summary_rows import WELL, Ending
 from .summary_templates import RequestTemplates
-from .templated_lines import JournalRecorder, JournalTemplate
+from .templated_lines import FrameLineTemplate, TemplatedBuilder
 
 HEADER = REQUEST_HEAD.unpack_from
 """Size, API key << 16 | version, correlation id, length of the client id of a request."""
@@ -32,7 +32,7 @@ SHORT = RESPONSE_BEGINS.unpack_from
 
 
 def take_request(
-    builder: JournalRecorder, templates: dict[int, RequestTemplates], buf: Buffer, pos: int, n: int, now: float
+    builder: TemplatedBuilder, templates: dict[int, RequestTemplates], buf: Buffer, pos: int, n: int, now: float
 ) -> int:
     """Take the request at `pos` and return the position behind it; -1 if the stream has to read it.
 
@@ -62,7 +62,7 @@ def take_request(
     return end
 
 
-def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: float) -> int:
+def take_response(builder: TemplatedBuilder, buf: Buffer, pos: int, n: int, now: float) -> int:
     """Take the response at `pos` and return the position behind it; -1 if the stream has to read it."""
     if not builder.open or n - pos < 8:
         return -1
@@ -71,7 +71,7 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     end = int(pos + 4 + size)
     if found != correlation or size < 4 or end > n:
         return -1
-    if isinstance(template, JournalTemplate):
+    if isinstance(template, FrameLineTemplate):
         template = builder.materialise(builder.open[0])
         builder.open.replace(0, (correlation, template, then, 0, 0))
     if isinstance(template, OpenExchange):
@@ -110,7 +110,7 @@ def take_response(builder: JournalRecorder, buf: Buffer, pos: int, n: int, now: 
     return end
 
 
-def keep_request(builder: JournalRecorder, wanted: Observation, buf: Buffer, pos: int, now: float) -> int:
+def keep_request(builder: TemplatedBuilder, wanted: Observation, buf: Buffer, pos: int, now: float) -> int:
     """Open an exchange with a copy of the whole request at `pos`, of an API without credentials.
 
     Return the position after it, or -1 if it is too long or its acks cannot be read.
@@ -142,7 +142,7 @@ def keep_request(builder: JournalRecorder, wanted: Observation, buf: Buffer, pos
     return end
 
 
-def keep_response(builder: JournalRecorder, found: OpenExchange, buf: Buffer, pos: int, now: float) -> int:
+def keep_response(builder: TemplatedBuilder, found: OpenExchange, buf: Buffer, pos: int, now: float) -> int:
     """End an exchange with a copy of the whole response at `pos`, of an API without credentials.
 
     Return the position after it, or -1 if it is too long.

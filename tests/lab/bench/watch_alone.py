@@ -189,8 +189,8 @@ def audited(outlet: Any, detail: AuditLevel | None, labels: LabelSink | None) ->
     events = EventGate(Recorder("instance/boot/0", [outlet]), lambda: None, lambda call: None)  # lines wait to be many
     sink = AuditSink(AuditConfig(dir="audit", level=detail), events, lambda now: 1795255200.0 + now, labels)
     fanout.add(sink)
-    summary, journal = sink.summary_for(CONNECTION), sink.journal_for(CONNECTION)
-    return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, journal=journal)
+    summary, request_lines = sink.summary_for(CONNECTION), sink.request_lines_for(CONNECTION)
+    return ConnectionObserver(CONNECTION, fanout.depth, fanout.take, summary=summary, request_lines=request_lines)
 
 
 def cost(word: str, asked: bytes, answered: bytes, together: int, other: OtherProcess | None = None) -> float:

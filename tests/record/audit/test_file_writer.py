@@ -231,7 +231,7 @@ def test_an_end_while_the_disk_refuses(audit: Make, monkeypatch: pytest.MonkeyPa
     closed = own.close()
     trouble.error = 0
     after = audit()
-    until(lambda: after.counters.recovered == 1)
+    until(lambda: after.counters.unclean_shutdowns == 1)
     after.close()
     (told,) = recovered(published(own.folder), "unclean_end")
 

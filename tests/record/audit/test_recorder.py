@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.record.audit.event_sink import OutletCounters
 from kproxy.record.audit.kafka_outlet import WrongOptions
-from kproxy.record.audit.recorder import Gap, LineQueue, PutRecovered, Recorder, gap_event
+from kproxy.record.audit.recorder import Gap, LineQueue, PutGapEvent, Recorder, gap_event
 from kproxy.record.events.schema import AUDIT_GAP_EVENT
 
 
@@ -21,7 +21,7 @@ class Fake:
     def __init__(self, name: str, events: int = 100, when_full: Any = "drop") -> None:
         self.name, self.counters = name, OutletCounters()
         self.queue: LineQueue[bytes] = LineQueue(self.counters, when_full, events, 1 << 20)
-        self.tell: PutRecovered
+        self.put_gap_event: PutGapEvent
         self.closed_in: float | None = None
         self.well = True
 
@@ -29,8 +29,8 @@ class Fake:
     def blocked(self) -> bool:
         return self.queue.blocked
 
-    def start(self, tell: PutRecovered, on_unblocked: Callable[[], None]) -> None:
-        self.tell, self.queue.on_unblocked = tell, on_unblocked
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Callable[[], None]) -> None:
+        self.put_gap_event, self.queue.on_unblocked = put_gap_event, on_unblocked
 
     def add(self, line: bytes, number: int, day: str, _type: str, _data: object, **words: Any) -> None:
         self.queue.add(number, day, line, len(line), **words)
@@ -69,7 +69,7 @@ def test_what_one_outlet_tells_all_of_them_get() -> None:
     """Numbers stay gapless in each; the one that told is called when it is durable there."""
     files, kafka, _ = both()
     called: list[str] = []
-    files.tell({"reason": "unclean_end"}, lambda: called.append("durable"))
+    files.put_gap_event({"reason": "unclean_end"}, lambda: called.append("durable"))
     (batch,), (other,) = files.queue.take(), kafka.queue.take()
     told = msgspec.json.decode(batch.items[0])
 
@@ -120,7 +120,7 @@ def test_an_outlet_that_cannot_be_started() -> None:
     """Those that were are closed again, so that they leave nothing behind."""
 
     class Wrong(Fake):
-        def start(self, tell: PutRecovered, on_unblocked: Callable[[], None]) -> None:
+        def start(self, put_gap_event: PutGapEvent, on_unblocked: Callable[[], None]) -> None:
             raise WrongOptions("audit.kafka: no")
 
     files, kafka = Fake("files"), Wrong("kafka")

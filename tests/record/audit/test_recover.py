@@ -39,7 +39,7 @@ def leave(folder: Path, files: dict[str, bytes], *, mark: bool = True) -> None:
 def recover(make: Make) -> list[dict[str, Any]]:
     """Start a recorder in the same folder, wait until all is recovered, and end it; the data of what it told."""
     own = make()
-    until(lambda: own.counters.recovered >= 1)
+    until(lambda: own.counters.unclean_shutdowns >= 1)
     assert own.close()
     assert hidden(own.folder) == []
     return recovered(published(own.folder), "unclean_end")
@@ -119,7 +119,7 @@ def test_what_is_not_ours_is_put_aside(audit: Make, tmp_path: Path, files: dict[
     """Never deleted, never published; said on record."""
     leave(tmp_path / "audit", files)
     own = audit()
-    until(lambda: own.counters.recovered == 1)
+    until(lambda: own.counters.unclean_shutdowns == 1)
     own.close()
     (told,) = recovered(published(own.folder), "unclean_end")
 
@@ -150,7 +150,7 @@ def test_two_that_recover_at_the_same_time(audit: Make, tmp_path: Path) -> None:
     """Workers that start together: one of them does it."""
     leave(tmp_path / "audit", {".ndjson.tmp": WHOLE})
     both = [audit(), audit()]
-    until(lambda: sum(own.counters.recovered for own in both) == 1)
+    until(lambda: sum(own.counters.unclean_shutdowns for own in both) == 1)
     closed = [own.close() for own in both]
 
     assert closed == [True, True]
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_read_yet(audit: Make, tmp_path: Path) -> None:
     leave(tmp_path / "left", {".ndjson.tmp": WHOLE})
     mounted.symlink_to(tmp_path / "left")
     mounted.replace(folder)
-    until(lambda: own.counters.recovered == 1)
+    until(lambda: own.counters.unclean_shutdowns == 1)
     assert own.close()
 
     assert recovered(published(folder), "unclean_end") == [FOUR]
@@ -194,7 +194,7 @@ def test_killed_while_recovering(audit: Make, tmp_path: Path, monkeypatch: pytes
         until(lambda: first.counters.errors["mistake"] == 1)
         first.close()
     second = audit()
-    until(lambda: second.counters.recovered == 2)  # the old process, and the first recorder
+    until(lambda: second.counters.unclean_shutdowns == 2)  # the old process, and the first recorder
     second.close()
     told = recovered(published(second.folder), "unclean_end")
 

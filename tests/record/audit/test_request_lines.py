@@ -17,12 +17,12 @@ from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.record.audit.audit_sink import AuditSink, RequestLines
 from kproxy.record.audit.config import AuditConfig
 from kproxy.record.audit.event_sink import EventGate, OutletCounters, Unblocked
-from kproxy.record.audit.recorder import PutRecovered, Recorder
+from kproxy.record.audit.recorder import PutGapEvent, Recorder
 from kproxy.record.events.column import EventData
 from kproxy.record.fanout import Fanout
 from kproxy.record.observer.number_template import NumberTemplate, TemplateFamily
 from kproxy.record.observer.observer import ConnectionObserver
-from kproxy.record.observer.templated_lines import MOST_LINES, JournalTemplate
+from kproxy.record.observer.templated_lines import MOST_LINES, FrameLineTemplate
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.record.audit.exchanges import FakeWho, wall
 from tests.record.observer.test_summary_templates import fetch, heartbeat, produce
@@ -46,7 +46,7 @@ class Lines:
         self.counters = OutletCounters()
         self.lines: list[bytes] = []
 
-    def start(self, tell: PutRecovered, on_unblocked: Unblocked) -> None:
+    def start(self, put_gap_event: PutGapEvent, on_unblocked: Unblocked) -> None:
         pass
 
     def add(
@@ -76,11 +76,13 @@ class Audited:
         self.sink = AuditSink(AuditConfig(dir="audit", level="requests"), self.gate, wall)
         fanout = Fanout(structlog.get_logger())
         fanout.add(self.sink)
-        self.journal = self.sink.journal_for(self.who)
-        write = self.journal.write
-        journal = Spy(self, write) if fast else None
+        self.request_lines = self.sink.request_lines_for(self.who)
+        write = self.request_lines.write
+        request_lines = Spy(self, write) if fast else None
         summary = self.sink.summary_for(self.who)
-        self.observer = ConnectionObserver(self.who, fanout.depth, fanout.take, summary=summary, journal=journal)
+        self.observer = ConnectionObserver(
+            self.who, fanout.depth, fanout.take, summary=summary, request_lines=request_lines
+        )
         self.fanout = fanout
         self.buffer = bytearray(1 << 18)
 
@@ -101,15 +103,15 @@ class Audited:
 
 
 class Spy:
-    """The connection's journal, which counts."""
+    """The connection's request_lines, which counts."""
 
     def __init__(self, audited: Audited, write: Callable[..., None]) -> None:
         self.audited, self.real_write = audited, write
-        self.learn = audited.journal.learn
+        self.learn = audited.request_lines.learn
 
     @property
     def standing(self) -> object:
-        return self.audited.journal.standing
+        return self.audited.request_lines.standing
 
     def write(self, exchanges: Sequence[Any], now: float) -> None:
         self.audited.templated += len(exchanges)
@@ -331,7 +333,7 @@ def test_templates_go_with_their_connection() -> None:
         audited.observer.end(audited.now)
         del audited.observer
 
-        assert not [one for one in gc.get_objects() if isinstance(one, JournalTemplate | NumberTemplate)]
+        assert not [one for one in gc.get_objects() if isinstance(one, FrameLineTemplate | NumberTemplate)]
     finally:
         gc.enable()
 
@@ -358,21 +360,23 @@ def through_proxy(rules: list[dict[str, Any]], fast: bool, random: Random) -> tu
     sink = AuditSink(AuditConfig(dir="audit", level="requests"), gate, wall)
     templated = 0
 
-    def journal_for(who: Any) -> Any:
-        journal, write = sink.journal_for(who), RequestLines.write
+    def request_lines_for(who: Any) -> Any:
+        request_lines, write = sink.request_lines_for(who), RequestLines.write
 
         class Counting:
-            standing = property(lambda self: journal.standing)
-            learn = staticmethod(journal.learn)
+            standing = property(lambda self: request_lines.standing)
+            learn = staticmethod(request_lines.learn)
 
             def write(self, exchanges: Sequence[Any], now: float) -> None:
                 nonlocal templated
                 templated += len(exchanges)
-                write(journal, exchanges, now)
+                write(request_lines, exchanges, now)
 
         return Counting()
 
-    talk = Tapped(dumps({"rules": rules}), chances=random, first=[sink], journal_for=journal_for if fast else None)
+    talk = Tapped(
+        dumps({"rules": rules}), chances=random, first=[sink], request_lines_for=request_lines_for if fast else None
+    )
     answered = 0
     for number in range(10, 100):
         make, versions = KINDS[random.choice((2, 3, 4, 5))]

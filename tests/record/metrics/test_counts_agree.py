@@ -64,16 +64,16 @@ class Labelled:
         self.fanout = Fanout(structlog.get_logger())
         self.fanout.add(self.sink)
         self.audit: AuditSink | None = None
-        journal = None
+        request_lines = None
         summary = self.sink.summary_for(self.who)
         if detail != "none":
             del self.sink.summaries[self.who.number]
             gate: Any = EventGate(self.events, lambda: None)
             self.audit = AuditSink(AuditConfig(dir="audit", level=detail), gate, wall, self.sink)
             self.fanout.add(self.audit)
-            summary, journal = self.audit.summary_for(self.who), self.audit.journal_for(self.who)
+            summary, request_lines = self.audit.summary_for(self.who), self.audit.request_lines_for(self.who)
         self.observer = ConnectionObserver(
-            self.who, self.fanout.depth, self.fanout.take, summary=summary, journal=journal
+            self.who, self.fanout.depth, self.fanout.take, summary=summary, request_lines=request_lines
         )
 
     def hear(self, side: int, data: bytes) -> None:
