@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from uuid import uuid4
 
 import pytest
+import structlog
 
-from kproxy.protocol.table.api_keys import METADATA
+from kproxy.protocol.framing import framed
+from kproxy.protocol.table.api_keys import HEARTBEAT, METADATA
+from kproxy.record.audit.audit_sink import AuditSink
+from kproxy.record.audit.config import AuditConfig
+from kproxy.record.audit.event_sink import EventGate
+from kproxy.record.audit.outlets import make_recorder
+from kproxy.record.fanout import Fanout
+from kproxy.record.observer.observer import ConnectionObserver
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
-from tests.support.frames import produce
+from tests.support.exchange_factory import Somebody
+from tests.support.frames import message, produce
 
 ROOT = Path(__file__).parents[2]
+HEARTBEATS = {"request": {"group_id": "g", "generation_id": 1, "member_id": "m"}, "response": {"error_code": 0}}
 FOLDERS = (ROOT, ROOT / "kproxy", ROOT / "tests")
 PAGES = (
     ROOT / "ARCHITECTURE.md",
@@ -110,30 +124,69 @@ def answer_metadata(talk: Dialogue) -> None:
 )
 def test_session_calls_functions_in_the_order_of_table(mark: str, rule: str, act: Callable[[Dialogue], None]) -> None:
     """A session calls all functions of the table except those of the sockets."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    table = text.partition(f"<!-- {mark} -->")[2].partition("<!-- end -->")[0]
-    rows = re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", table, re.MULTILINE)
     talk = Dialogue(f"rules: [{{name: r, {rule}}}]", advertise=True)
     if act is answer_metadata:
         talk.client(request(METADATA, 9, 1, topics=[{"name": "orders"}]))
-    calls: list[tuple[str, str]] = []
+    with noted_calls() as calls:
+        act(talk)
+    check_table(mark, calls, "runtime/")
+
+
+def test_audit_calls_functions_in_the_order_of_table(tmp_path: Path) -> None:
+    """An observer, the audit and its threads call all functions of the table except those of the tap and of Spark."""
+    who: Any = Somebody()
+    fanout = Fanout(structlog.get_logger())
+    config = AuditConfig(dir=str(tmp_path), level="requests")
+    with noted_calls() as calls:
+        recorder = make_recorder(config, f"proxy/{uuid4()}/0", structlog.get_logger())
+        recorder.start()
+        sink = AuditSink(config, EventGate(recorder, lambda: None), lambda seconds: 1e9 + seconds)
+        fanout.add(sink)
+        sink.account(who)
+        observer = ConnectionObserver(who, fanout.depth, fanout.take)
+        for correlation in range(2):
+            for direction, take in (("request", observer.from_client), ("response", observer.to_client)):
+                data = framed(message(HEARTBEAT, 4, direction, HEARTBEATS[direction], correlation))
+                take(data, len(data), correlation)
+        assert recorder.close(60.0)
+
+    check_table("one event", calls, "runtime/", "lake/")
+
+
+Calls = list[tuple[str, str]]
+
+
+@contextmanager
+def noted_calls() -> Iterator[Calls]:
+    """Collect (file, qualified name) of the functions that this thread and new threads call."""
+    calls: Calls = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
-            calls.append((frame.f_code.co_filename.rpartition("/kproxy/")[2], frame.f_code.co_name))
+            calls.append((frame.f_code.co_filename.rpartition("/kproxy/")[2], frame.f_code.co_qualname))
 
-    before = sys.getprofile()
+    before, before_threads = sys.getprofile(), threading.getprofile()
+    threading.setprofile(note)
     sys.setprofile(note)
     try:
-        act(talk)
+        yield calls
     finally:
         sys.setprofile(before)
+        threading.setprofile(before_threads)
 
+
+def check_table(mark: str, calls: Calls, *not_called: str) -> None:
+    """Check that the table's functions exist, and that those outside of the folders `not_called` follow each other."""
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition(f"<!-- {mark} -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", table, re.MULTILINE)
     assert len(rows) > 8
     position = 0
     for file, name in rows:
-        assert f"def {name}(" in (ROOT / "kproxy" / file).read_text()
-        if not file.startswith("runtime/"):
+        text = (ROOT / "kproxy" / file).read_text()
+        of_class, _, function = name.rpartition(".")
+        assert f"def {function}(" in text
+        assert not of_class or re.search(rf"^class {of_class}\b", text, re.MULTILINE), f"{file} has no {of_class}"
+        if not file.startswith(not_called):
             assert (file, name) in calls[position:], f"{file} {name} is not called, or earlier"
             position = calls.index((file, name), position)
 
