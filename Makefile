@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale home
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -109,6 +109,9 @@ tools:  # tests that need one of them are left out where they cannot be had, and
 programs:  ## what only the whole sweeps need: iptables, and helm, kustomize and a collector, built by Go in some minutes
 	@tests/bring-tools iptables
 	@tests/bring-go-tools
+
+home:  ## write the repository's URL into all files that contain it: make home URL=https://HOST/OWNER/NAME (URL=none removes it)
+	@$(PYTHON) tools/home.py '$(URL)'
 
 vendor: $(READY)  ## fetch the libraries of the live view's page again, as vendor.json names them, and compare their hashes
 	@command -v npm >/dev/null || { echo "no npm found (Debian: apt-get install npm)" >&2; exit 1; }

@@ -1,13 +1,15 @@
-"""What MkDocs has to know: pages that lie elsewhere in the repository, and links to what is no page.
+"""Hooks of MkDocs: pages from other folders of the repository, and links to files that are not pages.
 
-Strategy: the README is the first page, and more files come along. Links are written as they are right in the
-repository; here they become those of the site. A link to a file that is no page is its text alone.
+Strategy: the README is the first page, and more files come along. Links are written for the repository; `for_site`
+turns them into those of the site. A link to a file that is not a page leads to the repository. Without `[project.urls]`
+in pyproject.toml, it becomes its text.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,19 @@ ELSEWHERE = {
     },
 }
 """File of the repository: page of the site."""
+URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+"""Written by `make home`."""
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    """Set the addresses of the site and of the repository."""
+    if URLS:
+        site = URLS["Documentation"]
+        config.site_url = site if site.endswith("/") else config.site_url  # some hosts have no sites
+        config.repo_url, config.repo_name = URLS["Source"], URLS["Source"].rpartition("/")[2]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -58,6 +71,9 @@ def _link(found: re.Match[str], source: str, page: str) -> str:
     if "://" in target or target.startswith("mailto:"):
         return found[0]
     place = _place(target, source, page)
+    if place is None and URLS:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        place = URLS["Changelog"].removesuffix("CHANGELOG.md") + path
     return f"[{text}]({place}{anchor})" if place else text
 
 

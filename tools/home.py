@@ -1,0 +1,198 @@
+"""Write the repository's URL into all files that contain it: `make home URL=https://HOST/OWNER/NAME`.
+
+`home` in `[tool.kproxy]` of pyproject.toml is the only source; `derived` returns the files that follow from it. Without
+`home`, no file contains a URL of the repository. `make home URL=none` removes it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+GROUP, MODULE, IMAGE = "kproxy", "kproxykit", "kproxy"  # Maven group, Go module and image without a repository
+REPORT = "private report form of this repository"
+SKIPPED = {"node_modules", "target", "dist"}  # folders below clients/ that build tools create
+HOSTS = {  # host: group of Maven Central, image registry, site, prefix of pages, path of private reports
+    "github.com": ("io.github.", "ghcr.io", "https://{}.github.io/{}/", "", "/security/advisories/new"),
+    "gitlab.com": ("io.gitlab.", "registry.gitlab.com", "https://{}.gitlab.io/{}/", "/-",
+                   "/-/issues/new?issue[confidential]=true"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Home:
+    """Values that follow from the URL of a repository."""
+
+    url: str
+    group: str
+    image: str
+    site: str
+    pages: str
+    report: str
+
+    @classmethod
+    def parse(cls, text: str) -> Home:
+        """Raises ValueError if the text is not the https URL of a repository."""
+        url = text.removesuffix("/").removesuffix(".git")
+        found = re.fullmatch(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)/([A-Za-z0-9][\w-]*)/([A-Za-z0-9][\w.-]*)", url)
+        if found is None or ".." in url:
+            raise ValueError(f"expected https://HOST/OWNER/NAME, got {text!r} (at URL)")
+        host, owner, name = found.groups()
+        own = (".".join(reversed(host.split("."))) + ".", "", f"{url}#readme", "", "")
+        group, registry, site, pages, report = HOSTS.get(host, own)
+        image = f"{registry}/{owner}/{name}".lower() if registry else IMAGE  # registries reject upper case
+        return cls(url, group + owner.lower(), image, site.format(owner.lower(), name), url + pages, url + report)
+
+    @property
+    def path(self) -> str:
+        return self.url.split("/", 3)[3]
+
+    @property
+    def module(self) -> str:
+        """Path of the Go module: its folder in the repository."""
+        return self.url.removeprefix("https://") + "/clients/go"
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The table `[project.urls]`. mkdocs reads it; package indexes show it."""
+        return {
+            "Homepage": self.url,
+            "Documentation": self.site,
+            "Source": self.url,
+            "Issues": f"{self.pages}/issues",
+            "Changelog": f"{self.pages}/blob/main/CHANGELOG.md",
+            "Security": self.report,
+        }
+
+
+def read_home(root: Path) -> Home | None:
+    """Return the home that pyproject.toml names, or None."""
+    table = tomllib.loads((root / "pyproject.toml").read_text())["tool"].get("kproxy", {})
+    return Home.parse(table["home"]) if "home" in table else None
+
+
+def derived(root: Path, home: Home | None) -> dict[Path, str]:
+    """Return the text of each file that depends on the home. Other text of these files is kept."""
+    edits: list[tuple[str, Callable[[str, Home | None], str]]] = [
+        ("pyproject.toml", project),
+        ("deploy/helm/kproxy/Chart.yaml", chart),
+        ("deploy/helm/kproxy/values.yaml", values),
+        ("clients/typescript/package.json", package),
+        ("CHANGELOG.md", changelog),
+        *((name, report) for name in ("SECURITY.md", "CODE_OF_CONDUCT.md")),
+        *((pattern, maven) for pattern in ("clients/java/**/pom.xml", "clients/**/*.md", "docs/*.md")),
+        *((pattern, golang(root)) for pattern in ("clients/go/**/go.mod", "clients/go/**/*.go", "clients/**/*.md")),
+        ("docs/*.md", examples(root)),
+    ]
+    texts: dict[Path, str] = {}
+    for pattern, edit in edits:
+        for path in sorted(root.glob(pattern)):
+            if not SKIPPED & set(path.relative_to(root).parts):
+                texts[path] = edit(texts[path] if path in texts else path.read_text(), home)
+    return texts
+
+
+def project(text: str, home: Home | None) -> str:
+    text = re.sub(r"^\[(?:project\.urls|tool\.kproxy)\]\n(?:.+\n)*\n", "", text, flags=re.MULTILINE)
+    if home is None:
+        return text
+    urls = "".join(f'{label} = "{link}"\n' for label, link in home.links.items())
+    text = text.replace("[project.scripts]\n", f"[project.urls]\n{urls}\n[project.scripts]\n", 1)
+    return text.replace("[tool.hatch.version]\n", f'[tool.kproxy]\nhome = "{home.url}"\n\n[tool.hatch.version]\n', 1)
+
+
+def chart(text: str, home: Home | None) -> str:
+    text = re.sub(r"^(?:home: .*|sources: \[.*\])\n", "", text, flags=re.MULTILINE)
+    lines = f"home: {home.site}\nsources: [{home.url}]\n" if home else ""
+    return re.sub(r"^type: ", lambda found: lines + found[0], text, count=1, flags=re.MULTILINE)
+
+
+def values(text: str, home: Home | None) -> str:
+    image = home.image if home else IMAGE
+    return re.sub(r"^(image:\n  repository: )\S+", lambda found: found[1] + image, text, count=1, flags=re.MULTILINE)
+
+
+def package(text: str, home: Home | None) -> str:
+    text = re.sub(r'^  "(?:homepage|repository|bugs)": .*\n', "", text, flags=re.MULTILINE)
+    if home is None:
+        return text
+    repository = f'{{ "type": "git", "url": "git+{home.url}.git", "directory": "clients/typescript" }}'
+    lines = f'  "homepage": "{home.site}",\n  "repository": {repository},\n  "bugs": "{home.links["Issues"]}",\n'
+    return re.sub(r'^  "description": .*\n', lambda found: found[0] + lines, text, count=1, flags=re.MULTILINE)
+
+
+def changelog(text: str, home: Home | None) -> str:
+    """Link each version to its release, and *Unreleased* to the commits."""
+    text = re.sub(r"(?:\n\[[\w.-]+\]: \S+)+\n\Z", "", text).rstrip("\n") + "\n"
+    if home is None:
+        return text
+    names = re.findall(r"^## \[([\w.-]+)\]", text, re.MULTILINE)
+    places = (f"releases/tag/v{name}" if name[0].isdigit() else "commits/main" for name in names)
+    return text + "\n" + "".join(f"[{name}]: {home.pages}/{at}\n" for name, at in zip(names, places, strict=True))
+
+
+def report(text: str, home: Home | None) -> str:
+    link = f"[{REPORT}]({home.report})" if home else REPORT
+    return re.sub(rf"\[{REPORT}\]\(\S+\)|{REPORT}", lambda _: link, text)
+
+
+def maven(text: str, home: Home | None) -> str:
+    """Set the group of kproxy's artifacts. The root pom also gets the repository."""
+    group = home.group if home else GROUP
+    text = re.sub(
+        r"<groupId>[\w.-]+(</groupId>\s*<artifactId>kproxy-)", lambda found: f"<groupId>{group}{found[1]}", text
+    )
+    text = re.sub(r"\b[\w.-]+(:kproxy-(?:junit|testcontainers)\b)", lambda found: group + found[1], text)
+    text = re.sub(r"\n  <url>.*</url>\n  <scm>.*</scm>(?=\n)", "", text)
+    if home is None or "<parent>" in text:
+        return text
+    lines = (
+        f"\n  <url>{home.url}</url>\n  <scm><url>{home.url}</url><connection>scm:git:{home.url}.git</connection></scm>"
+    )
+    return re.sub(r"\n  <name>.*</name>", lambda found: found[0] + lines, text, count=1)
+
+
+def golang(root: Path) -> Callable[[str, Home | None], str]:
+    """Return the edit that replaces today's module path by that of the home."""
+    now = re.findall(r"^module (\S+)", (root / "clients/go/go.mod").read_text(), re.MULTILINE)[0]
+    word = re.escape(now)  # in Go between quotes, in go.mod after a keyword; the package's own name stays
+    path = re.compile(rf'(?<=")(?:{word})(?=")|(?<=^module ){word}$|(?<=^\t){word}(?= v)|(?<=replace ){word}(?= )'
+                      rf"|(?<=go get ){word}\b", re.MULTILINE)  # fmt: skip
+    return lambda text, home: path.sub(home.module if home else MODULE, text)
+
+
+def examples(root: Path) -> Callable[[str, Home | None], str]:
+    """Return the edit of the examples of the action and the hooks. Without a home they name a checkout."""
+    version = re.findall(r"^version: (\S+)", (root / "deploy/helm/kproxy/Chart.yaml").read_text(), re.MULTILINE)[0]
+    now = read_home(root)
+    used, cloned = (now.path, now.url) if now else ("./kproxy", "../kproxy")
+
+    def edit(text: str, home: Home | None) -> str:
+        action = f"{home.path}@v{version}" if home else "./kproxy"
+        repository = home.url if home else "../kproxy"
+        text = re.sub(rf"(- uses: ){re.escape(used)}(?:@\S+)?$", rf"\g<1>{action}", text, flags=re.MULTILINE)
+        return re.sub(rf"(- repo: ){re.escape(cloned)}$", rf"\g<1>{repository}", text, flags=re.MULTILINE)
+
+    return edit
+
+
+def main(words: list[str]) -> None:
+    """Write all derived files, and print those that changed."""
+    text = " ".join(words)
+    try:
+        home = None if text == "none" else Home.parse(text)
+    except ValueError as error:
+        sys.exit(str(error))
+    for path, content in derived(ROOT, home).items():
+        if path.read_text() != content:
+            path.write_text(content)
+            sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
