@@ -7,6 +7,7 @@ in pyproject.toml, it becomes its text.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import tomllib
@@ -47,7 +48,18 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    for path, text in schemas().items():
+        files.append(File.generated(config, path, content=text))
     return files
+
+
+def schemas() -> dict[str, str]:
+    """Return the JSON Schemas of documents at the places that their `$id` names; none without one."""
+    from kproxy.base.distribution import project_url
+    from kproxy.cli.printouts import DIALECTS, DOCUMENTS, identified_schema
+
+    found = [identified_schema(what, draft) for what in DOCUMENTS for draft in DIALECTS]
+    return {one["$id"].removeprefix(f"{project_url()}/"): json.dumps(one) for one in found if "$id" in one}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -9,14 +9,16 @@ Each part ends with `<!-- end -->` and begins with a mark:
 - `<!-- faults -->`: the fault catalog. Its rows are written by hand; kinds without a row get one.
 - `<!-- phases -->`: the phases of a session, in ARCHITECTURE.md.
 
-All other text of a page is kept. The JSON Schemas of events, the part of the Helm chart's schema for kproxy's config,
-the README's pictures and the index of decisions are generated as well. Tests compare all of them with the models.
+All other text of a page is kept. The JSON Schemas of events and of documents, the part of the Helm chart's schema for
+kproxy's config, the README's pictures and the index of decisions are generated as well. The first line of each example
+in rules/ and deploy/ names its schema for editors. Tests compare all of them with the models.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import sys
 import textwrap
@@ -28,6 +30,7 @@ from types import ModuleType
 
 import yaml
 
+from kproxy.cli.printouts import DIALECTS, DOCUMENTS, schema_of
 from kproxy.record.events import schema as events
 from kproxy.record.events.column import EventType
 from kproxy.record.events.schema import EVENT_TYPES, json_schema
@@ -37,6 +40,10 @@ from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.session.session_state import TRANSITIONS, SessionPhase
 
 PAGES = Path(__file__).parent
+ROOT = PAGES.parent
+EXAMPLES = ("rules/**/*.yaml", "deploy/*.yaml", "deploy/kustomize/**/*.yaml", "deploy/profiles/**/*.yaml")
+"""Files of which those that are kproxy's get a first line with their schema."""
+MODELINE = "# yaml-language-server: $schema="
 WIDTH = 126
 _TABLE = re.compile(r"(<!-- table: ([\w.]+):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = re.compile(r"(<!-- kinds -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -76,6 +83,39 @@ def schemas() -> dict[Path, str]:
         PAGES / "events" / f"{one.short}.schema.json": json.dumps(json_schema(one), indent=2, ensure_ascii=False) + "\n"
         for one in EVENT_TYPES
     }
+
+
+def document_schemas() -> dict[Path, str]:
+    """Return the JSON Schemas of documents for editors, in the draft that most editors support."""
+    found = {what: {"$schema": DIALECTS["7"], **schema_of(what, "7")} for what in DOCUMENTS}
+    return {
+        PAGES / "schemas" / f"{what}.json": json.dumps(one, indent=1, ensure_ascii=False) + "\n"
+        for what, one in found.items()
+    }
+
+
+def examples() -> dict[Path, str]:
+    """Return the kind of each example file of the repository: rules, config or tests."""
+    files = sorted(file for pattern in EXAMPLES for file in ROOT.glob(pattern))
+    kinds = {file: document_kind(file) for file in files}
+    return {file: kind for file, kind in kinds.items() if kind}
+
+
+def document_kind(file: Path) -> str:
+    """Return the kind of document that a file contains, empty for other YAML."""
+    if file.name.endswith(".test.yaml"):
+        return "tests"
+    keys = re.findall(r"^([a-z_]+):", file.read_text(), re.MULTILINE)
+    if "clusters" in keys and "listeners" in keys:
+        return "config"
+    return "rules" if keys[:1] in (["rules"], ["scenario"]) else ""
+
+
+def with_schema(file: Path, kind: str) -> str:
+    """Return the text of an example, with a first line that names its schema."""
+    path = Path(os.path.relpath(PAGES / "schemas" / f"{kind}.json", file.parent)).as_posix()
+    text = file.read_text()
+    return f"{MODELINE}{path}\n" + (text.partition("\n")[2] if text.startswith(MODELINE) else text)
 
 
 def decisions_table() -> str:
@@ -235,7 +275,8 @@ def generated() -> dict[Path, str]:
     places = kind_places(files)
     chart = beside("chart_schema")
     schema_of_values = {chart.FILE: chart.chart_schema()}
-    return {page: filled(text, places) for page, text in files.items()} | schemas() | pictures() | schema_of_values
+    texts = {page: filled(text, places) for page, text in files.items()} | schemas() | document_schemas()
+    return texts | {file: with_schema(file, kind) for file, kind in examples().items()} | pictures() | schema_of_values
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ public package index belongs to another project.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 DISTRIBUTION = "kproxy-kafka"
@@ -20,6 +21,22 @@ def own_version() -> str:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "unknown"
+
+
+def project_url() -> str | None:
+    """Return the URL of the project's pages from the metadata of the installed package: its documentation, otherwise
+    its home page. None without one. Labels are compared as the core metadata specification requires."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        entries = metadata(DISTRIBUTION).get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return None
+    urls = {
+        re.sub(r"[\W_]", "", label).lower(): url.strip() for label, _, url in (one.partition(",") for one in entries)
+    }
+    url = urls.get("documentation") or urls.get("homepage")
+    return url.partition("#")[0].rstrip("/") if url else None
 
 
 def how_to_install(extra: str) -> str:

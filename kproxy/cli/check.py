@@ -59,9 +59,9 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
     other rules are checked as one set. The exit code is 1 after an error, with --strict also after a warning.
     """
     if schema:
-        from kproxy.cli.printouts import rules_schema
+        from kproxy.cli.printouts import identified_schema
 
-        say(json.dumps(rules_schema(), indent=2))
+        say(json.dumps(identified_schema("rules"), indent=2))
         return
     if not paths:
         raise click.UsageError("expected files or folders to check, got none")

@@ -10,14 +10,22 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
+from kproxy.base.distribution import DISTRIBUTION, own_version, project_url
 from kproxy.base.terminal import console, say
 from kproxy.protocol.table.layout import grammar
 from kproxy.protocol.table.schema import Api, apis
 
 from .decode import find_api, known_version
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
+DIALECTS = {"2020-12": "https://json-schema.org/draft/2020-12/schema", "7": "http://json-schema.org/draft-07/schema#"}
+DOCUMENTS = {
+    "rules": ("Rules of kproxy, a proxy for Kafka", ["kproxy-rules.yaml", "*.kproxy-rules.yaml"]),
+    "config": ("Config of kproxy, a proxy for Kafka", ["kproxy.yaml", "kproxy.yml"]),
+    "tests": ("Tests for rules of kproxy, a proxy for Kafka", ["kproxy-rules.test.yaml", "*.kproxy-rules.test.yaml"]),
+}
+"""Description and file names in SchemaStore's catalog, by kind of document. A catalog rejects common file names."""
+NOT_IN_DRAFT_7 = frozenset(("discriminator", "ge", "gt", "le", "lt"))
+"""Keywords that no draft has; strict validators reject them."""
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_KPROXY_COMPLETE"
 """Environment variable that the script sets to ask kproxy for completions; click derives it from the name kproxy."""
@@ -25,35 +33,71 @@ HEADINGS = ("key", "name", "versions", "aliases")
 
 
 @click.command("schema")
-@click.argument("what", type=click.Choice(["rules", "config", "tests"]))
-def schema_command(what: str) -> None:
+@click.argument("what", type=click.Choice(list(DOCUMENTS)))
+@click.option(
+    "--draft", type=click.Choice(list(DIALECTS)), default="2020-12", show_default=True,
+    help="Draft of JSON Schema; most editors support 7.",
+)  # fmt: skip
+@click.option("--catalog", is_flag=True, help="Print the schema's entry for the catalog of SchemaStore instead.")
+def schema_command(what: str, draft: str, catalog: bool) -> None:
     """Print the JSON Schema of rule documents, of config documents or of tests of rules.
 
     Editors with YAML support take it, for instance by a first line
     `# yaml-language-server: $schema=kproxy-rules.json`.
     """
-    schema = {"rules": rules_schema, "config": config_schema, "tests": tests_schema}[what]()
-    say(json.dumps(schema, indent=2))
+    say(json.dumps(catalog_entry(what) if catalog else identified_schema(what, draft), indent=2))
 
 
-def config_schema() -> dict[str, Any]:
+def identified_schema(what: str, draft: str = "2020-12") -> dict[str, Any]:
+    """Return a schema with its dialect and its version: in `$id` if the package has a URL, otherwise in `$comment`.
+
+    A schema without `$id` is identified by the URI that it was retrieved from (JSON Schema core, section 9.1.1).
+    """
+    url, version = project_url(), own_version()
+    name = what if draft == "7" else f"{what}.{draft}"
+    identity = {"$id": f"{url}/schemas/{version}/{name}.json"} if url else {"$comment": f"kproxy {version}"}
+    return {"$schema": DIALECTS[draft], **identity, **schema_of(what, draft)}
+
+
+def catalog_entry(what: str) -> dict[str, Any]:
+    url = project_url()
+    if url is None:
+        raise click.ClickException(f"expected a Project-URL in the metadata of {DISTRIBUTION}, got none")
+    description, files = DOCUMENTS[what]
+    schema = f"{url}/schemas/{what}.json"
+    return {"name": f"kproxy {what}", "description": description, "fileMatch": files, "url": schema}
+
+
+def schema_of(what: str, draft: str = "2020-12") -> dict[str, Any]:
+    """Return the JSON Schema of a document, without dialect and identity.
+
+    rules: all kinds, discriminated by `kind`, and stages. tests: a `body` may have any field, since fields depend on
+    API and version.
+    """
     from kproxy.app.config.document import Config
-
-    return {"$schema": DIALECT, **Config.model_json_schema()}
-
-
-def tests_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a `*.test.yaml` file. Any field may be in a `body`: they depend on API and version."""
+    from kproxy.rules.document.reference import rules_schema
     from kproxy.tools.rehearse.cases.model import CaseFile
 
-    return {"$schema": DIALECT, **CaseFile.model_json_schema()}
+    models = {"rules": rules_schema, "config": Config.model_json_schema, "tests": CaseFile.model_json_schema}
+    schema: dict[str, Any] = models[what]()
+    return schema if draft == "2020-12" else in_draft_7(schema)
 
 
-def rules_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a rule document: rules of all kinds, discriminated by `kind`, and their stages."""
-    from kproxy.rules.document import reference as json_schema
-
-    return json_schema.rules_schema()
+def in_draft_7(schema: Any) -> Any:
+    """Return a schema of 2020-12 in draft 7, where definitions have another name and a `$ref` hides its neighbours."""
+    if isinstance(schema, list):
+        return [in_draft_7(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("$defs", "properties", "patternProperties"):
+            made[key.replace("$defs", "definitions")] = {name: in_draft_7(one) for name, one in value.items()}
+        elif key == "$ref":
+            made[key] = value.replace("#/$defs/", "#/definitions/")
+        elif key not in NOT_IN_DRAFT_7:
+            made[key] = value if key in ("const", "default", "enum") else in_draft_7(value)
+    return {"allOf": [{"$ref": made.pop("$ref")}], **made} if "$ref" in made and len(made) > 1 else made
 
 
 @click.command()

@@ -48,9 +48,9 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     dialogue of frames. The exit code is 1 if a test fails, a file has errors, or no test was found.
     """
     if schema:
-        from kproxy.cli.printouts import tests_schema
+        from kproxy.cli.printouts import identified_schema
 
-        say(json.dumps(tests_schema(), indent=2))
+        say(json.dumps(identified_schema("tests"), indent=2))
         return
     if not paths and not Path(DEFAULT).is_dir():
         raise click.UsageError(f"folder not found: {DEFAULT}/ (give paths: kproxy test PATHS…)")

@@ -117,7 +117,6 @@ def _default(field: FieldInfo) -> str:
     return str(value)
 
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFS = "#/$defs/{model}"
 
 
@@ -125,7 +124,7 @@ def rules_schema() -> dict[str, Any]:
     """Return the schema of a rule document: a list of rules of all kinds, told apart by `kind`, and perhaps a
     scenario."""
     document, definitions = document_schema(DEFS)
-    return {"$schema": DIALECT, "title": "kproxy rules", **document, "$defs": definitions}
+    return {"title": "kproxy rules", **document, "$defs": definitions}
 
 
 def document_schema(reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
