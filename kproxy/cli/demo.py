@@ -161,6 +161,8 @@ def proxy_config(cluster: MockCluster, rules: Path, captures: str) -> dict[str, 
 
 def own_command() -> str:
     """Return the words that start this kproxy in a shell: `kproxy` only if PATH leads to this environment."""
+    if sys.argv[0].endswith(".pyz"):
+        return f"{shlex.quote(sys.executable)} {shlex.quote(sys.argv[0])}"
     found = shutil.which("kproxy")
     if found is not None and os.path.samefile(Path(found).parent, Path(sys.executable).parent):
         return "kproxy"

@@ -105,6 +105,8 @@ def test_own_command_is_on_path_or_complete(
     assert own_command() == (complete if expected else "kproxy")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert own_command() == complete
+    monkeypatch.setattr(sys, "argv", ["dist/kproxy of linux.pyz", "demo"])
+    assert own_command() == f"{shlex.quote(sys.executable)} 'dist/kproxy of linux.pyz'"
 
 
 def test_commands_without_textual_use_tail(monkeypatch: pytest.MonkeyPatch) -> None:
