@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale home
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -8,11 +8,12 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --dist loadfile
 # One worker more than cores: many tests wait for brokers, timeouts and clients.
 ALL := -n $(shell expr $(WORKERS) + 1)
 IN_PROCESS := -m "not process and not deep and not measured"
-BIN := .venv/bin
+BIN := $(if $(filter Windows_NT,$(OS)),.venv/Scripts,.venv/bin)
 READY := .venv/.ready-for-work
 DEMO_READY := .venv/.ready-for-demo
 FUZZ_READY := .venv/.ready-for-fuzz
 DOCS_READY := .venv/.ready-for-docs
+RELEASE_READY := .venv/.ready-for-release
 
 demo: $(DEMO_READY)  ## show kproxy at work on a mock cluster; no Java needed
 	$(BIN)/kproxy demo
@@ -117,6 +118,87 @@ vendor: $(READY)  ## fetch the libraries of the live view's page again, as vendo
 	@command -v npm >/dev/null || { echo "no npm found (Debian: apt-get install npm)" >&2; exit 1; }
 	$(BIN)/python -m tests.support.vendor
 
+# The verbs of a release write to $(DIST). VERSION is 1.2.3, or the tag v1.2.3. IMAGE is the image without its tag.
+DIST ?= dist
+VERSION ?= 0.0.0
+IMAGE ?= kproxy
+override VERSION := $(patsubst v%,%,$(VERSION))
+override IMAGE := $(shell echo '$(IMAGE)' | tr '[:upper:]' '[:lower:]')
+BASE_IMAGE = python:3.11-slim-bookworm
+HELM ?= helm
+WITH_DIGEST = --format '{{.Manifest.Digest}}'
+
+wheel: $(RELEASE_READY)  ## the wheel and the source distribution, with the version of the tag
+	$(BIN)/python -m build --outdir '$(DIST)'
+
+pyz: $(RELEASE_READY)  ## kproxy as one file for this platform and this version of Python
+	@mkdir -p '$(DIST)'
+	@# Modules that are compiled cannot be imported from a zip file; shiv unpacks them at the first start. -E lets workers find them.
+	tag=$$($(BIN)/python -c 'import sys, sysconfig; print(sysconfig.get_platform() + "-cp%d%d" % sys.version_info[:2])') && \
+	  $(BIN)/python -m shiv --console-script kproxy --extend-pythonpath --reproducible --output-file "$(DIST)/kproxy-$$tag.pyz" \
+	  --python "/usr/bin/env python$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+	  --disable-pip-version-check --quiet --constraint constraints.txt '.[demo,kafka,otlp,view]'
+
+sbom: $(RELEASE_READY)  ## the packages of the image in the format CycloneDX, from an environment like that of the Dockerfile
+	@mkdir -p '$(DIST)'
+	rm -rf '$(DIST)/image' && $(BIN)/python -m venv '$(DIST)/image'
+	SETUPTOOLS_SCM_PRETEND_VERSION='$(VERSION)' '$(DIST)/image/bin/pip' install -q --disable-pip-version-check -c constraints.txt '.[kafka]'
+	'$(DIST)/image/bin/pip' uninstall -q -y pip setuptools
+	$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --of JSON -o '$(DIST)/kproxy.cdx.json' '$(DIST)/image/bin/python'
+	rm -rf '$(DIST)/image'
+
+image:  ## the container image for this machine, with the version 0.0.0
+	docker build -t '$(IMAGE):dev' .
+
+image-check:  ## start the image in front of a mock cluster, and wait until its health check passes
+	docker run --detach --name kproxy-check '$(IMAGE):dev' mock --admin 127.0.0.1:9190 --topic orders
+	@for second in $$(seq 60); do sleep 1; docker inspect --format '{{.State.Health.Status}}' kproxy-check | grep -qx healthy && ok=1 && break; done; \
+	  test -n "$$ok" || docker logs kproxy-check; docker rm --force kproxy-check >/dev/null; test -n "$$ok"
+
+image-push:  ## build the image for amd64 and arm64 with provenance and SBOM, and push it
+	@mkdir -p '$(DIST)'
+	base=$$(docker buildx imagetools inspect $(BASE_IMAGE) $(WITH_DIGEST)) && docker buildx build --push \
+	  --platform linux/amd64,linux/arm64 --provenance mode=max --sbom true --build-arg 'VERSION=$(VERSION)' \
+	  --build-arg "PYTHON_IMAGE=$(BASE_IMAGE)@$$base" --tag '$(IMAGE):$(VERSION)' .
+	docker buildx imagetools inspect '$(IMAGE):$(VERSION)' $(WITH_DIGEST) > '$(DIST)/image.digest'
+	@echo "name=$(IMAGE)" >> "$${GITHUB_OUTPUT:-/dev/null}"
+	@echo "digest=$$(cat '$(DIST)/image.digest')" >> "$${GITHUB_OUTPUT:-/dev/null}"
+
+image-sign:  ## sign the pushed image by its digest, and attach the SBOM of `make sbom`
+	cosign sign --yes "$(IMAGE)@$$(cat '$(DIST)/image.digest')"
+	cosign attest --yes --type cyclonedx --predicate '$(DIST)/kproxy.cdx.json' "$(IMAGE)@$$(cat '$(DIST)/image.digest')"
+
+chart:  ## check the Helm chart, and pack it
+	$(HELM) lint --strict deploy/helm/kproxy
+	$(HELM) package deploy/helm/kproxy --version '$(VERSION)' --app-version '$(VERSION)' --destination '$(DIST)'
+
+chart-push:  ## push the packed chart as an OCI artefact, and sign it by its digest
+	$(HELM) push '$(DIST)/kproxy-$(VERSION).tgz' 'oci://$(IMAGE)/charts' 2>&1 | tee '$(DIST)/chart.log'
+	cosign sign --yes "$(IMAGE)/charts/kproxy@$$(sed -n 's/^Digest: *//p' '$(DIST)/chart.log')"
+
+chart-index:  ## the charts of all releases with their index, into site/charts
+	@mkdir -p site/charts
+	for tag in $$(git tag --list 'v[0-9]*'); do gh release download "$$tag" --pattern 'kproxy-*.tgz' --dir site/charts --clobber || exit 1; done
+	$(HELM) repo index site/charts
+
+release-notes:  ## the section of VERSION in CHANGELOG.md, with absolute links in a workflow
+	@mkdir -p '$(DIST)'
+	@awk -v version='[$(VERSION)]' '$$1 == "##" {on = $$2 == version; next} on && !/^\[.*\]: /' CHANGELOG.md \
+	  | sed "s#](\([^):]*\))#]($${GITHUB_REPOSITORY:+$$GITHUB_SERVER_URL/$$GITHUB_REPOSITORY/blob/v$(VERSION)/}\1)#g" > '$(DIST)/notes.md'
+	@grep -q '[^[:space:]]' '$(DIST)/notes.md' || { echo 'expected a section [$(VERSION)] with changes, got none (at CHANGELOG.md)' >&2; exit 1; }
+
+release: release-notes  ## the release of the tag at the code host, with all files of $(DIST)
+	gh release create 'v$(VERSION)' --verify-tag --title 'kproxy $(VERSION)' --notes-file '$(DIST)/notes.md' \
+	  '$(DIST)'/*.whl '$(DIST)'/*.tar.gz '$(DIST)'/*.pyz '$(DIST)'/*.tgz '$(DIST)'/*.cdx.json
+
+site:  ## start the workflow that builds the site, after a release
+	gh workflow run docs.yml --ref main
+
+publish: $(RELEASE_READY)  ## the wheel and the source distribution with attestations to the package index, by trusted publishing
+	test -f '$(DIST)/kproxy_kafka-$(VERSION)-py3-none-any.whl'
+	$(BIN)/python -m pypi_attestations sign '$(DIST)'/*.whl '$(DIST)'/*.tar.gz
+	$(BIN)/python -m twine upload --non-interactive --attestations '$(DIST)'/*.whl '$(DIST)'/*.tar.gz '$(DIST)'/*.attestation
+
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; say which to take: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { echo "$(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
@@ -132,6 +214,10 @@ $(READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
 
 $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(RELEASE_READY): .venv/pyvenv.cfg pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[release]'
 	@touch $@
 
 $(FUZZ_READY): $(READY)

@@ -13,7 +13,6 @@ Tests of one file run in one worker, and so do the files of one group in `GROUPS
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.built_programs import BUILT, built
+from tests.support.built_programs import BUILT, find_program
 
 MARKERS = (
     "process: starts processes",
@@ -129,11 +128,6 @@ def left_out_sets(nodeids: Iterable[str]) -> set[str]:
     }
 
 
-def is_there(program: str) -> bool:
-    """Return True if this machine has a program, or tests/bring-go-tools has built it."""
-    return built(program).exists() if program in BUILT else shutil.which(program) is not None
-
-
 def group_of(nodeid: str) -> str:
     """Return the unit that goes to one worker: a group, or a file."""
     file = nodeid.partition("::")[0]
@@ -174,7 +168,7 @@ class Selection:
             needed = {program for name in names for program in NEEDED.get(name, ())}
             needed |= {program for marker in item.iter_markers("tools") for program in marker.args}
             for program in needed - there.keys():
-                there[program] = is_there(program)
+                there[program] = find_program(program) is not None
             lacking = sorted(program for program in needed if not there[program])
             if lacking:
                 words = [f"{one} (make programs builds it)" if one in BUILT else one for one in lacking]

@@ -24,8 +24,6 @@ ONE, OTHER = "https://github.com/Acme-1/KafkaProxy", "https://gitlab.com/other/k
 IGNORED = shutil.ignore_patterns(
     "node_modules", "target", "__pycache__", "*.svg", "*.png", "*.html", "events", "decisions"
 )
-EXAMPLES = "      - uses: ./kproxy\n  - repo: ../kproxy\n"
-"""Examples of the action and of the hooks on a page."""
 
 
 @pytest.fixture
@@ -35,7 +33,6 @@ def tree(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=IGNORED)
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "docs" / "examples.md").write_text(EXAMPLES)
     write(tmp_path, None)
     return tmp_path
 
@@ -81,7 +78,7 @@ def test_home_changed_changes_every_derived_place(tree: Path) -> None:
     assert first.keys() == second.keys() >= {
         "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "clients/go/go.mod", "clients/java/pom.xml",
         "clients/typescript/package.json", "deploy/helm/kproxy/Chart.yaml", "deploy/helm/kproxy/values.yaml",
-        "docs/examples.md", "pyproject.toml",
+        "docs/ci.md", "pyproject.toml",
     }  # fmt: skip
     assert [name for name, text in first.items() if "acme-1" not in text.lower()] == []
     assert [name for name, text in texts_of(tree).items() if re.search("(?i)acme-1|KafkaProxy", text)] == []
@@ -113,7 +110,9 @@ def test_home_is_read_back_by_each_format(tree: Path) -> None:
     assert '"kproxykit"' not in "".join(path.read_text() for path in (tree / "clients/go").rglob("*.go"))
     assert f"({ONE}/security/advisories/new)" in (tree / "SECURITY.md").read_text()
     version = chart["version"]
-    assert (tree / "docs/examples.md").read_text() == f"      - uses: Acme-1/KafkaProxy@v{version}\n  - repo: {ONE}\n"
+    page = (tree / "docs/ci.md").read_text()
+    assert page.count(f"      - uses: Acme-1/KafkaProxy@v{version}\n") == 2
+    assert f"  - repo: {ONE}\n    rev: v{version}\n" in page
 
 
 def test_site_has_addresses_of_project_urls(tree: Path) -> None:
