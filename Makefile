@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house dashboard vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -110,6 +110,10 @@ tools:  # tests that need one of them are left out where they cannot be had, and
 programs:  ## what only the whole sweeps need: iptables, and helm, kustomize and a collector, built by Go in some minutes
 	@tests/bring-tools iptables
 	@tests/bring-go-tools
+
+DASHBOARD ?= dist/kproxy-dashboard.json
+dashboard:  ## write the Grafana dashboard for sharing and import to a file (another one: make dashboard DASHBOARD=FILE)
+	@$(PYTHON) tools/dashboard.py $(DASHBOARD)
 
 home:  ## write the repository's URL into all files that contain it: make home URL=https://HOST/OWNER/NAME (URL=none removes it)
 	@$(PYTHON) tools/home.py '$(URL)'

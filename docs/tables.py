@@ -10,8 +10,8 @@ Each part ends with `<!-- end -->` and begins with a mark:
 - `<!-- phases -->`: the phases of a session, in ARCHITECTURE.md.
 
 All other text of a page is kept. The JSON Schemas of events and of documents, the part of the Helm chart's schema for
-kproxy's config, the README's pictures and the index of decisions are generated as well. The first line of each example
-in rules/ and deploy/ names its schema for editors. Tests compare all of them with the models.
+kproxy's config, metadata of the chart, the README's pictures and the index of decisions are generated as well. The
+first line of each example in rules/ and deploy/ names its schema for editors. Tests compare all of them.
 """
 
 from __future__ import annotations
@@ -276,7 +276,8 @@ def generated() -> dict[Path, str]:
     chart = beside("chart_schema")
     schema_of_values = {chart.FILE: chart.chart_schema()}
     texts = {page: filled(text, places) for page, text in files.items()} | schemas() | document_schemas()
-    return texts | {file: with_schema(file, kind) for file, kind in examples().items()} | pictures() | schema_of_values
+    texts |= {file: with_schema(file, kind) for file, kind in examples().items()}
+    return texts | pictures() | schema_of_values | beside("chart_metadata").files()
 
 
 if __name__ == "__main__":
