@@ -67,10 +67,11 @@ READERS: list[tuple[int, Callable[[bytes], bytes]]] = [
 ]
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(("codec", "reader"), READERS, ids=[CODECS[row[0]] for row in READERS])
 @pytest.mark.parametrize("text", TEXTS, ids=len)
-def test_others_read_what_is_written(codec: int, reader: Callable[[bytes], bytes], text: bytes) -> None:
-    packed = compress(codec, text)
+def test_others_read_what_is_written(codec: int, reader: Callable[[bytes], bytes], text: bytes, fast: bool) -> None:
+    packed = compress(codec, text, fast=fast)
 
     # aiokafka takes an xerial header for one only if a block follows it, an empty set has none
     assert text == (reader(packed) if text or codec != SNAPPY else bytes(decompress(codec, packed)))
