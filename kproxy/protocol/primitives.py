@@ -54,16 +54,20 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     return read_bits(buf, pos, 32, 5)
 
 
+SHORT = tuple(bytes((number,)) for number in range(0x80))
+
+
 def write_bits(value: int) -> bytes:
+    if value < 0x80:
+        return SHORT[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-SHORT = tuple(bytes((number,)) for number in range(0x80))
 
 
 def write_uvarint(value: int) -> bytes:

@@ -7,14 +7,14 @@ is changed if any does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
 from kproxy.protocol import Message, decode_request, decode_response, encode
-from kproxy.protocol.records import Record, rewrite
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
@@ -29,7 +29,7 @@ from kproxy.rules.kinds.base.fields import (
     parse_path,
     slot_at,
 )
-from kproxy.rules.kinds.base.records_rule import RecordBudget, is_control, stored, whole_entries
+from kproxy.rules.kinds.base.records_rule import RecordBudget, is_control, whole_entries
 from kproxy.rules.values.model import found, unknown
 
 RECORD_FIELDS = ("key", "value", "headers")
@@ -161,31 +161,31 @@ class MessageEdit:
         room = RecordBudget()
         room.add(len(data or b""))
         pieces: list[Any] = []
-        number, left = 0, sorted(changes, reverse=True)
+        numbers, left = count(), sorted(changes, reverse=True)
+
+        def edited(spans: EntrySpans) -> Iterator[Span]:
+            for span in spans:
+                number = next(numbers)
+                if left and left[-1] == number:
+                    span = spans.edit(span, **{name: value for name, _, value in changes[left.pop()]})
+                yield span
+
         try:
             for entry in whole:
                 yield_point()
                 if is_control(entry) or not left:
                     pieces.append(entry.raw)
                     continue
-                records, before = stored(entry, room), len(left)
-                while left and left[-1] < number + len(records):
-                    yield_point()
-                    one = left.pop()
-                    records[one - number] = with_values(records[one - number], changes[one])
-                pieces.append(rewrite(entry, records) if len(left) < before else entry.raw)
-                number += len(records)
+                with room.opened(entry) as spans:
+                    pieces.append(spans.write(edited(spans), fast=self.direction == "response") or entry.raw)
         except RecordsError as error:
             self.mistakes += [(text, f"the records cannot be read: {error}") for _, text, _ in changes[min(changes)]]
             return
+        records = next(numbers)
         for beyond in left:
-            self.mistakes += [(text, f"there are {number} records here") for _, text, _ in changes[beyond]]
+            self.mistakes += [(text, f"there are {records} records here") for _, text, _ in changes[beyond]]
         yield_now()
         container[name] = b"".join((*pieces, behind))
-
-
-def with_values(record: Record, values: Sequence[tuple[str, str, Any]]) -> Record:
-    return replace(record, **{name: value for name, _, value in values})
 
 
 def record_value(name: str, value: Any) -> Any:
@@ -199,8 +199,9 @@ def record_value(name: str, value: Any) -> Any:
         if not isinstance(one, dict) or not isinstance(one.get("key"), str) or not set(one) <= {"key", "value"}:
             raise ValueError(f"expected a header with key (text) and value, got {found(one)}")
         inside = one.get("value")
-        headers.append((one["key"], None if inside is None else some_bytes(inside)))
-    return tuple(headers)
+        name = one["key"].encode("utf-8", "surrogateescape")
+        headers.append((name, None if inside is None else some_bytes(inside)))
+    return headers
 
 
 def some_bytes(value: Any) -> bytes:

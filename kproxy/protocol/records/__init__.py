@@ -3,8 +3,8 @@
 A field is a sequence of *entries*: *batches* (magic 2), *legacy entries* (messages of magic 0 or 1, or wrappers of
 compressed message sets), and at the end perhaps a *cut* entry. *Control records* have a batch of their own.
 
-`entries` finds entries without decompression. `decode` yields records one by one with bounded output. Bad bytes raise
-only RecordsError.
+`entries` finds entries without decompression. `decode` yields records one by one with bounded output. `spans` has the
+positions of records instead, and writes entries from them. Bad bytes raise only RecordsError.
 """
 
 from __future__ import annotations

@@ -140,12 +140,14 @@ def without_records(batch: Batch) -> Batch:
 
 
 def write_batch(header: Batch, records: Sequence[Record]) -> bytes:
-    """Return the bytes of a batch with this header; its length and crc are made here. Without records it has no
-    codec."""
-    if not records and header.codec:
-        header = replace(header, attributes=header.attributes & ~CODEC)
-    written = b"".join(pieces(header, records))
-    payload = compress(header.codec, written) if records else b""
+    """Return the bytes of a batch with this header and these records. Without records it has no codec."""
+    if not records:
+        return frame_batch(replace(header, attributes=header.attributes & ~CODEC), b"")
+    return frame_batch(header, compress(header.codec, b"".join(pieces(header, records))))
+
+
+def frame_batch(header: Batch, payload: bytes) -> bytes:
+    """Return the bytes of a batch with this header and compressed payload. Computes length and crc."""
     fields = [getattr(header, name) for name in Batch.__slots__[:-1]]
     fields[1] = BATCH.size - OVERHEAD + len(payload)
     try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import yielding
 from kproxy.protocol.elements import retain
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody, partitions_of_request
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Decision, Drop, Edit, Exchange, Fail
@@ -19,10 +18,7 @@ from kproxy.rules.kinds.base.records_rule import (
     RecordBudget,
     RecordChanges,
     SomeRecordsRule,
-    Whole,
     change_records,
-    is_idempotent,
-    renumbered,
 )
 from kproxy.rules.kinds.base.rule import Decisions, Effect, Permanent
 
@@ -56,21 +52,15 @@ class DropRecords(SomeRecordsRule):
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def thinned(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
-            kept = [record for record in yielding(records) if not self.chooses(place, record.offset, record.value)]
-            return kept if len(kept) < len(records) else None
+        def kept(spans: EntrySpans) -> Iterator[Span]:
+            chosen = self.chooser(place, spans)
+            return (span for span in spans if not chosen(span))
 
-        if self.at == "fetch":
-            return change_records(data, room, thinned)
-        return change_records(data, room, thinned, left, is_idempotent)
+        at_fetch = self.at == "fetch"
+        return change_records(data, room, kept, fast=at_fetch, renumber=not at_fetch)
 
     def start(self) -> Effect:
         return LostRecords(self)
-
-
-def left(entry: Whole, records: Sequence[Record]) -> bytes:
-    """Return the entry of a Produce request with the remaining records."""
-    return renumbered(entry, records) if records else b""
 
 
 class LostRecords(RecordChanges):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import (
-    RecordBudget,
-    SomeRecordsRule,
-    Whole,
-    change_records,
-    is_idempotent,
-    renumbered,
-)
+from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule, change_records
 
 MOST = 100
 """Copies of one record; a batch grows with it, towards the broker's `message.max.bytes`."""
@@ -52,14 +44,9 @@ class DuplicateRecords(SomeRecordsRule):
             yield "consumers that go by offsets, such as Java's, pass over copies: they have no offsets of their own"
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def doubled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
-            more = [
-                one
-                for record in yielding(records)
-                for one in [record] * (1 + self.copies * self.chooses(place, record.offset, record.value))
-            ]
-            return more if len(more) > len(records) else None
+        def doubled(spans: EntrySpans) -> Iterator[Span]:
+            chosen = self.chooser(place, spans)
+            return (one for span in spans for one in (span,) * (1 + self.copies * chosen(span)))
 
-        if self.at == "fetch":
-            return change_records(data, room, doubled)
-        return change_records(data, room, doubled, renumbered, is_idempotent)
+        at_fetch = self.at == "fetch"
+        return change_records(data, room, doubled, fast=at_fetch, renumber=not at_fetch)

@@ -10,7 +10,7 @@ from pydantic import Field
 from kproxy.base.cooperative import yielding
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Batch, decode_control
+from kproxy.protocol.records import Batch, Record, decode_control
 from kproxy.protocol.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_AT, MAGIC_AT, batch_at, crc_of
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer
 from kproxy.rules.entity import Entity
@@ -21,7 +21,6 @@ from kproxy.rules.kinds.base.records_rule import (
     RecordsRule,
     Whole,
     is_control,
-    stored,
     whole_entries,
 )
 from kproxy.rules.kinds.base.rule import Decisions, Effect
@@ -105,9 +104,11 @@ class MalformedBatches(RecordChanges):
 
 def is_abort(entry: Whole) -> bool:
     """Return True for the marker of a transaction that was aborted."""
-    if not is_control(entry):
+    if not isinstance(entry, Batch) or not entry.is_control or entry.count > FEW_RECORDS:
         return False
     try:
-        return any(decode_control(record).name == ABORT for record in stored(entry, RecordBudget(FEW_RECORDS)))
+        with RecordBudget().opened(entry) as spans:
+            records = (Record(0, 0, spans.key(span), spans.value(span)) for span in spans)
+            return any(decode_control(record).name == ABORT for record in records)
     except RecordsError:
         return False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from kproxy.base.cooperative import yield_point, yielding
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
 
@@ -39,19 +38,16 @@ class PoisonRecords(SomeRecordsRule):
     bytes: int = Field(default=1, ge=1, le=MOST, description="number of changed bytes")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:
-        return self.altered(data, place, room, lambda record: self.poison(record, place))
+        return self.altered(data, place, room, lambda spans, span: self.poison(spans, span, place))
 
-    def poison(self, record: Record, place: PartitionBody) -> Record:
+    def poison(self, spans: EntrySpans, span: Span, place: PartitionBody) -> Span:
         """Return the record with other bytes in its value or key."""
-        content = bytearray((record.value if self.where == "value" else record.key) or b"")
+        content = bytearray((spans.value(span) if self.where == "value" else spans.key(span)) or b"")
         if not content:
-            return record
+            return span
         yield_point()  # for each record: one costs as much as many that are only looked at
-        random = self.random(place, record.offset)
+        random = self.random(place, spans.offset(span))
         for at in yielding(random.sample(range(len(content)), min(self.bytes, len(content)))):
             content[at] ^= random.randint(1, LAST_BYTE)
-        return (
-            replace(record, value=ByteString(content))
-            if self.where == "value"
-            else replace(record, key=ByteString(content))
-        )
+        changed = ByteString(content)
+        return spans.edit(span, value=changed) if self.where == "value" else spans.edit(span, key=changed)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import yielding
+from kproxy.base.cooperative import free_list, yielding
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records.spans import OFFSET_DELTA, EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import (
-    RecordBudget,
-    SomeRecordsRule,
-    Whole,
-    change_records,
-    differ,
-    first_offset,
-)
+from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule, change_records, first_offset
 
 
 class ReorderRecords(SomeRecordsRule):
@@ -42,19 +34,22 @@ class ReorderRecords(SomeRecordsRule):
     kind: Literal["reorder_records"] = Field(description="kind of the rule")
 
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def shuffled(entry: Whole, records: Sequence[Record]) -> list[Record] | None:
-            moving = [record for record in yielding(records) if self.chooses(place, record.offset, record.value)]
-            moved = shuffle(moving, self.random(place, first_offset(entry)))
-            there = {id(old): replace(new, offset=old.offset) for old, new in yielding(zip(moving, moved, strict=True))}
-            after = [there.get(id(record), record) for record in yielding(records)]
-            return after if differ(records, after) else None
+        def shuffled(spans: EntrySpans) -> Iterator[Span]:
+            chosen = self.chooser(place, spans)
+            records = [(span, chosen(span)) for span in spans]
+            moved = shuffle([span for span, moves in records if moves], self.random(place, first_offset(spans.entry)))
+            following = iter(moved)
+            for span, moves in records:
+                yield spans.edit(next(following), offset_delta=span[OFFSET_DELTA]) if moves else span
+            free_list(records)
+            free_list(moved)
 
-        return change_records(data, room, shuffled)
+        return change_records(data, room, shuffled, fast=self.at == "fetch")
 
 
-def shuffle(records: Sequence[Record], random: Random) -> list[Record]:
-    """Return the records as `random.shuffle` would put them, with yield points."""
-    shuffled = list(records)
+def shuffle(spans: Sequence[Span], random: Random) -> list[Span]:
+    """Return the spans as `random.shuffle` would put them, with yield points."""
+    shuffled = list(spans)
     for last in yielding(range(len(shuffled) - 1, 0, -1)):
         other = random.randrange(last + 1)
         shuffled[last], shuffled[other] = shuffled[other], shuffled[last]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Record
+from kproxy.protocol.records.spans import KEEP, EntrySpans, Header, Span
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
 from kproxy.rules.kinds.base.rule import Permanent
@@ -69,31 +69,33 @@ class SetRecord(SomeRecordsRule):
     def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
         return self.altered(data, place, room, self.with_given)
 
-    def with_given(self, record: Record) -> Record:
-        given = self.model_fields_set
-        if "value" in given:
-            record = replace(record, value=as_bytes(self.value))
-        if "key" in given:
-            record = replace(record, key=as_bytes(self.key))
-        if self.headers is not None:
-            record = replace(record, headers=with_headers(record, self.headers))
-        if self.timestamp_by is not None and record.timestamp >= 0:
-            record = replace(record, timestamp=max(0, record.timestamp + round(self.timestamp_by * 1000)))
-        if self.schema_id is not None and record.value is not None:
-            record = replace(record, value=with_schema(record.value, self.schema_id))
-        return record
+    def with_given(self, spans: EntrySpans, span: Span) -> Span:
+        given, timestamp = self.model_fields_set, spans.timestamp(span)
+        value = as_bytes(self.value) if "value" in given else KEEP
+        if self.schema_id is not None and (before := spans.value(span)) is not None:
+            value = with_schema(before, self.schema_id)
+        return spans.edit(
+            span,
+            key=as_bytes(self.key) if "key" in given else KEEP,
+            value=value,
+            headers=KEEP if self.headers is None else with_headers(spans.headers(span), self.headers),
+            timestamp=KEEP
+            if self.timestamp_by is None or timestamp < 0
+            else max(0, timestamp + round(self.timestamp_by * 1000)),
+        )
 
 
 def as_bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def with_headers(record: Record, wanted: dict[str, str | None]) -> tuple[tuple[str, bytes | None], ...]:
-    """Return the record's headers, these set or taken away; none at all when nothing is named."""
+def with_headers(headers: Sequence[Header], wanted: dict[str, str | None]) -> list[Header]:
+    """Return the headers, with these set or removed; none if `wanted` is empty."""
     if not wanted:
-        return ()
-    kept = [(name, value) for name, value in record.headers if name not in wanted]
-    return (*kept, *((name, text.encode()) for name, text in wanted.items() if text is not None))
+        return []
+    given = {name.encode(): as_bytes(text) for name, text in wanted.items()}
+    kept = [header for header in yielding(headers) if header[0] not in given]
+    return [*kept, *((name, text) for name, text in given.items() if text is not None)]
 
 
 def with_schema(value: bytes, number: int) -> bytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.records import Producer, Record, decode, encode_batch, encode_message_set, entries
+from kproxy.protocol.records import Producer, Record, decode, encode_batch, entries
 from kproxy.rules.kinds.base.records_rule import (
+    DAMAGED,
     RecordBudget,
     change_entries,
+    change_records,
     is_idempotent,
-    renumbered,
-    stored,
     whole_entries,
 )
 
@@ -44,16 +44,25 @@ def test_only_what_changes_is_written_anew() -> None:
     assert after == BATCH + CONTROL + BATCH + b"changed" + BATCH[:20]
 
 
-def test_numbering_anew() -> None:
-    """From the first offset on, in the entry's format and codec."""
-    (batch,) = whole_entries(encode_batch([Record(5, 3, b"k", b"a")], codec=4, partition_leader_epoch=9))[0]
-    (made,) = entries(renumbered(batch, [*stored(batch, RecordBudget()), *stored(batch, RecordBudget())]))
-    assert [record.offset for record in decode(made)] == [5, 6]
-    assert (made.codec, made.partition_leader_epoch) == (4, 9)
-
-    (wrapper,) = whole_entries(encode_message_set([Record(0, 3, b"k", b"a")], 1, codec=1))[0]
-    (made,) = entries(renumbered(wrapper, [*stored(wrapper, RecordBudget()), *stored(wrapper, RecordBudget())]))
-    assert [record.offset for record in decode(made)] == [0, 1]
+def test_budget_of_a_frame_leaves_later_entries() -> None:
+    """Records with their headers and decompressed bytes are charged; a damaged entry costs a fixed number of bytes."""
+    headers = encode_batch([Record(5, 0, None, b"a", (("h", b""),) * 7), Record(6, 0, None, b"b")])
+    packed = encode_batch([Record(5, 0, None, bytes(1000)), Record(6, 0, None, b"b")], codec=4)
+    bad = packed[:70] + b"?" + packed[71:]
+    cases = [
+        (RecordBudget(records=2 - 2 * len(BATCH) // 16), BATCH + BATCH, [b"b"]),
+        (RecordBudget(records=9 - 2 * len(headers) // 16), headers + headers, [b"b"]),
+        (RecordBudget(records=6 - 2 * len(headers) // 16), headers + headers, []),
+        (RecordBudget(size=1020), packed + packed, [b"b"]),
+        (RecordBudget(size=1000), packed + packed, []),
+        (RecordBudget(size=DAMAGED), bad + packed, []),
+        (RecordBudget(size=DAMAGED + 1), bad + BATCH, [b"b"]),
+    ]
+    for room, data, expected in cases:
+        after = change_records(data, room, lambda spans: list(spans)[1:])
+        before = {bytes(entry.raw) for entry in entries(data)}
+        changed = [entry for entry in entries(after) if bytes(entry.raw) not in before]
+        assert [record.value for entry in changed for record in decode(entry)] == expected
 
 
 def test_who_counts_records() -> None:

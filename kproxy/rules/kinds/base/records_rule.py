@@ -6,31 +6,20 @@ a million records. Entries beyond `RecordBudget` stay unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import free_yielding, yield_point, yielding
+from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import (
-    Batch,
-    Cut,
-    Entry,
-    LegacyEntry,
-    Record,
-    decode,
-    encode_batch,
-    encode_message_set,
-    entries,
-    rewrite,
-)
-from kproxy.protocol.records.compression import DECOMPRESSED_LIMIT
-from kproxy.protocol.records.record import least_size
+from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, entries
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
 from kproxy.rules.entity import Entity
@@ -40,15 +29,17 @@ from kproxy.rules.values.quantities import Ranges, Seed
 from .rule import Decisions, Direction, Effect, LiveRule
 
 Whole = Batch | LegacyEntry
-ChangeRecords = Callable[[Whole, Sequence[Record]], Sequence[Record] | None]
-"""Returns the new records of an entry; None: unchanged."""
-WriteRecords = Callable[[Whole, Sequence[Record]], bytes]
-"""An entry with other records."""
+ChangeSpans = Callable[[EntrySpans], Iterable[Span]]
+"""Returns the records of an entry after a change."""
 
-MOST_RECORDS = 500_000
-"""Records and headers that may be made of the entries of one frame: some 200 MB and seconds of work, in turns."""
+MOST_PER_FRAME = 500_000
+"""Records and headers that are read in the entries of one frame: about a second of work, with yield points."""
 SENT_BY_RECORD = 16
 """Bytes of a frame that allow one more record, so that all records of an honest frame are read."""
+MOST_DECOMPRESSED = 64 << 20
+"""Decompressed bytes of one frame."""
+DAMAGED = MOST_DECOMPRESSED // 8
+"""Charge in bytes for an entry with a decompression error, whose output before the error is unknown."""
 NO_PRODUCER = -1
 """The producer id of a batch without idempotence."""
 
@@ -102,88 +93,46 @@ def is_idempotent(entry: Whole) -> bool:
 
 @dataclass(slots=True)
 class RecordBudget:
-    """Remaining budget of one frame: records with their headers, and their bytes."""
+    """Remaining budget of one frame: records with their headers, and decompressed bytes."""
 
-    records: int = field(default_factory=lambda: MOST_RECORDS)
-    size: int = DECOMPRESSED_LIMIT
+    records: int = MOST_PER_FRAME
+    size: int = MOST_DECOMPRESSED
 
     def add(self, sent: int) -> None:
         """Add the budget for `sent` bytes of the frame."""
         self.records += sent // SENT_BY_RECORD
-        self.size += sent
 
-    def take(self, record: Record) -> None:
-        """Charge one record. Raises RecordsError if the budget is used up."""
-        self.records -= 1 + len(record.headers)
-        self.size -= least_size(record)
-        if self.records < 0 or self.size < 0:
-            raise RecordsError("more records than are looked at in one frame")
-
-
-def stored(entry: Whole, room: RecordBudget) -> list[Record]:
-    """Return the records of an entry. Raises RecordsError, also if the budget is used up."""
-    if room.records <= 0 or room.size <= 0:
-        raise RecordsError("more records than are looked at in one frame")
-    records: list[Record] = []
-    most, before = min(MOST_RECORDS, room.records), room.records
-    try:
-        for record in decode(entry, min(room.size, DECOMPRESSED_LIMIT), stored=True):
-            room.take(record)
-            if before - room.records > most:
-                raise RecordsError("more records than are looked at in one entry")
-            records.append(record)
-    except RecordsError:
-        if entry.codec:  # how much had come out of it by then is not known
-            room.size -= DECOMPRESSED_LIMIT // 8
-        free_yielding([records, records := []])
-        raise
-    return records
+    @contextmanager
+    def opened(self, entry: Whole) -> Iterator[EntrySpans]:
+        """Return the records of an entry, and charge them. Raises RecordsError, also if the budget is used up."""
+        if self.records <= 0 or self.size <= 0:
+            raise RecordsError("expected fewer records or decompressed bytes in one frame")
+        try:
+            spans = EntrySpans(entry, self.size, min(self.records, MOST_PER_FRAME))
+        except RecordsError:
+            self.size -= DAMAGED if entry.codec else 0
+            raise
+        self.size -= spans.decompressed
+        try:
+            yield spans
+        finally:
+            self.records -= spans.scanned
 
 
 def change_records(
-    data: Buffer, room: RecordBudget, change: ChangeRecords, write: WriteRecords = rewrite,
-    leave: Callable[[Whole], bool] = lambda entry: False,
-) -> bytes | None:  # fmt: skip
-    """Return a records field with the records in it changed, but in those entries that are to be left."""
+    data: Buffer, room: RecordBudget, change: ChangeSpans, *, fast: bool = True, renumber: bool = False
+) -> bytes | None:
+    """Return a records field with changed records; None if no record changes. `fast`, `renumber`: see
+    `EntrySpans.write`. Batches of idempotent producers are not renumbered, since the broker counts their records."""
     room.add(len(data))
 
     def changed(entry: Whole) -> bytes | None:
-        if leave(entry):
+        if renumber and is_idempotent(entry):
             return None
-        lists = [stored(entry, room)]
-        try:
-            after = change(entry, lists[0])
-            if after is None:
-                return None
-            lists.append(list(after))
-            del after
-            return write(entry, lists[1])
-        finally:
-            free_yielding(lists)
+        with room.opened(entry) as spans:
+            return spans.write(change(spans), renumber=renumber, fast=fast)
 
     return change_entries(data, changed)
-
-
-def differ(before: Sequence[Record], after: Sequence[Record]) -> bool:
-    """Return True if any record is another one now."""
-    return len(before) != len(after) or any(
-        new is not old and new != old for old, new in yielding(zip(before, after, strict=True))
-    )
-
-
-def renumbered(entry: Whole, records: Sequence[Record]) -> bytes:
-    """Return an entry of a Produce request with these records, one or more, numbered from its first offset on."""
-    if isinstance(entry, LegacyEntry):
-        following = [replace(record, offset=number) for number, record in enumerate(yielding(records))]
-        return encode_message_set(following, entry.magic, codec=entry.codec)
-    following = [replace(record, offset=entry.base_offset + number) for number, record in enumerate(yielding(records))]
-    return encode_batch(
-        following,
-        codec=entry.codec,
-        base_offset=entry.base_offset,
-        partition_leader_epoch=entry.partition_leader_epoch,
-        log_append_time=entry.max_timestamp if entry.is_log_append_time else None,
-    )
 
 
 def first_offset(entry: Whole) -> int:
@@ -253,25 +202,29 @@ class SomeRecordsRule(RecordsRule):
     fraction: float = Field(default=1.0, gt=0, le=1, description="fraction of records to change")
     seed: Seed = Field(default=0, description="seed of the selection and the changes")
 
-    def chooses(self, place: PartitionBody, offset: int, content: bytes | None = b"") -> bool:
-        """Return True if the rule acts on the record with this offset and content."""
-        if self.offsets is not None and not any(offset in one for one in self.offsets):
-            return False
-        return self.fraction == 1.0 or self.draw(place, offset, content) < self.fraction
+    def chooser(self, place: PartitionBody, spans: EntrySpans) -> Callable[[Span], bool]:
+        """Return a function that returns True if the rule acts on a record."""
+        if self.offsets is None and self.fraction == 1.0:
+            return lambda span: True
+
+        def chooses(span: Span) -> bool:
+            offset = spans.offset(span)
+            if self.offsets is not None and not any(offset in one for one in self.offsets):
+                return False
+            return self.fraction == 1.0 or self.draw(place, offset, spans.value(span)) < self.fraction
+
+        return chooses
 
     def altered(
-        self, data: Buffer, place: PartitionBody, room: RecordBudget, alter: Callable[[Record], Record]
+        self, data: Buffer, place: PartitionBody, room: RecordBudget, alter: Callable[[EntrySpans, Span], Span]
     ) -> bytes | None:
-        """Return a records field with the chosen records as `alter` returns them; None when no record differs."""
+        """Return a records field with the chosen records as `alter` returns them; None if no record differs."""
 
-        def change(entry: Whole, before: Sequence[Record]) -> list[Record] | None:
-            after = [
-                alter(record) if self.chooses(place, record.offset, record.value) else record
-                for record in yielding(before)
-            ]
-            return after if differ(before, after) else None
+        def change(spans: EntrySpans) -> Iterator[Span]:
+            chosen = self.chooser(place, spans)
+            return (alter(spans, span) if chosen(span) else span for span in spans)
 
-        return change_records(data, room, change)
+        return change_records(data, room, change, fast=self.at == "fetch")
 
     def draw(self, place: PartitionBody, offset: int, content: bytes | None) -> float:
         """Return a number from 0 up to 1 that depends on the seed and the record alone."""

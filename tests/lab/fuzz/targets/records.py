@@ -48,7 +48,11 @@ def field(feed: Feed) -> None:
 
 
 def inner(feed: Feed) -> None:
-    """A batch that is right on the outside."""
+    look(valid_outside(feed))
+
+
+def valid_outside(feed: Feed) -> bytes:
+    """Batch with a valid header, length and checksum."""
     codec, count = feed.below(5), feed.below(2000)
     made = bytearray(encode_batch([Record(0, 0, None, b"v")], base_offset=feed.below(70000)))
     payload = feed.rest()
@@ -57,7 +61,7 @@ def inner(feed: Feed) -> None:
     made[21:23] = (codec | feed.data[0] & 0x38).to_bytes(2, "big")
     made[57:61] = count.to_bytes(4, "big")
     made[17:21] = crc_of(made, 2).to_bytes(4, "big")
-    look(bytes(made))
+    return bytes(made)
 
 
 def look(data: bytes) -> None:
