@@ -1,5 +1,5 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
-.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits jars tools programs house dashboard vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
+.PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits kit-packages containers jars tools programs house dashboard vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -69,8 +69,14 @@ matrix: java $(READY)  ## every client with every broker through kproxy, written
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/lab/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.lab.matrix.table && exit $$ended
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.lab.kits.run
 
-kits: $(READY)  ## the test kits of clients/, each with its language's Kafka client; what lacks its tools is left out, and named (one: make kits KITS=go)
+kits: $(READY)  ## test each kit of clients/ with its language's Kafka client, and write packages into dist/kits; kits without their tools are left out and named (one: make kits KITS=go)
 	$(BIN)/python -m tests.lab.kits.run $(KITS)
+
+kit-packages: $(READY)  ## write the packages of the test kits into dist/kits, without tests (make kit-packages VERSION=1.2.3)
+	$(BIN)/python -m tests.lab.kits.run --step package --version '$(VERSION)' $(KITS)
+
+containers: $(READY) image  ## run the tests of the kits with containers of the image; needs a Docker engine
+	KPROXY_IMAGE='$(IMAGE):dev' $(BIN)/python -m tests.lab.kits.run --step test java python
 
 SUITE_FOLDERS = FRANZ_GO LIBRDKAFKA SARAMA KAFKA_GO AIOKAFKA KAFKA_PYTHON
 suites: java $(READY)  ## other projects' own tests directly and through kproxy, from the folders that are named (make suites SARAMA=../sarama SUITES="--ways direct,prefix")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kproxy.base.jars import cache_folder
+from tests.lab.kits.packages import INSTALL
 from tests.lab.matrix.matrix import tool_path
 
 ROOT = Path(__file__).parents[3]
@@ -50,15 +51,15 @@ class KitSuite:
             if old.name not in BUILT:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         shutil.copytree(CLIENTS / self.name, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*BUILT))
+        shutil.copy(ROOT / "LICENSE", folder)  # each package has one
         return folder
 
-    def run(self) -> int:
-        """Run the suite, which writes to this process's output. Return the exit code of the first command that fails,
-        or 0."""
-        folder = self.copied()
+    def run(self, folder: Path) -> int:
+        """Run the suite in this copy of the kit, with output to that of this process. Return the exit code of the first
+        command that fails, or 0."""
         environment = {**os.environ, "KPROXY": f"{sys.executable} -m kproxy"}
         for below, (tool, *words) in self.commands:
-            command = [tool_path(tool) or tool, *words]
+            command = [sys.executable if tool == "python" else tool_path(tool) or tool, *words]
             sys.stdout.write(f"{self.name}: {tool} {' '.join(words)}\n")
             sys.stdout.flush()
             done = subprocess.run(command, cwd=folder / below, env=environment, timeout=SECONDS, check=False)
@@ -67,16 +68,25 @@ class KitSuite:
         return 0
 
 
-NPM = ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund")
 GO_TEST = ("go", "test", "-count=1", "-v", "./...")
 MAVEN = ("mvn", "-B", "--no-transfer-progress", "test")
+PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "pythonpath=.", "tests")
 KIT_SUITES = {
     suite.name: suite
     for suite in (
         KitSuite(
-            "java", {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}, ((".", MAVEN),), ("src/main/java/**/*.java",)
+            "java",
+            {"javac": "openjdk-17-jdk-headless", "mvn": "maven"},
+            ((".", MAVEN),),
+            ("*/src/main/java/**/*.java",),
         ),
         KitSuite("go", {"go": "golang-go"}, ((".", GO_TEST), ("example", GO_TEST)), ("kproxykit.go",)),
-        KitSuite("typescript", {"node": "nodejs", "npm": "npm"}, ((".", NPM), (".", ("npm", "test"))), ("src/*.ts",)),
+        KitSuite(
+            "typescript",
+            {"node": "nodejs", "npm": "npm"},
+            ((".", ("npm", *INSTALL)), (".", ("npm", "test"))),
+            ("src/*.ts",),
+        ),
+        KitSuite("python", {}, ((".", PYTEST),), ("kproxy_testcontainers.py",)),
     )
 }

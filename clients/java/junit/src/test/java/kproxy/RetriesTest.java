@@ -14,7 +14,7 @@ import org.junit.jupiter.api.extension.RegisterExtension;
 
 class RetriesTest {
     @RegisterExtension
-    static final KproxyExtension KPROXY = new KproxyExtension(new KproxyContainer().withTopic("orders", 1));
+    static final KproxyExtension KPROXY = new KproxyExtension(new KproxyProcess().withTopic("orders", 1));
 
     /** Fails unless each of these is acknowledged, one after the other. */
     private static void write(Kproxy kproxy, String... values) throws Exception {

@@ -26,18 +26,18 @@ public final class Kproxy implements AutoCloseable {
     private static final String JSON = "application/json";
 
     private final HttpClient http = HttpClient.newHttpClient();
-    private final KproxyContainer container;
+    private final KproxyServer server;
     private final List<Rule> rules = new ArrayList<>();
     private final String place;
 
-    public Kproxy(KproxyContainer container) {
-        this.container = container;
-        place = (String) get("/api/exchanges?limit=1").get("place");
+    public Kproxy(KproxyServer server) {
+        this.server = server;
+        place = (String) ask("GET", "/api/exchanges?limit=1", JSON, "").get("place");
     }
 
     /** Returns host:port for clients. */
     public String bootstrapServers() {
-        return container.getBootstrapServers();
+        return server.getBootstrapServers();
     }
 
     /**
@@ -58,9 +58,7 @@ public final class Kproxy implements AutoCloseable {
         if (wanted.isEmpty()) {
             throw new AssertionError("this test has put in no rule");
         }
-        for (Rule rule : wanted) {
-            rule.check(rule.counters().applied() > 0, "was not applied");
-        }
+        wanted.forEach(rule -> rule.check(rule.counters().applied() > 0, "was not applied"));
     }
 
     /**
@@ -170,7 +168,7 @@ public final class Kproxy implements AutoCloseable {
 
         /** Returns the counters of this moment. */
         public Counters counters() {
-            return Counters.of(get(path("")));
+            return Counters.of(ask("GET", path(""), JSON, ""));
         }
 
         /** Takes the rule out; once more is no mistake. */
@@ -191,16 +189,14 @@ public final class Kproxy implements AutoCloseable {
     }
 
     private Map<String, Object> page(String filter, String more) {
-        return get("/api/exchanges?after=" + place + "&filter=" + URLEncoder.encode(filter, UTF_8) + more);
-    }
-
-    private Map<String, Object> get(String path) {
-        return ask("GET", path, JSON, "");
+        String query = "?after=" + place + "&filter=" + URLEncoder.encode(filter, UTF_8) + more;
+        return ask("GET", "/api/exchanges" + query, JSON, "");
     }
 
     @SuppressWarnings("unchecked")
     private Map<String, Object> ask(String method, String path, String media, String body) {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(container.getAdminUrl() + path))
+        HttpRequest request = HttpRequest.newBuilder(URI.create(server.getAdminUrl() + path))
+                .header("Authorization", "Bearer " + server.getAdminToken())
                 .header("Content-Type", media).method(method, BodyPublishers.ofString(body)).build();
         var answer = http.sendAsync(request, BodyHandlers.ofString()).join();
         Map<String, Object> found = (Map<String, Object>) Json.read(answer.body());

@@ -40,22 +40,24 @@ class KproxyTest {
 
     @Test
     void whatDoesNotStartSaysWhy() {
-        try (var wrong = new KproxyContainer().withRules(Path.of("/no/such/file.yaml"))) {
+        try (var wrong = new KproxyProcess().withRules(Path.of("/no/such/file.yaml"))) {
             says("/no/such/file.yaml", IllegalStateException.class, wrong::start);
             assertFalse(wrong.isRunning());
         }
-        says("set KPROXY", RuntimeException.class, new KproxyContainer().withCommand("no-such-program-here")::start);
+        says("set KPROXY", RuntimeException.class, new KproxyProcess().withCommand("no-such-program-here")::start);
     }
 
     @Test
-    void aContainerStartsOnceAndCloses() {
-        var container = new KproxyContainer().with("--brokers", "1").with("--seed", "7");
-        try (container) {
-            String address = container.start().getBootstrapServers();
-            assertEquals(address, container.start().getBootstrapServers());
-            assertTrue(container.isRunning());
+    void aProcessStartsOnceAndCloses() {
+        var process = new KproxyProcess().with("--brokers", "1").with("--seed", "7");
+        try (process) {
+            process.start();
+            String address = process.getBootstrapServers();
+            process.start();
+            assertEquals(address, process.getBootstrapServers());
+            assertTrue(process.isRunning());
         }
-        assertFalse(container.isRunning());
+        assertFalse(process.isRunning());
     }
 
     @Test

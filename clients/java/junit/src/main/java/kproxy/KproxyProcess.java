@@ -11,11 +11,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/**
- * kproxy in front of a mock cluster, as a process that is used as a container is: made, started, asked for its address,
- * closed. It ends with this JVM, however that ends, since its standard input does.
- */
-public class KproxyContainer implements AutoCloseable {
+/** A process of kproxy in front of a mock cluster. It stops with this JVM, because its standard input then ends. */
+public class KproxyProcess implements KproxyServer {
     private static final long START_PATIENCE = 180; // seconds; a second is usual
 
     private final List<String> options = new ArrayList<>(List.of("mock", "--until-eof", "--admin", "127.0.0.1:0"));
@@ -26,76 +23,70 @@ public class KproxyContainer implements AutoCloseable {
     private String adminUrl;
 
     /** Has a topic be there from the start; others are made when a client asks for them. */
-    public KproxyContainer withTopic(String name, int partitions) {
+    public KproxyProcess withTopic(String name, int partitions) {
         return with("--topic", name + ":" + partitions);
     }
 
     /** Stands in front of these brokers, host:port,…, in place of a mock cluster. */
-    public KproxyContainer withUpstream(String bootstrapServers) {
+    public KproxyProcess withUpstream(String bootstrapServers) {
         return with("--upstream", bootstrapServers);
     }
 
     /** Has the rules of a file, or of a folder of them, in force from the start. */
-    public KproxyContainer withRules(Path path) {
+    public KproxyProcess withRules(Path path) {
         return with("--rules", path.toString());
     }
 
     /** Names the program to run, in place of that of the environment's KPROXY, or of kproxy on the PATH. */
-    public KproxyContainer withCommand(String program) {
+    public KproxyProcess withCommand(String program) {
         command = program;
         return this;
     }
 
     /** Adds an option of {@code kproxy mock}, such as {@code --brokers} or {@code --seed}. */
-    public KproxyContainer with(String option, String value) {
+    public KproxyProcess with(String option, String value) {
         options.addAll(List.of(option, value));
         return this;
     }
 
-    /** Starts it, unless it runs, and returns when clients can connect. */
-    public synchronized KproxyContainer start() {
+    @Override
+    public synchronized void start() {
         if (isRunning()) {
-            return this;
+            return;
         }
         List<String> words = new ArrayList<>(List.of(command.trim().split("\\s+")));
         words.addAll(options);
         try {
             said = File.createTempFile("kproxy-", ".log").toPath();
             process = new ProcessBuilder(words).redirectError(said.toFile()).start();
-            readAddresses();
+            BufferedReader lines = process.inputReader();
+            var read = CompletableFuture.supplyAsync(() -> lines.lines().limit(2).toList());
+            List<String> addresses = read.completeOnTimeout(List.of(), START_PATIENCE, TimeUnit.SECONDS).join();
+            if (addresses.size() < 2) {
+                process.destroyForcibly().onExit().join();
+                throw new IllegalStateException("kproxy did not start: " + Files.readString(said).trim());
+            }
+            bootstrapServers = addresses.get(0);
+            adminUrl = addresses.get(1);
         } catch (IOException error) {
             throw new UncheckedIOException("kproxy cannot be started (set KPROXY, or have it on the PATH)", error);
         }
-        return this;
-    }
-
-    private void readAddresses() throws IOException {
-        BufferedReader lines = process.inputReader();
-        var told = CompletableFuture.supplyAsync(() -> lines.lines().limit(2).toList());
-        List<String> addresses = told.completeOnTimeout(List.of(), START_PATIENCE, TimeUnit.SECONDS).join();
-        if (addresses.size() < 2) {
-            process.destroyForcibly().onExit().join();
-            throw new IllegalStateException("kproxy did not start: " + Files.readString(said).trim());
-        }
-        bootstrapServers = addresses.get(0);
-        adminUrl = addresses.get(1);
     }
 
     public synchronized boolean isRunning() {
         return process != null && process.isAlive();
     }
 
-    /** Returns host:port for clients. */
+    @Override
     public String getBootstrapServers() {
         return bootstrapServers;
     }
 
-    /** Returns the URL of the admin API. */
+    @Override
     public String getAdminUrl() {
         return adminUrl;
     }
 
-    /** Ends the process, and returns when it has ended. */
     @Override
     public synchronized void close() {
         if (process == null) {
