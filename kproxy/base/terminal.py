@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
@@ -38,6 +39,34 @@ UNSEEN_IN_LINE = re.compile(f"{UNSEEN.pattern}|[\t\n]")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
 """Decorator that adds the option --json; the command gets the argument `as_json`."""
+
+
+class OutputForm(click.Choice[str]):
+    """Option type for an output format."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            self.fail(f"expected {', '.join(self.choices[:-1])} or {self.choices[-1]}, got {value}", param, ctx)
+        return str(value)
+
+
+def output_option(*forms: str, text: str = "Output format.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the option -o; the command gets the argument `output`. The first form is the
+    default."""
+    return click.option("-o", "--output", type=OutputForm(forms), default=forms[0], show_default=True, help=text)
+
+
+def stable_ids(keys: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return an id for each key, which is the same in each run; equal keys have numbers from the second one on."""
+    from hashlib import sha256  # help, and what runs a proxy, do without
+
+    seen: Counter[str] = Counter()
+    ids = []
+    for key in keys:
+        made = sha256("\0".join(key).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[made] += 1
+        ids.append(made if seen[made] == 1 else f"{made}-{seen[made]}")
+    return ids
 
 
 def printable(value: object) -> str:

@@ -16,7 +16,7 @@ import click
 
 from kproxy.base.errors import DecodeError
 from kproxy.base.named_file import reason, text_named
-from kproxy.base.terminal import console, print_rows, say
+from kproxy.base.terminal import console, output_option, print_rows, say
 from kproxy.rules.values.address import Address, parse_target
 from kproxy.tools.replay.compare import IgnoredFields
 from kproxy.tools.replay.player import PATIENCE, Pace
@@ -114,9 +114,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-FORMS = ("table", "json")
-
-
 @click.command("replay")
 @click.argument("words", metavar="CAPTURE… [FILTER]", nargs=-1, required=True)
 @click.option("--to", metavar="HOST:PORT", help="Send the recorded requests to this cluster.")
@@ -144,7 +141,7 @@ FORMS = ("table", "json")
               help="Side of kproxy's captures to read: client (default) or broker.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List what would be sent, and send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before sending to another machine.")
-@click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print the report.")
+@output_option("table", "json")
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
     """Send the requests of CAPTUREs to a cluster and compare its answers with the recorded ones, or serve the recorded

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from kproxy.base.errors import DecodeError, RecordsError
-from kproxy.base.terminal import in_line, say
+from kproxy.base.terminal import in_line, output_option, say
 from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.tail import unjudged
 from kproxy.protocol import decode_request, decode_response
@@ -34,8 +34,6 @@ from .decode import Row, as_json, is_utf8, rows, shown
 from .filters import is_file, make_filter
 from .tail import milliseconds
 
-FORMS = ("tree", "json")
-
 
 @click.command("show")
 @click.argument("file")
@@ -43,7 +41,7 @@ FORMS = ("tree", "json")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=1, help="Number of exchanges (default: 1).")
 @click.option("--records", type=click.IntRange(min=0), default=20, help="Records shown of a partition (default 20).")
 @click.option("--most", type=click.IntRange(min=1), default=MOST_FRAME, help="Bytes kept of a frame (default 1 MiB).")
-@click.option("-o", "--output", type=click.Choice(FORMS), default="tree", help="How to print them.")
+@output_option("tree", "json")
 def command(*, file: str, which: tuple[str, ...], number: int, records: int, most: int, output: str) -> None:
     """Print one exchange of FILE with all its fields: the one with this number, counted from 1, or the first that
     matches FILTER."""

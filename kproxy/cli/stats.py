@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kproxy.base.terminal import print_json, print_rows, say
+from kproxy.base.terminal import output_option, print_json, print_rows, say
 from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
 from kproxy.cli.tail import passed_over, unjudged
 from kproxy.record.events.column import CUT_OFF, READS, WRITES, is_stored, is_unconfirmed, partitions
@@ -26,7 +26,6 @@ from kproxy.record.observer.summary_rows import Latencies
 from .filters import files_and_filter
 from .tail import milliseconds, size
 
-FORMS = ("table", "json")
 LINE = (
     *("requests", "errors", "unanswered", "throttled", "throttle_ms", "mute_ms", "request_bytes", "response_bytes"),
     *("p50_ms", "p90_ms", "p99_ms", "max_ms"),
@@ -39,7 +38,7 @@ TOPIC = (
 
 @click.command("stats")
 @click.argument("words", metavar="FILE… [FILTER]", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="How to print them.")
+@output_option("table", "json")
 @click.option("--top", type=click.IntRange(min=1), default=20, help="Rows of each table (default 20); json has all.")
 def command(words: tuple[str, ...], output: str, top: int) -> None:
     """Count the exchanges in captures and event files by API, topic, client and error, with latencies.

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from kproxy.base.terminal import cell_text, raw, say
+from kproxy.base.terminal import cell_text, output_option, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
 from kproxy.record.filters import Filter, ViewedEvent, errors, software, topics
@@ -30,9 +30,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 @click.command("tail")
 @click.argument("words", metavar="[FILE…] [FILTER]", nargs=-1)
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", help="How to print them."
-)
+@output_option("table", "wide", "json")
 @click.option("-n", "--number", type=click.IntRange(min=1), help="Stop after this number of exchanges.")
 @click.option("--help-filter", is_flag=True, help="Print the fields of the filter language.")
 @with_admin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.base.terminal import console, in_line, say
+from kproxy.base.terminal import console, in_line, output_option, say
 from kproxy.lake.answers import SHOWN
 
 from .lake import job, page_option
@@ -59,7 +59,7 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
 @click.option("--tasks", type=click.IntRange(1), help="Parts to divide the connections into; by default one a core.")
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="Rows of `affected` to print.")
 @click.option("--save", metavar="NAME", help="Also write the whole result to the lake, below simulations/NAME.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print.")
+@output_option("table", "json")
 @partial(job, in_python=True)
 def simulate_command(
     run: Run, captures: tuple[str, ...], rule_paths: tuple[Path, ...], ports: str, tasks: int | None, most: int,

@@ -19,7 +19,7 @@ import click
 
 from kproxy.base.distribution import how_to_install
 from kproxy.base.errors import InternalError
-from kproxy.base.terminal import as_json, console, in_line, print_json, print_rows, say
+from kproxy.base.terminal import as_json, console, in_line, output_option, print_json, print_rows, say
 from kproxy.lake.answers import GoldAnswer
 from kproxy.lake.gold_tables import ANSWERS, answer_named
 from kproxy.record.events.column import Column
@@ -59,10 +59,7 @@ class GoldTable(click.Choice[str]):
 @click.option("--cluster", multiple=True, metavar="NAME", help="Rows of this cluster only.")
 @click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Rows with this value in a column only.")
 @click.option("--rows", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="Rows at most.")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True,
-    help="How they are printed: json is one object a line.",
-)  # fmt: skip
+@output_option("text", "json", "csv", text="Output format; json is one object a line.")
 def show_command(table: str, lake: str, where: tuple[str, ...], rows: int, output: str, **named: Any) -> None:
     """Print rows of a gold TABLE, without Spark; `kproxy audit list` prints the tables.
 

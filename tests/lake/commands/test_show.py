@@ -212,7 +212,7 @@ def test_a_table_that_is_being_replaced_is_waited_for(lake: Path) -> None:
         (["latency", "--where", "node=2147483648"], "node is a whole number up to 2147483647"),
         (["storms", "--where", "storm=1"], "--where storm=1: storm is true or false"),
         (["traffic", "--rows", "0"], "0 is not in the range"),
-        (["traffic", "-o", "xml"], "'xml' is not one of"),
+        (["traffic", "-o", "xml"], "expected text, json or csv, got xml"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, words: list[str], says: str) -> None:
