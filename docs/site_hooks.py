@@ -11,6 +11,7 @@ import json
 import posixpath
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
-    for path, text in schemas().items():
+    for path, text in {**schemas(), **llms_files(config.nav, config.site_url)}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -60,6 +61,58 @@ def schemas() -> dict[str, str]:
 
     found = [identified_schema(what, draft) for what in DOCUMENTS for draft in DIALECTS]
     return {one["$id"].removeprefix(f"{project_url()}/"): json.dumps(one) for one in found if "$id" in one}
+
+
+def llms_files(nav: list[Any], site: str | None) -> dict[str, str]:
+    """Return llms.txt and llms-full.txt (https://llmstxt.org): pages with their first sentences, and all pages as text.
+
+    `site`: the URL in front of links, without one they are relative to the root of the site.
+    """
+    pages = {page: _text_of(page) for _, page in nav_pages(nav)}
+    about = first_sentence(pages["index.md"])
+    lines, full, group = ["# kproxy", "", f"> {about}"], [], ""
+    for heading, page in nav_pages(nav):
+        title = re.search(r"^# (.+)$", pages[page], re.MULTILINE)
+        assert title is not None, f"expected a title, got none (at {page})"
+        if heading != group:
+            lines, group = [*lines, "", f"## {heading}", ""], heading
+        lines.append(f"- [{title[1]}]({_address(page, site)}): {first_sentence(pages[page])}")
+        links = re.compile(r"\]\((?![a-z]+:)([^)\s#]+)")
+        parts = re.split(r"(^```.*?^```$)", pages[page], flags=re.MULTILINE | re.DOTALL)
+        parts[::2] = [
+            links.sub(lambda found, at=page: f"]({_address(found[1], site, at)}", part) for part in parts[::2]
+        ]
+        full.append("".join(parts).strip())
+    return {"llms.txt": "\n".join(lines) + "\n", "llms-full.txt": "\n\n".join(full) + "\n"}
+
+
+def nav_pages(nav: list[Any], group: str = "Overview") -> Iterator[tuple[str, str]]:
+    """Yield group and page of each entry of the navigation."""
+    for entry in nav:
+        for title, place in entry.items():
+            yield from nav_pages(place, title) if isinstance(place, list) else [(group, place)]
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence below the title of a page, without links, emphasis and code marks."""
+    for block in re.split(r"\n\s*\n", text.partition("# ")[2].partition("\n")[2]):
+        words = " ".join(block.split())
+        if words and not words.startswith(("#", "<", ">", "|", "-", "`" * 3, "!")):
+            plain = re.sub(r"[*`]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))
+            return re.sub(r":$", ".", re.split(r"(?<=[.!?])\s", plain, maxsplit=1)[0])
+    raise ValueError(f"expected a paragraph, got none (at {text[:60]!r})")
+
+
+def _text_of(page: str) -> str:
+    """Return a page with its links as they are on the site, without the marks of generated parts."""
+    source = next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
+    return re.sub(r"^<!--.*?-->\n", "", for_site((ROOT / source).read_text(), page), flags=re.MULTILINE)
+
+
+def _address(target: str, site: str | None, page: str = "") -> str:
+    """Return the address of a page or file of the site, named from another page."""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+    return (site or "") + re.sub(r"\.md$", ".html", path)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

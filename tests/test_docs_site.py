@@ -113,6 +113,27 @@ def test_monitoring_page_has_every_cause_of_closes() -> None:
     assert {line for line in lines if f'"{line}"' not in code} == set()
 
 
+@pytest.mark.parametrize("site", [None, "https://a.example/kproxy/"])
+def test_llms_files_have_each_page_and_links_that_exist(site: str | None) -> None:
+    """Each page of the navigation with its title and first sentence; pages of the site are HTML."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    files = hooks().llms_files(nav, site)
+    short, full = files["llms.txt"], files["llms-full.txt"]
+    assert re.match(r"# kproxy\n\n> A protocol-aware proxy for Apache Kafka\.\n\n## Overview\n", short)
+    entries = re.findall(r"^- \[(.+)\]\((\S+)\): (\S.*)$", short, re.MULTILINE)
+    assert [place for _, place, _ in entries] == [
+        f"{site or ''}{page.removesuffix('.md')}.html" for page in in_navigation(nav)
+    ]
+    bad = [text for _, _, text in entries if not re.search(r"[.!?]$", text) or re.search(r"\]\(|<|`|\*\*", text)]
+    assert bad == [] and max(len(text) for _, _, text in entries) < 300
+    assert [title for title, _, _ in entries if f"# {title}\n" not in full] == []
+    known = {re.sub(r"\.md$", ".html", page) for page in PAGES}
+    for target in re.findall(r"\]\(([^)\s#]+)", CODE.sub("", short + full)):
+        place = target.removeprefix(site or "")
+        assert "://" in place or "mailto:" in place or place in known or (DOCS / place).is_file(), target
+    assert not re.search(r"^<!-- ", full, re.MULTILINE)
+
+
 if "KPROXY_TEST_ALL" in os.environ and importlib.util.find_spec("mkdocs") is not None:
 
     def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
@@ -121,4 +142,4 @@ if "KPROXY_TEST_ALL" in os.environ and importlib.util.find_spec("mkdocs") is not
         built = subprocess.run(command, capture_output=True, text=True, check=False)
 
         assert built.returncode == 0, built.stderr
-        assert (tmp_path / "reference.html").exists()
+        assert all((tmp_path / name).exists() for name in ("reference.html", "llms.txt", "llms-full.txt"))
