@@ -185,10 +185,9 @@ class EntrySpans:
                         raise self.unreadable(number, start)
                 except (DecodeError, IndexError):
                     raise self.unreadable(number, start) from None
-                if timestamp & 1:
-                    timestamp = -timestamp - 1
-                if offset & 1:
-                    offset = -offset - 1
+                if (timestamp | offset) & 1:
+                    timestamp = -timestamp - 1 if timestamp & 1 else timestamp
+                    offset = -offset - 1 if offset & 1 else offset
                 yield start, offset >> 1, timestamp >> 1, fields, key, key_end, value, value_end, end
         if end != size:
             raise RecordsError(f"{size - end} bytes are left after {count} records")
@@ -412,16 +411,16 @@ class EntrySpans:
             if count > MOST_RECORDS:
                 raise RecordsError(f"expected at most {MOST_RECORDS} records in one entry")
             for span in some:
-                if span[START] != end:
+                first, offset, delta, _, _, _, _, _, last = span
+                if first != end:
                     self.copy(out, start, end)
-                    start = span[START]
-                end = span[END]
-                offset = span[OFFSET_DELTA]
+                    start = first
+                end = last
                 if not low <= offset <= high:
                     raise RecordsError(
                         f"offset {self.offset(span)} outside its batch, delta {offset} of {low} to {high}"
                     )
-                timestamp = base + span[TIMESTAMP_DELTA]
+                timestamp = base + delta
                 if timestamp > newest or timestamp < LOWEST:
                     newest = max(newest, wrapped(timestamp))
         if not out and start == 0 and end == len(self.data):

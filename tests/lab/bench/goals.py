@@ -12,7 +12,7 @@ from tests.lab.bench.kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_
 from tests.lab.bench.latency_phase import case_name as latency
 from tests.lab.bench.rows import Rows
 from tests.lab.bench.rules_phase import CASE as RULES_CASE
-from tests.lab.bench.rules_phase import FIRES, NONE, QUOTA, WAITS
+from tests.lab.bench.rules_phase import DECODED, FILTERED, FIRES, NONE, QUOTA, RECORDS_CASE, REWRITTEN, SPANS, WAITS
 from tests.lab.bench.start_phase import CONNECTIONS, MEMORY, START, STORM
 from tests.lab.bench.view_phase import CASES as VIEW_CASES
 from tests.lab.bench.view_phase import CLOSED, LEAST, OPEN, looking, reading
@@ -121,6 +121,16 @@ def rule_goal(rules: str, most: float) -> Goal:
     return Goal(f"rule: {rules}: CPU more", f"≤ {most:g} µs", (RULES_CASE, rules, NONE), judge)
 
 
+def record_goal(name: str, work: str, by: str, most: float) -> Goal:
+    """At most so many microseconds a record, compared with the same work on decoded records."""
+
+    def judge(rows: Rows) -> Verdict:
+        each, ratio = rows.median(RECORDS_CASE, work, "us"), rows.ratio(RECORDS_CASE, work, by, "us")
+        return f"{each:.2f} µs ({ratio:.2f} × decoded records)", each <= most
+
+    return Goal(f"records: {name}: CPU a record", f"≤ {most:g} µs", (RECORDS_CASE, work, by), judge)
+
+
 def peer_goal(name: str, case: str, target: str, by: str, key: str, least: float) -> Goal:
     """At least so many times what another target has of that, in the same rounds."""
 
@@ -195,4 +205,9 @@ GOALS = (
     rule_goal(QUOTA, 3),
     rule_goal(WAITS, 4),
     rule_goal(FIRES, 30),
+    record_goal("spans", SPANS, DECODED, 0.7),
+    *(
+        record_goal(f"filter and write, {size}", FILTERED.format(size), REWRITTEN.format(size), most)
+        for size, most in (("100 B", 1.0), ("1 kB", 2.2))
+    ),
 )

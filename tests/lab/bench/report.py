@@ -15,7 +15,7 @@ from tests.lab.bench.latency_phase import PARTS
 from tests.lab.bench.latency_phase import case_name as latency
 from tests.lab.bench.rows import Rows
 from tests.lab.bench.rules_phase import CASE as RULES
-from tests.lab.bench.rules_phase import NONE
+from tests.lab.bench.rules_phase import DECODED, FILTERED, NONE, RECORDS_CASE, REWRITTEN, SIZES, SPANS
 from tests.lab.bench.start_phase import AT_ONCE, CONNECTIONS, MEMORY, START, STORM
 from tests.lab.bench.targets import BEFORE, TARGETS, with_before
 from tests.lab.bench.tls_phase import CASES as TLS_CASES
@@ -77,6 +77,17 @@ def rules(rows: Rows) -> list[str]:
         each = rows.median(RULES, name, "us")
         lines.append((name, f"{each:.1f}", "" if name == NONE else f"{each - without:.1f}"))
     return table(("rules", "µs an exchange", "µs of that for the rules"), lines)
+
+
+def records(rows: Rows) -> list[str]:
+    """CPU per record of an uncompressed batch, and its share of the same work on decoded records."""
+    pairs = [(SPANS, DECODED), *((FILTERED.format(name), REWRITTEN.format(name)) for name in SIZES)]
+    lines = [
+        (name, f"{rows.median(RECORDS_CASE, name, 'us'):.2f}", f"{rows.ratio(RECORDS_CASE, name, by, 'us'):.2f}")
+        for name, by in pairs
+        if rows.has(RECORDS_CASE, name, by)
+    ]
+    return table(("records", "µs a record", "of decoded records"), lines)
 
 
 def exchanges(rows: Rows, extra: Sequence[str]) -> list[str]:
@@ -204,6 +215,7 @@ def tables(rows: Rows, extra: Sequence[str]) -> list[str]:
         ("Two workers, where kproxy is the limit", workers(rows)),
         ("Latency on a real Kafka, open loop", latencies(rows)),
         ("Rules, CPU in the session", rules(rows)),
+        ("Rules, CPU for the records of a batch", records(rows)),
         ("Audit, compared with no audit", audits(rows)),
         ("View, compared with no open page", views(rows)),
         ("Start and memory", starts(rows)),

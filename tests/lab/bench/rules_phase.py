@@ -1,6 +1,8 @@
 """What rules cost: one exchange of a small Produce in the session alone, without sockets, with and without them.
 
 Sets that do not match stand for a rule file in which most rules are about others: their number must not matter.
+
+A second case is the work on the records of a batch, uncompressed, a record: spans against decoded records.
 """
 
 from __future__ import annotations
@@ -8,9 +10,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kproxy.protocol.records import Batch, Record, decode, encode_batch, entries, rewrite
+from kproxy.protocol.records.spans import OFFSET_DELTA, EntrySpans, Span
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import RuleSet
@@ -98,8 +102,58 @@ class Exchange:
         commands.clear()
 
 
+RECORDS_CASE = "rules: a record of a batch"
+SPANS, DECODED = "spans of 100 B", "decoded, 100 B"
+FILTERED, REWRITTEN = "every other record, by spans, {}", "every other record, decoded, {}"
+SIZES = {"100 B": 100, "1 kB": 1000}
+COUNT = 1000
+"""Records of the batch."""
+
+
+def record_work() -> dict[str, Callable[[], object]]:
+    """Work on one batch, by its name in the report."""
+    batches: dict[str, Batch] = {}
+    for name, size in SIZES.items():
+        records = [Record(at, 1000 + at, b"key %d" % at, b"v" * size) for at in range(COUNT)]
+        (entry,) = entries(encode_batch(records))
+        assert isinstance(entry, Batch)
+        batches[name] = entry
+
+    def kept(spans: EntrySpans) -> Iterator[Span]:
+        return (span for span in spans if span[OFFSET_DELTA] & 1)
+
+    def filtered(batch: Batch) -> object:
+        spans = EntrySpans(batch)
+        return spans.write(kept(spans))
+
+    def rewritten(batch: Batch) -> object:
+        return rewrite(batch, [record for record in decode(batch, stored=True) if record.offset & 1])
+
+    found: dict[str, Callable[[], object]] = {
+        DECODED: lambda: sum(1 for _ in decode(batches["100 B"])),
+        SPANS: lambda: sum(1 for _ in EntrySpans(batches["100 B"])),
+    }
+    for name, batch in batches.items():
+        found[REWRITTEN.format(name)] = lambda batch=batch: rewritten(batch)
+        found[FILTERED.format(name)] = lambda batch=batch: filtered(batch)
+    return found
+
+
+def measure_records(rows: Rows, *, rounds: int, times: int) -> None:
+    """`times` records of each. All take turns in each round."""
+    work = record_work()
+    for turn in range(rounds):
+        for name in list(work)[:: 1 if turn % 2 else -1]:
+            batches = max(1, times // COUNT)
+            began = time.process_time()
+            for _ in range(batches):
+                work[name]()
+            rows.add(RECORDS_CASE, name, {"us": (time.process_time() - began) / batches / COUNT * 1e6})
+
+
 def measure(rows: Rows, *, rounds: int, times: int) -> None:
     """All sets take turns in each round."""
+    measure_records(rows, rounds=rounds, times=5 * times)
     exchanges = {name: Exchange(rules) for name, rules in rule_sets().items()}
     for exchange in exchanges.values():
         exchange.run(50)

@@ -93,6 +93,7 @@ the cores.
   twice the time of frames. A latency counts from the due time of its request.
 - Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition).
   All sets take turns in each round. The difference from no rules is the cost of rules.
+- Records: work on an uncompressed batch of 1,000 records, by spans and on decoded records in the same round.
 - Audit: as the frames, against kproxy without an audit in the same round.
 - View: as the frames, against kproxy with an idle admin server. The page is a process that reads all rows. An
   unmeasured second before each run uses up the savings of the view's budget, 40 ms after a quiet time.
