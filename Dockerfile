@@ -1,7 +1,7 @@
 # kproxy in a container: non-root, a root file system that may be read-only, no compiler and no pip in what runs.
 #   docker build -t kproxy .
 #   docker run -p 9092-9100:9092-9100 kproxy run --listen 0.0.0.0:9092 --advertise localhost:9093-9100 --upstream kafka:9092
-# An image with a version is built from a base image with a digest, which names its content (CONTRIBUTING.md):
+# An image with a version is built from a base image with a digest, which names its content (docs/deploy.md):
 #   docker build -t kproxy:1.2.3 --build-arg VERSION=1.2.3 --build-arg PYTHON_IMAGE=python@sha256:... .
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build

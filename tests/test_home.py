@@ -115,6 +115,22 @@ def test_home_is_read_back_by_each_format(tree: Path) -> None:
     assert f"  - repo: {ONE}\n    rev: v{version}\n" in page
 
 
+def test_readme_of_the_package_has_absolute_links(tree: Path) -> None:
+    """Package indexes show it without the repository. The plugin applies these substitutions to each build."""
+    write(tree, ONE)
+    project = tomllib.loads((tree / "pyproject.toml").read_text())
+    plugin = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (tree / "README.md").read_text()
+    for one in plugin["substitutions"]:
+        text = re.sub(one["pattern"], one["replacement"], text)
+
+    assert plugin["fragments"] == [{"path": "README.md"}]
+    assert "readme" in project["project"]["dynamic"] and "readme" not in project["project"]
+    assert any(one.startswith("hatch-fancy-pypi-readme>=") for one in project["build-system"]["requires"])
+    assert f"]({ONE}/blob/main/docs/install.md)" in text and f'src="{ONE}/raw/main/docs/view-light.png"' in text
+    assert re.findall(r"\]\((?!https://)\S+|src(?:set)?=\"(?!https://)\S+", text) == []
+
+
 def test_site_has_addresses_of_project_urls(tree: Path) -> None:
     """A link to a file that is not a page leads to the repository."""
     link = "[A file](../deploy/compose.yaml)"

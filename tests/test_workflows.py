@@ -205,6 +205,18 @@ def test_chart_has_the_version_of_the_tag(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.deep
+@pytest.mark.tools("pyproject-build")
+@pytest.mark.timeout(900)
+def test_wheel_and_source_distribution_are_built(tmp_path: Path) -> None:
+    done = make("wheel", f"DIST={tmp_path}", SETUPTOOLS_SCM_PRETEND_VERSION="98.7.6")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "kproxy_kafka-98.7.6-py3-none-any.whl", "kproxy_kafka-98.7.6.tar.gz",
+    }  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.deep
 @pytest.mark.tools("shiv")
 @pytest.mark.timeout(900)
 def test_pyz_runs_without_an_installation(tmp_path: Path) -> None:

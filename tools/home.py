@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 GROUP, MODULE, IMAGE = "kproxy", "kproxykit", "kproxy"  # Maven group, Go module and image without a repository
+README_PLUGIN = '"hatch-fancy-pypi-readme>=25.1"'
 REPORT = "private report form of this repository"
 SKIPPED = {"node_modules", "target", "dist"}  # folders below clients/ that build tools create
 HOSTS = {  # host: group of Maven Central, image registry, site, prefix of pages, path of private reports
@@ -98,12 +99,31 @@ def derived(root: Path, home: Home | None) -> dict[Path, str]:
 
 
 def project(text: str, home: Home | None) -> str:
-    text = re.sub(r"^\[(?:project\.urls|tool\.kproxy)\]\n(?:.+\n)*\n", "", text, flags=re.MULTILINE)
+    """Set the links of the package. A plugin completes the relative links of the README, which package indexes show."""
+    tables = r"project\.urls|tool\.kproxy|tool\.hatch\.metadata\.hooks\.fancy-pypi-readme"
+    text = re.sub(rf"^\[(?:{tables})\]\n(?:.+\n)*\n", "", text, flags=re.MULTILINE)
+    text = text.replace(f", {README_PLUGIN}]", "]").replace('["version", "readme"]', '["version"]')
+    text = re.sub(r"^(?:readme = .*\n)?(license = )", r'readme = "README.md"\n\1', text, count=1, flags=re.MULTILINE)
     if home is None:
         return text
     urls = "".join(f'{label} = "{link}"\n' for label, link in home.links.items())
-    text = text.replace("[project.scripts]\n", f"[project.urls]\n{urls}\n[project.scripts]\n", 1)
-    return text.replace("[tool.hatch.version]\n", f'[tool.kproxy]\nhome = "{home.url}"\n\n[tool.hatch.version]\n', 1)
+    links = f"""content-type = "text/markdown"
+fragments = [{{ path = "README.md" }}]
+substitutions = [
+    {{ pattern = '\\]\\((?!https?:)([^)]+)\\)', replacement = ']({home.pages}/blob/main/\\1)' }},
+    {{ pattern = '(src(?:set)?=")(docs/)', replacement = '\\1{home.pages}/raw/main/\\2' }},
+]
+"""
+    for before, table in (
+        ("[project.scripts]\n", f"[project.urls]\n{urls}\n"),
+        ("[tool.hatch.version]\n", f'[tool.kproxy]\nhome = "{home.url}"\n\n'),
+        ("[tool.hatch.version]\n", f"[tool.hatch.metadata.hooks.fancy-pypi-readme]\n{links}\n"),
+    ):
+        text = text.replace(before, table + before, 1)
+    text = text.replace('dynamic = ["version"]', 'dynamic = ["version", "readme"]').replace(
+        'readme = "README.md"\n', "", 1
+    )
+    return re.sub(r"^(requires = \[.*)\]", rf"\1, {README_PLUGIN}]", text, count=1, flags=re.MULTILINE)
 
 
 def chart(text: str, home: Home | None) -> str:
