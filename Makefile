@@ -190,6 +190,7 @@ chart-index:  ## the charts of all releases with their index, into site/charts
 	@mkdir -p site/charts
 	for tag in $$(git tag --list 'v[0-9]*'); do gh release download "$$tag" --pattern 'kproxy-*.tgz' --dir site/charts --clobber || exit 1; done
 	$(HELM) repo index site/charts
+	cp deploy/helm/artifacthub-repo.yml site/charts
 
 release-notes:  ## the section of VERSION in CHANGELOG.md, with absolute links in a workflow
 	@mkdir -p '$(DIST)'
