@@ -179,7 +179,7 @@ image-sign:  ## sign the pushed image by its digest, and attach the SBOM of `mak
 	cosign attest --yes --type cyclonedx --predicate '$(DIST)/kproxy.cdx.json' "$(IMAGE)@$$(cat '$(DIST)/image.digest')"
 
 chart:  ## check the Helm chart, and pack it
-	$(HELM) lint --strict deploy/helm/kproxy
+	$(HELM) lint --strict deploy/helm/kproxy --values deploy/helm/values/inside.yaml
 	$(HELM) package deploy/helm/kproxy --version '$(VERSION)' --app-version '$(VERSION)' --destination '$(DIST)'
 
 chart-push:  ## push the packed chart as an OCI artefact, and sign it by its digest
