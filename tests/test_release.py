@@ -12,14 +12,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email.parser import Parser
 from fnmatch import fnmatch
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.built_programs import find_program
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parent.parent
@@ -158,6 +164,47 @@ def test_what_was_installed_runs(built: tuple[Path, Path], tmp_path: Path) -> No
     assert "FindCoordinator Request (Version: 0) => key" in kproxy("protocol", "FindCoordinator", "0")
     where = call(python, "-c", "import kproxy; print(kproxy.__file__)", cwd=tmp_path, PYTHONPATH=path)
     assert where.startswith(f"{tmp_path}/")
+
+
+@pytest.fixture
+def index(built: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
+    """The URL of a package index on this machine, with the wheel."""
+    folder = tmp_path / "index" / "simple" / PROJECT["name"]
+    folder.mkdir(parents=True)
+    shutil.copy(built[1], folder)
+    (folder / "index.html").write_text(f'<a href="{built[1].name}">{built[1].name}</a>')
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "index")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+
+
+@pytest.mark.deep  # fetches the dependencies
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        pytest.param("uv tool install .", "0.0.0", marks=pytest.mark.tools("uv")),
+        pytest.param("pipx install .", "0.0.0", marks=pytest.mark.tools("pipx")),
+        pytest.param("uv tool install kproxy-kafka", VERSION, marks=pytest.mark.tools("uv")),
+        pytest.param("pipx install kproxy-kafka", VERSION, marks=pytest.mark.tools("pipx")),
+    ],
+)
+def test_install_line_of_the_page_gives_the_command(
+    line: str, version: str, tree: Path, index: str, tmp_path: Path
+) -> None:
+    """From a checkout, or from an index that has the wheel."""
+    assert f"\n{line}\n" in (ROOT / "docs" / "install.md").read_text()
+    tool, *words = line.split()
+    program = find_program(tool)
+    assert program is not None
+    folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "UV_CACHE_DIR", "PIPX_HOME", "PIPX_BIN_DIR", "PIPX_MAN_DIR")
+    environment = {name: str(tmp_path / name) for name in folders}
+    python = {"UV_PYTHON": sys.executable, "PIPX_DEFAULT_PYTHON": sys.executable}
+    call(program, *words, cwd=tree, UV_INDEX=index, PIP_EXTRA_INDEX_URL=index, **environment, **python)
+
+    command = tmp_path / ("UV_TOOL_BIN_DIR" if tool == "uv" else "PIPX_BIN_DIR") / "kproxy"
+    assert call(command, "--version", cwd=tmp_path) == f"kproxy {version}\n"
 
 
 def installed(wheel: Path, folder: Path) -> tuple[Path, str]:
