@@ -122,7 +122,7 @@ def rule_goal(rules: str, most: float) -> Goal:
 
 
 def record_goal(name: str, work: str, by: str, most: float) -> Goal:
-    """At most so many microseconds a record, compared with the same work on decoded records."""
+    """Limit of the CPU time of a record in µs. The text also has the ratio to decoded records."""
 
     def judge(rows: Rows) -> Verdict:
         each, ratio = rows.median(RECORDS_CASE, work, "us"), rows.ratio(RECORDS_CASE, work, by, "us")

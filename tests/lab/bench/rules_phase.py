@@ -1,8 +1,8 @@
-"""What rules cost: one exchange of a small Produce in the session alone, without sockets, with and without them.
+"""CPU cost of rules: one exchange of a small Produce in the session alone, without sockets, with and without rules.
 
-Sets that do not match stand for a rule file in which most rules are about others: their number must not matter.
+Most rules of a rule file do not match an exchange. The number of such rules must not change its cost.
 
-A second case is the work on the records of a batch, uncompressed, a record: spans against decoded records.
+A second case measures the work on the records of an uncompressed batch: spans against decoded records.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ the cores.
 - TLS 1.3 on both sides. HAProxy before each target begins TLS, and one after all targets ends it.
 - Latency: Produce requests of 200 bytes on 20 connections at fixed times, without waiting for responses. Runs take
   twice the time of frames. A latency counts from the due time of its request.
-- Rules: the session alone, in this process, without sockets: CPU of one exchange (Produce 9, 200 bytes, one partition).
+- Rules: CPU of one exchange in the session alone, without sockets (Produce 9, 200 bytes, one partition).
   All sets take turns in each round. The difference from no rules is the cost of rules.
 - Records: work on an uncompressed batch of 1,000 records, by spans and on decoded records in the same round.
 - Audit: as the frames, against kproxy without an audit in the same round.
