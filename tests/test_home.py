@@ -77,6 +77,7 @@ def test_home_changed_changes_every_derived_place(tree: Path) -> None:
 
     assert first.keys() == second.keys() >= {
         "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "clients/go/go.mod", "clients/java/pom.xml",
+        "clients/java/testcontainers/pom.xml", "clients/python/pyproject.toml",
         "clients/typescript/package.json", "deploy/helm/kproxy/Chart.yaml", "deploy/helm/kproxy/values.yaml",
         "docs/ci.md", "pyproject.toml",
     }  # fmt: skip

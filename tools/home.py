@@ -84,6 +84,7 @@ def derived(root: Path, home: Home | None) -> dict[Path, str]:
         ("deploy/helm/kproxy/Chart.yaml", chart),
         ("deploy/helm/kproxy/values.yaml", values),
         ("clients/typescript/package.json", package),
+        ("clients/python/pyproject.toml", python_kit),
         ("CHANGELOG.md", changelog),
         *((name, report) for name in ("SECURITY.md", "CODE_OF_CONDUCT.md")),
         *((pattern, maven) for pattern in ("clients/java/**/pom.xml", "clients/**/*.md", "docs/*.md")),
@@ -124,6 +125,12 @@ substitutions = [
         'readme = "README.md"\n', "", 1
     )
     return re.sub(r"^(requires = \[.*)\]", rf"\1, {README_PLUGIN}]", text, count=1, flags=re.MULTILINE)
+
+
+def python_kit(text: str, home: Home | None) -> str:
+    text = re.sub(r"^\[project\.urls\]\n(?:.+\n)*\n", "", text, flags=re.MULTILINE)
+    urls = f'[project.urls]\nHomepage = "{home.site}"\nSource = "{home.url}"\n\n' if home else ""
+    return text.replace("[tool.hatch.version]\n", f"{urls}[tool.hatch.version]\n", 1)
 
 
 def chart(text: str, home: Home | None) -> str:
