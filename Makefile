@@ -178,9 +178,12 @@ image-sign:  ## sign the pushed image by its digest, and attach the SBOM of `mak
 	cosign sign --yes "$(IMAGE)@$$(cat '$(DIST)/image.digest')"
 	cosign attest --yes --type cyclonedx --predicate '$(DIST)/kproxy.cdx.json' "$(IMAGE)@$$(cat '$(DIST)/image.digest')"
 
-chart:  ## check the Helm chart, and pack it
-	$(HELM) lint --strict deploy/helm/kproxy --values deploy/helm/values/inside.yaml
-	$(HELM) package deploy/helm/kproxy --version '$(VERSION)' --app-version '$(VERSION)' --destination '$(DIST)'
+chart:  ## the Helm chart with annotations of the version, checked and packed
+	@rm -rf '$(DIST)/chart' && mkdir -p '$(DIST)/chart' && cp -rL deploy/helm/kproxy '$(DIST)/chart/kproxy'
+	$(PYTHON) docs/chart_metadata.py '$(DIST)/chart/kproxy' '$(VERSION)'
+	$(HELM) lint --strict '$(DIST)/chart/kproxy' --values deploy/helm/values/inside.yaml
+	$(HELM) package '$(DIST)/chart/kproxy' --version '$(VERSION)' --app-version '$(VERSION)' --destination '$(DIST)'
+	@rm -rf '$(DIST)/chart'
 
 chart-push:  ## push the packed chart as an OCI artefact, and sign it by its digest
 	$(HELM) push '$(DIST)/kproxy-$(VERSION).tgz' 'oci://$(IMAGE)/charts' 2>&1 | tee '$(DIST)/chart.log'

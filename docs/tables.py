@@ -9,9 +9,9 @@ Each part ends with `<!-- end -->` and begins with a mark:
 - `<!-- faults -->`: the fault catalog. Its rows are written by hand; kinds without a row get one.
 - `<!-- phases -->`: the phases of a session, in ARCHITECTURE.md.
 
-All other text of a page is kept. The JSON Schemas of events and of documents, the part of the Helm chart's schema for
-kproxy's config, metadata of the chart, the README's pictures and the index of decisions are generated as well. The
-first line of each example in rules/ and deploy/ names its schema for editors. Tests compare all of them.
+All other text of a page is kept. Generated as well are the JSON Schemas of events and of documents, kproxy's config in
+the schema of the Helm chart, the values in its README, the README's pictures and the index of decisions. The first line
+of each example in rules/ and deploy/ names its schema for editors. Tests compare all of them.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def generated() -> dict[Path, str]:
     schema_of_values = {chart.FILE: chart.chart_schema()}
     texts = {page: filled(text, places) for page, text in files.items()} | schemas() | document_schemas()
     texts |= {file: with_schema(file, kind) for file, kind in examples().items()}
-    return texts | pictures() | schema_of_values | beside("chart_metadata").files()
+    return texts | pictures() | schema_of_values | beside("chart_metadata").readme()
 
 
 if __name__ == "__main__":

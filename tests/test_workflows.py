@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,8 @@ def test_verbs_that_need_an_engine_or_a_login_have_their_commands() -> None:
         "release": ["gh release create 'v1.2.3' --verify-tag", "--notes-file 'out/notes.md'", "'out'/*.pyz"],
         "publish": ["test -f 'out/kproxy_kafka-1.2.3-py3-none-any.whl'", "pypi_attestations sign",
                     "twine upload --non-interactive --attestations"],
-        "chart-index": ["gh release download \"$tag\" --pattern 'kproxy-*.tgz'", "helm repo index site/charts"],
+        "chart-index": ["gh release download \"$tag\" --pattern 'kproxy-*.tgz'", "helm repo index site/charts",
+                        "cp deploy/helm/artifacthub-repo.yml site/charts"],
         "site": ["gh workflow run docs.yml --ref main"],
     }  # fmt: skip
     for verb, parts in expected.items():
@@ -201,6 +203,11 @@ def test_chart_has_the_version_of_the_tag(tmp_path: Path) -> None:
     done = make("chart", "VERSION=v98.7.6", f"DIST={tmp_path}", f"HELM={find_program('helm')}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kproxy-98.7.6.tgz"]
+    with tarfile.open(tmp_path / "kproxy-98.7.6.tgz") as packed:
+        file = packed.extractfile("kproxy/Chart.yaml")
+        assert file is not None and "kproxy/README.md" in packed.getnames()
+        chart = yaml.safe_load(file.read())
+    assert yaml.safe_load(chart["annotations"]["artifacthub.io/images"])[0]["image"].endswith("kproxy:98.7.6")
 
 
 @pytest.mark.process

@@ -134,15 +134,8 @@ def python_kit(text: str, home: Home | None) -> str:
 
 
 def chart(text: str, home: Home | None) -> str:
-    """Set links, and the image in the annotations, which docs/tables.py takes from the values."""
-    image = home.image if home else IMAGE
-    text = re.sub(r"^(    - name: kproxy\n      image: )\S+(?=:)", rf"\g<1>{image}", text, flags=re.MULTILINE)
     text = re.sub(r"^(?:home: .*|sources: \[.*\])\n", "", text, flags=re.MULTILINE)
     lines = f"home: {home.site}\nsources: [{home.url}]\n" if home else ""
-    image = home.image if home else IMAGE
-    text = re.sub(
-        r"^(    (?:- )?image: )\S+(:[\w.-]+)$", lambda found: f"{found[1]}{image}{found[2]}", text, flags=re.MULTILINE
-    )
     return re.sub(r"^type: ", lambda found: lines + found[0], text, count=1, flags=re.MULTILINE)
 
 

@@ -30,26 +30,46 @@ def load(path: str) -> Any:
     return module
 
 
-def test_chart_annotations_parse_and_agree_with_their_sources() -> None:
-    """Names, categories and kinds as in Artifact Hub's list of annotations. The icon is the page's."""
-    notes = {name.removeprefix("artifacthub.io/"): value for name, value in META["annotations"].items()}
+def annotations_of(chart: dict[str, Any]) -> dict[str, str]:
+    """Return Artifact Hub's annotations, which are all text."""
+    notes = {name.removeprefix("artifacthub.io/"): value for name, value in chart["annotations"].items()}
     assert all(isinstance(value, str) for value in notes.values())
-    assert set(notes) == {"category", "license", "images", "changes"}
-    assert (notes["category"], notes["license"]) == ("streaming-messaging", "Apache-2.0")
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    image = f"{values['image']['repository']}:{META['appVersion']}"
-    assert yaml.safe_load(notes["images"]) == [{"name": "kproxy", "image": image}]
-    changes = yaml.safe_load(notes["changes"])
-    assert {one["kind"] for one in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
-    assert not [
-        one for one in changes if set(one) != {"kind", "description"} or re.search(r"[`*]|\]\(", one["description"])
-    ]
-    entries = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert [one["description"].partition(".")[0] + "." for one in changes] == entries
+    return notes
+
+
+def test_chart_has_metadata_for_catalogs() -> None:
+    """The category is in Artifact Hub's list, and the icon is the page's, as a URL that needs no server."""
+    assert annotations_of(META) == {"category": "streaming-messaging", "license": "Apache-2.0"}
     kind, _, data = META["icon"].partition(",")
     assert kind == "data:image/svg+xml;base64"
     assert b64decode(data) == (ROOT / "kproxy" / "admin" / "page" / "icon.svg").read_bytes()
     assert all(one["name"] for one in META["maintainers"]) and len(META["keywords"]) > 3
+
+
+def test_release_annotations_parse_and_agree_with_their_sources(tmp_path: Path) -> None:
+    """The command of `make chart` adds the image of the version, and the changes, to a copy of the chart."""
+    for name in ("Chart.yaml", "values.yaml"):
+        (tmp_path / name).write_text((CHART / name).read_text())
+    command = [sys.executable, str(ROOT / "docs" / "chart_metadata.py"), str(tmp_path)]
+    done = subprocess.run([*command, "9.8.7"], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    chart, values = (yaml.safe_load((tmp_path / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
+
+    notes = annotations_of(chart)
+    assert set(notes) == {"category", "license", "images", "changes"}
+    assert yaml.safe_load(notes["images"]) == [{"name": "kproxy", "image": f"{values['image']['repository']}:9.8.7"}]
+    changes = yaml.safe_load(notes["changes"])
+    assert {one["kind"] for one in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    assert [one for one in changes if re.search(r"[`*]|\]\(", one["description"])] == []
+    entries = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert [one["description"].partition(".")[0] + "." for one in changes] == entries
+    assert chart | {"annotations": META["annotations"]} == META
+
+    (tmp_path / "values.yaml").write_text("image: {}\n")
+    for words, error in (([str(tmp_path), "1.0.0"], "expected image.repository, got none (at values.yaml)\n"),
+                         ([], "expected CHART and VERSION, for example dist/chart/kproxy 1.2.3\n")):  # fmt: skip
+        failed = subprocess.run([*command[:2], *words], check=False, capture_output=True, text=True)
+        assert (failed.returncode, failed.stderr) == (1, error)
 
 
 CHANGELOG = """# Changelog
