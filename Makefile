@@ -111,10 +111,11 @@ java:
 
 tools:  # tests that need one of them are left out where they cannot be had, and the last lines say how many
 	@tests/bring-tools
-	@tests/bring-axe
+	@tests/bring-npm axe-core
 
-programs:  ## what only the whole sweeps need: iptables, and helm, kustomize and a collector, built by Go in some minutes
+programs:  ## what only the whole sweeps need: iptables, a validator of SARIF, and helm, kustomize and a collector, built by Go in some minutes
 	@tests/bring-tools iptables
+	@tests/bring-npm sarif-multitool
 	@tests/bring-go-tools
 
 DASHBOARD ?= dist/kproxy-dashboard.json

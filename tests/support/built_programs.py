@@ -1,4 +1,4 @@
-"""Programs that tests call. `tests/bring-go-tools` builds some into the cache, each in one version."""
+"""Programs that tests call. `make programs` puts some into the cache, each in one version."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kproxy.base.jars import cache_folder
 
-BUILT = ("helm", "kustomize", "crds", "otelcol", "actionlint")
-"""What it brings; `crds` is the folder of schemas of custom resources."""
+BUILT = ("helm", "kustomize", "crds", "otelcol", "actionlint", "sarif-multitool")
+"""`tests/bring-go-tools` builds these, and `tests/bring-npm` fetches sarif-multitool. `crds` has the schemas of custom
+resources."""
 
 
 def built(name: str) -> Path:
